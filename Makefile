@@ -1,0 +1,40 @@
+# Every target sets up what it needs; nothing is installed twice. Python 3.11 or newer is all it asks for.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-demo
+DEVELOPED := $(VENV)/.installed-dev
+
+.PHONY: demo test check bench clean
+
+demo: $(INSTALLED)
+	$(RUN)/holdfast demo $(ARGS)
+
+test: $(DEVELOPED)
+	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(DEVELOPED)
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+	$(RUN)/python -m pip check
+	@! $(RUN)/python -c "import torchvision" 2>/dev/null || { echo "torchvision must not be installed: only CUDA builds exist"; exit 1; }
+
+bench: $(DEVELOPED)
+	$(RUN)/python benchmarks/step_overhead.py
+	$(RUN)/python benchmarks/evaluation.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
+
+$(RUN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml constraints.txt | $(RUN)/python
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report]'
+	touch $@
+
+$(DEVELOPED): pyproject.toml constraints.txt | $(RUN)/python
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(INSTALLED)

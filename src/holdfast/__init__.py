@@ -1,0 +1,82 @@
+"""Upgrade an embedding model without re-indexing.
+
+Train a new model whose queries search the gallery the old model embedded, and prove it on your own data.
+The names below load on first use, so that ``import holdfast`` stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from holdfast.data.datasets import load_dataset
+    from holdfast.embeddings import EmbeddingSet
+    from holdfast.embeddings.storage import load as load_embeddings
+    from holdfast.embeddings.storage import save as save_embeddings
+    from holdfast.errors import HoldfastError
+    from holdfast.evaluation.evaluate import evaluate
+    from holdfast.geometry import Hypersphere, Space
+    from holdfast.methods import METHODS
+    from holdfast.methods.base import CompatibilityMethod
+    from holdfast.models.release import Release, load_release, save_release
+    from holdfast.training.encode import encode
+    from holdfast.training.loop import fit
+    from holdfast.training.recipe import Experiment, Recipe, embed_images, train_release
+
+_HOMES = {
+    "METHODS": "holdfast.methods",
+    "CompatibilityMethod": "holdfast.methods.base",
+    "EmbeddingSet": "holdfast.embeddings",
+    "Experiment": "holdfast.training.recipe",
+    "HoldfastError": "holdfast.errors",
+    "Hypersphere": "holdfast.geometry",
+    "Recipe": "holdfast.training.recipe",
+    "Release": "holdfast.models.release",
+    "Space": "holdfast.geometry",
+    "embed_images": "holdfast.training.recipe",
+    "encode": "holdfast.training.encode",
+    "evaluate": "holdfast.evaluation.evaluate",
+    "fit": "holdfast.training.loop",
+    "load_dataset": "holdfast.data.datasets",
+    "load_embeddings": "holdfast.embeddings.storage:load",
+    "load_release": "holdfast.models.release",
+    "save_embeddings": "holdfast.embeddings.storage:save",
+    "save_release": "holdfast.models.release",
+    "train_release": "holdfast.training.recipe",
+}
+
+__all__ = [
+    "METHODS",
+    "CompatibilityMethod",
+    "EmbeddingSet",
+    "Experiment",
+    "HoldfastError",
+    "Hypersphere",
+    "Recipe",
+    "Release",
+    "Space",
+    "embed_images",
+    "encode",
+    "evaluate",
+    "fit",
+    "load_dataset",
+    "load_embeddings",
+    "load_release",
+    "save_embeddings",
+    "save_release",
+    "train_release",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdfast' has no attribute '{name}'")
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute or name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,72 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import holdfast
+from holdfast.errors import HoldfastError, nearest
+
+COMMANDS = {
+    "demo": "train an old and several new models on rendered characters and compare them, in about two minutes",
+    "data": "list, describe or check data sets",
+    "methods": "list the compatibility methods with their papers and options",
+    "train": "train a model, or a whole comparison of old, independent and compatible models",
+    "embed": "embed images with one or more releases",
+    "evaluate": "measure whether new queries can search an old gallery, and say so in words",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"holdfast {holdfast.__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        print(
+            f"holdfast: unknown command '{words[0]}'.{nearest(words[0], COMMANDS)}\n"
+            f"Expected: one of {', '.join(COMMANDS)}\nNext: `holdfast --help` describes them.",
+            file=sys.stderr,
+        )
+        return 2
+    return _run(words[0], words[1:])
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    from holdfast.cli.console import print_error
+
+    try:
+        return int(import_module(f"holdfast.cli.{command}").main(arguments))
+    except HoldfastError as error:
+        print_error(command, error, as_json=_wants_json(arguments))
+        return 2
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
+        return 130
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return "--json" in arguments or "--json=true" in arguments
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Upgrade an embedding model without re-indexing.",
+            "",
+            "usage: holdfast COMMAND [--option value ...]",
+            "",
+            *lines,
+            "",
+            "`holdfast COMMAND --help` lists the options of a command; every command takes --json.",
+            "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input.",
+        ]
+    )

@@ -1,0 +1,96 @@
+"""What people see while a command runs; results for machines go to standard output, everything else beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.errors import HoldfastError
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Write the one JSON document of a command to standard output."""
+    json.dump(document, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def print_error(command: str, error: HoldfastError, *, as_json: bool) -> None:
+    """Write an error for people, and for machines if they asked for JSON."""
+    given = Text.assemble((f"holdfast {command}: ", "bold red"), error.given)
+    console.print(given)
+    if error.expected:
+        console.print(Text.assemble(("Expected: ", "bold"), error.expected))
+    if error.to_do:
+        console.print(Text.assemble(("Next: ", "bold"), error.to_do))
+    if as_json:
+        print_json(
+            {"error": {"type": type(error).__name__, "given": error.given, "expected": error.expected,
+                       "to_do": error.to_do}}
+        )  # fmt: skip
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table for people: text to the left, numbers to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for position, column in enumerate(columns):
+        cells = [row[position] for row in rows]
+        numeric = bool(cells) and all(cell[:1] in "+-0123456789.–" for cell in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _progress(*columns: Any) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", style="bold"),
+        BarColumn(bar_width=24),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+@contextmanager
+def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show epochs, loss terms and images per second of one run; yields what `fit` tells its events to."""
+    started, images = time.monotonic(), 0
+    with _progress(TextColumn("{task.fields[state]}")) as progress:
+        task = progress.add_task(name, total=None, state="")
+        shown = 0.0
+
+        def on_step(event: dict[str, Any]) -> None:
+            nonlocal images, shown
+            images += event["images"]
+            now = time.monotonic()
+            if now - shown < 0.25:
+                return
+            shown = now
+            terms = "  ".join(f"{key} {float(value):.3f}" for key, value in event["terms"].items())
+            state = f"epoch {event['epoch'] + 1}/{event['epochs']}  {terms}  {images / (now - started):,.0f} images/s"
+            done = event["epoch"] * event["steps"] + event["step"] + 1
+            progress.update(task, total=event["epochs"] * event["steps"], completed=done, state=state)
+
+        yield on_step
+    console.print(f"[bold]{name}[/bold]  {time.monotonic() - started:.1f} s")
+
+
+@contextmanager
+def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many items are done; yields a function that takes the number of finished items."""
+    with _progress(MofNCompleteColumn()) as progress:
+        task = progress.add_task(name, total=total)
+        yield lambda count: progress.update(task, advance=count)

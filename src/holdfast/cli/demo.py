@@ -1,0 +1,137 @@
+"""``holdfast demo``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.choices import open_data
+from holdfast.cli.console import console, counting_progress, print_json, training_progress
+from holdfast.cli.evidence import Pictures, Sides, write_evidence
+from holdfast.cli.parsing import parse
+
+if TYPE_CHECKING:
+    from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.models.release import Release
+    from holdfast.training.recipe import Experiment
+
+METHODS_SHOWN = ("independent", "p2s", "bct")
+METHODS_ALL = (*METHODS_SHOWN, "l2", "mixbct", "advbct")
+
+
+def demo(out: Path = Path("runs/demo"), all: bool = False, seed: int = 0, json: bool = False) -> None:
+    """Run the main job on rendered characters: train, embed, evaluate, report.
+
+    An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
+    that their queries search the old model's gallery. All are measured on 200 characters that none has seen.
+
+    Args:
+        out: Folder for releases, embeddings, results.json and report.html; what is there already is not made again.
+        all: Train every method, not only independent, p2s and bct.
+        seed: Of everything.
+        json: Print one JSON document with all numbers.
+    """
+
+
+def experiment(seed: int) -> Experiment:
+    """Return how the demo trains, as benchmarks/comparison.py --validate chose it on the validation characters."""
+    from holdfast.models.encoder import EncoderSpec
+    from holdfast.training.recipe import Experiment, Recipe
+
+    return Experiment(
+        model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),
+        recipe=Recipe(epochs=6, learning_rate=0.1, warmup_epochs=0.5, accelerator="cpu"),
+        seed=seed,
+    )
+
+
+def main(words: list[str]) -> int:
+    """Train, embed, evaluate and show."""
+    arguments, _ = parse(demo, words, "demo")
+    out, seed, started = arguments["out"], arguments["seed"], time.monotonic()
+    data = open_data("glyphs", None, {"seed": seed})
+    releases = _train(data, METHODS_ALL if arguments["all"] else METHODS_SHOWN, out, seed)
+    sides = {name: _embed(name, release, data, out) for name, release in releases.items()}
+    evaluations = _evaluate(sides, seed)
+    document = write_evidence(
+        evaluations,
+        sides["old"],
+        {name: sides[name] for name in evaluations},
+        out,
+        title="Can new models search the gallery that the old model embedded?",
+        data={
+            "name": data.name,
+            "description": data.description,
+            "numbers": {"queries": len(data.query), "gallery images": len(data.gallery),
+                        "characters to search": len(data.query.class_names)},
+        },
+        models={name: summary(release) for name, release in releases.items()},
+        pictures=Pictures(data),
+        seed=seed,
+    )  # fmt: skip
+    if arguments["json"]:
+        print_json(document)
+    console.print(f"[dim]{time.monotonic() - started:.0f} s in all[/dim]")
+    return 0
+
+
+def summary(release: Release) -> dict[str, Any]:
+    """Return what the report says of a release."""
+    record = release.record
+    return {
+        "backbone": record.encoder.backbone,
+        "dim": record.encoder.dim,
+        "method": record.method,
+        "options": record.method_options,
+        "trained on": record.data.get("name", ""),
+        "images": record.data.get("images", ""),
+        "fingerprint": record.fingerprint,
+        "seed": record.seed,
+    }
+
+
+def _train(data: RetrievalData, methods: tuple[str, ...], out: Path, seed: int) -> dict[str, Release]:
+    from holdfast.data.scenarios import SCENARIOS
+    from holdfast.training.upgrade import train_upgrade
+
+    base = experiment(seed)
+    return train_upgrade(
+        data.train,
+        SCENARIOS["extended-class"].divide(data.train.labels, seed=seed),
+        base,
+        {name: replace(base, method=name) for name in methods},
+        out,
+        data_name="glyphs, extended-class",
+        on_run=training_progress,
+    )
+
+
+def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> Sides:
+    from holdfast.embeddings import storage
+    from holdfast.training.recipe import embed_images
+
+    opened = {}
+    for part, images in (("query", data.query), ("gallery", data.gallery)):
+        path = out / "embeddings" / name / f"{part}.safetensors"
+        with counting_progress(f"embed {name} {part}", len(images)) as on_batch:
+            storage.save(embed_images(release, images, on_batch=on_batch), path)
+        opened[part] = storage.load(path)
+    return Sides(opened["query"], opened["gallery"])
+
+
+def _evaluate(sides: dict[str, Sides], seed: int) -> dict[str, Any]:
+    from holdfast.evaluation.evaluate import evaluate
+
+    reference = sides["independent"]
+    with counting_progress("evaluate", len(sides) - 1) as on_done:
+        evaluations = {}
+        for name in sides:
+            if name != "old":
+                evaluations[name] = evaluate(
+                    *sides["old"], *sides[name], seed=seed,
+                    independent_query=reference.query, independent_gallery=reference.gallery,
+                )  # fmt: skip
+                on_done(1)
+    return evaluations

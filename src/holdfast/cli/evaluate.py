@@ -1,0 +1,127 @@
+"""``holdfast evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.cli.choices import open_data, write_settings
+from holdfast.cli.console import console, print_json
+from holdfast.cli.evidence import Pictures, Sides, open_sides, write_evidence
+from holdfast.cli.parsing import parse
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError
+
+
+def evaluate(
+    old: Path,
+    new: Path,
+    independent: Path | None = None,
+    out: Path = Path("runs/evaluation"),
+    metrics: list[str] = ["recall@1", "recall@5", "map", "map@r"],  # noqa: B006 - read only, shown as the default
+    gate_metric: str = "map",
+    gate: Literal["interval", "point"] = "interval",
+    no_relevant: Literal["exclude", "zero"] = "exclude",
+    resamples: int = 2000,
+    resample: Literal["queries", "classes"] = "queries",
+    cast: bool = False,
+    data: str | None = None,
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Measure whether new queries can search the old gallery.
+
+    The exit code is 0 only for the verdict "compatible".
+
+    Args:
+        old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
+        new: The same items by the new model.
+        independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
+        out: Folder for results.json and report.html.
+        metrics: recall@K, map, map@r, map@K.
+        gate_metric: The metric that decides the verdict.
+        gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
+        no_relevant: What a query without any relevant item is worth.
+        resamples: Bootstrap resamples for the intervals.
+        resample: Draw queries, or whole classes, whose queries are correlated.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        data: The data set or folder that was embedded, to show example images in the report.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set, such as image_size.
+        seed: Of the bootstrap, the random backfill orders and the choice of examples.
+        json: Print one JSON document with all numbers.
+    """
+
+
+def main(words: list[str]) -> int:
+    """Evaluate, write the report, and return 0 for "compatible" and 1 otherwise."""
+    from holdfast.evaluation.evaluate import evaluate as measure
+
+    arguments, text = parse(evaluate, words, "evaluate")
+    old, new = (open_sides(arguments[side], cast=arguments["cast"]) for side in ("old", "new"))
+    third = None if arguments["independent"] is None else open_sides(arguments["independent"], cast=arguments["cast"])
+    _check_protocol(arguments, old, new, third)
+    images = None
+    if arguments["data"] is not None:
+        images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
+    options = {
+        key: arguments[key]
+        for key in ("metrics", "gate_metric", "gate", "no_relevant", "resamples", "resample", "seed")
+    }
+    with console.status("evaluating"):
+        evaluation = measure(
+            *old,
+            *new,
+            independent_query=None if third is None else third.query,
+            independent_gallery=None if third is None else third.gallery,
+            exclude_same_id=old.leave_one_out,
+            **options,
+        )
+    write_settings(arguments["out"], "evaluate.yaml", text)
+    name = arguments["new"].stem
+    document = write_evidence(
+        {name: evaluation},
+        old,
+        {name: new},
+        arguments["out"],
+        title=f"Can {name} search the gallery of {arguments['old'].stem}?",
+        data=described(old, arguments["data"]),
+        models={"old": model_of(old.gallery), name: model_of(new.gallery)},
+        pictures=Pictures(images),
+        seed=arguments["seed"],
+    )
+    if arguments["json"]:
+        print_json({"schema_version": document["schema_version"], **document["evaluations"][name]})
+    return 0 if evaluation.verdict == "compatible" else 1
+
+
+def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None) -> None:
+    for sides in others:
+        if sides is not None and sides.leave_one_out != old.leave_one_out:
+            raise ConfigError(
+                f"'{arguments['old']}' and the other embeddings follow different protocols: some have queries and a "
+                "gallery, some one set that is both.",
+                expected="one protocol for all models",
+                to_do="embed the same images with all releases: holdfast embed --release OLD NEW ...",
+            )
+
+
+def described(sides: Sides, name: str | None) -> dict[str, Any]:
+    """Return what the report says of the data."""
+    classes = sides.gallery.class_names
+    return {
+        "name": name or "embeddings",
+        "description": "every item is a query among all others" if sides.leave_one_out else "queries and a gallery",
+        "numbers": {
+            "queries": len(sides.query),
+            "gallery items": len(sides.gallery),
+            "classes": 0 if classes is None else len(classes),
+        },
+    }
+
+
+def model_of(embeddings: EmbeddingSet) -> dict[str, Any]:
+    """Return what a file of embeddings says of the model that made it."""
+    return {"fingerprint": embeddings.fingerprint, "dim": embeddings.dim}

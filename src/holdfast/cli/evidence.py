@@ -1,0 +1,115 @@
+"""From embeddings in files to results, report and table; shared by ``evaluate`` and ``demo``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.evaluation.evidence import Evaluation
+
+
+class Sides(NamedTuple):
+    """Queries and gallery of one model; the same set where every item is a query among all others."""
+
+    query: EmbeddingSet
+    gallery: EmbeddingSet
+
+    @property
+    def leave_one_out(self) -> bool:
+        """Whether every item is a query among all others."""
+        return self.query is self.gallery
+
+
+_IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
+
+
+def open_sides(path: Path, *, cast: bool = False) -> Sides:
+    """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
+
+    Args:
+        path: A folder with query and gallery, or with embeddings; or one file.
+        cast: Accept other floating types than float32 in files made elsewhere.
+
+    Raises:
+        ConfigError: There is no such file or folder, or not the right files in it.
+        DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
+    """
+    if path.is_dir():
+        names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
+        files = [path / f"{name}.safetensors" for name in names]
+        if not all(file.exists() for file in files):
+            found = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
+            raise ConfigError(
+                f"The folder '{path}' holds {found}.",
+                expected="query.safetensors and gallery.safetensors, or embeddings.safetensors",
+                to_do="`holdfast embed` writes them.",
+            )
+        opened = [storage.load(file) for file in files]
+        return Sides(opened[0], opened[-1])
+    if not path.exists():
+        raise ConfigError(
+            f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`holdfast embed` writes one."
+        )
+    if path.suffix in _IMPORTERS:
+        imported = _IMPORTERS[path.suffix](path, fingerprint=f"declared:{path.stem}", cast=cast)
+        return Sides(imported, imported)
+    opened_file = storage.load(path)
+    return Sides(opened_file, opened_file)
+
+
+class Pictures:
+    """Finds the pixels of an item by its id, for the example strips of a report."""
+
+    def __init__(self, data: RetrievalData | None) -> None:
+        self._sets = [] if data is None else [data.query, data.gallery]
+
+    def __call__(self, identifier: str) -> NDArray[np.uint8] | None:
+        """Return uint8 pixels (channels, height, width), or None for an unknown id."""
+        for images in self._sets:
+            row = images.ids.find([identifier])
+            if row[0] >= 0:
+                pixels: NDArray[np.uint8] = images.read(row)[0]
+                return pixels
+        return None
+
+
+def write_evidence(
+    evaluations: Mapping[str, Evaluation],
+    old: Sides,
+    new: Mapping[str, Sides],
+    folder: Path,
+    *,
+    title: str,
+    data: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]],
+    pictures: Pictures,
+    seed: int,
+) -> dict[str, Any]:
+    """Write results.json and report.html, print the table, and return the document."""
+    from holdfast.cli.console import console, print_table
+    from holdfast.evaluation.examples import choose_examples
+    from holdfast.reports.page import write_report
+    from holdfast.reports.results import results_document, write_results
+    from holdfast.reports.tables import summary_rows
+
+    document = results_document(evaluations, title=title, data=data, models=models)
+    results = write_results(document, folder)
+    with console.status("writing the report"):
+        examples = {
+            name: choose_examples(evaluation, *old, *new[name], seed=seed, exclude_same_id=old.leave_one_out)
+            for name, evaluation in evaluations.items()
+        }
+        report = write_report(document, folder, examples=examples, picture=pictures)
+    columns, rows = summary_rows(document)
+    print_table(title, columns, rows)
+    console.print(f"\nresults  {results}\nreport   {report}  (open it in a browser)")
+    return document

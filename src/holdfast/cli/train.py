@@ -1,0 +1,216 @@
+"""``holdfast train``."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.choices import open_data, write_settings
+from holdfast.cli.console import print_json, print_table, training_progress
+from holdfast.cli.parsing import parse
+from holdfast.errors import ConfigError
+from holdfast.models.encoder import EncoderSpec
+from holdfast.training.recipe import Experiment, Recipe, build_method
+
+if TYPE_CHECKING:
+    from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.models.release import Release
+
+
+def train(
+    data: str,
+    out: Path,
+    method: list[str] = ["bct"],  # noqa: B006 - read only, and shown as the default
+    method_options: dict[str, Any] = {},  # noqa: B006
+    old: Path | None = None,
+    scenario: str | None = None,
+    scenario_options: dict[str, Any] = {},  # noqa: B006
+    backbone: str = "convnet",
+    old_backbone: str | None = None,
+    dim: int = 128,
+    projection: str = "linear",
+    backbone_options: dict[str, Any] = {},  # noqa: B006
+    mean: list[float] = [0.5],  # noqa: B006
+    std: list[float] = [0.5],  # noqa: B006
+    weights: Path | None = None,
+    freeze_backbone: bool = False,
+    head: str = "softmax",
+    head_options: dict[str, Any] = {},  # noqa: B006
+    recipe: Recipe = Recipe(),  # noqa: B008 - immutable
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    tensorboard: bool = False,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Train models.
+
+    With --old, a model compatible with that release is trained on all training images. With --scenario, an old model
+    is first trained on its share of them, then the independent model and every method. With neither, only the method
+    "independent" can be trained: a first model, without a predecessor.
+
+    Args:
+        data: A data set by name (`holdfast data list`), or a folder with one sub-folder of images per class.
+        out: Folder for the releases; an interrupted run continues, a finished one is kept.
+        method: One or more compatibility methods (`holdfast methods`).
+        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
+        old: Release that embedded the gallery.
+        scenario: Who sees what: extended-data, extended-class, open-data, open-class, enlarged-backbone-data,
+            enlarged-backbone-class, new-architecture, both.
+        scenario_options: Options of the split, such as old_fraction.
+        backbone: Network of the new model.
+        old_backbone: Network of the old model; the scenario's, or the same, when left out.
+        dim: Dimension of the embeddings.
+        projection: From backbone to embedding: linear, linear-bn, mlp or none.
+        backbone_options: Options of the backbone, such as filters of convnet.
+        mean: Subtracted from each channel, after scaling pixels to [0, 1].
+        std: Divides each channel.
+        weights: Local folder of published backbone weights.
+        freeze_backbone: Train projection and classifier only.
+        head: Classifier of the training: softmax, normalised or arcface.
+        head_options: Options of the head, such as scale and margin of arcface.
+        recipe: How to train.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set, such as image_size.
+        tensorboard: Also write TensorBoard's event files.
+        seed: Of initial weights, order, augmentation, split and method.
+        json: Print one JSON document with the releases.
+    """
+
+
+def main(words: list[str]) -> int:
+    """Train, and say where the releases are and what to type next."""
+    arguments, text = parse(train, words, "train")
+    _check(arguments)
+    images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
+    experiments = _experiments(arguments, images)
+    write_settings(arguments["out"], "train.yaml", text)
+    if arguments["scenario"] is not None:
+        releases = _scenario(arguments, images, experiments)
+    else:
+        releases = _single(arguments, images, experiments)
+    _report(arguments, releases)
+    return 0
+
+
+def _check(arguments: dict[str, Any]) -> None:
+    """Refuse what cannot work before any data is read."""
+    from holdfast.data.scenarios import SCENARIOS
+    from holdfast.errors import unknown_name
+
+    for name, options in _options_by_method(arguments).items():
+        build_method(name, options)
+    if arguments["scenario"] is not None and arguments["scenario"] not in SCENARIOS:
+        raise unknown_name("scenario", arguments["scenario"], SCENARIOS)
+    if arguments["scenario"] is not None and arguments["old"] is not None:
+        raise ConfigError(
+            "Both --scenario and --old were given.",
+            expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
+        )
+
+
+def _options_by_method(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    names, options = arguments["method"], arguments["method_options"]
+    if len(names) == 1:
+        return {names[0]: options}
+    for name in options:
+        if name not in names or not isinstance(options[name], dict):
+            raise ConfigError(
+                f"With the methods {', '.join(names)}, --method_options has '{name}'.",
+                expected="a mapping of method names to their options",
+                to_do=f"write --method_options.{names[0]}.OPTION VALUE.",
+            )
+    return {name: options.get(name, {}) for name in names}
+
+
+def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Experiment]:
+    channels, height, _ = data.train.shape
+    spec = EncoderSpec(
+        backbone=arguments["backbone"],
+        dim=arguments["dim"],
+        channels=channels,
+        image_size=height,
+        projection=arguments["projection"],
+        mean=tuple(arguments["mean"]),
+        std=tuple(arguments["std"]),
+        backbone_options=arguments["backbone_options"],
+    )
+    base = Experiment(
+        model=spec,
+        **{key: arguments[key] for key in ("head", "head_options", "recipe", "weights", "freeze_backbone", "seed")},
+    )
+    return {
+        name: replace(base, method=name, method_options=options)
+        for name, options in _options_by_method(arguments).items()
+    }
+
+
+def _on_run(name: str) -> AbstractContextManager[Any]:
+    return training_progress(name)
+
+
+def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
+    from holdfast.data.scenarios import SCENARIOS
+    from holdfast.training.upgrade import train_upgrade
+
+    scenario = SCENARIOS[arguments["scenario"]]
+    split = scenario.divide(data.train.labels, **{"seed": arguments["seed"], **arguments["scenario_options"]})
+    if scenario.new_backbone is not None and arguments["backbone"] == "convnet":
+        experiments = {name: _with_backbone(one, scenario.new_backbone) for name, one in experiments.items()}
+    reference = replace(next(iter(experiments.values())), method="independent", method_options={})
+    old_backbone = arguments["old_backbone"] or scenario.old_backbone
+    old = _with_backbone(reference, old_backbone) if old_backbone else reference
+    return train_upgrade(
+        data.train,
+        split,
+        old,
+        {"independent": reference, **experiments},
+        arguments["out"],
+        data_name=f"{data.name}, {scenario.name}",
+        on_run=_on_run,
+        tensorboard=arguments["tensorboard"],
+    )
+
+
+def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
+    if backbone == experiment.model.backbone:
+        return experiment
+    return replace(experiment, model=experiment.model.model_copy(update={"backbone": backbone, "backbone_options": {}}))
+
+
+def _single(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
+    from holdfast.models.release import load_release
+    from holdfast.training.recipe import train_release
+
+    old = None if arguments["old"] is None else load_release(arguments["old"])
+    several = len(experiments) > 1
+    releases = {}
+    for name, experiment in experiments.items():
+        folder = arguments["out"] / name if several else arguments["out"]
+        with _on_run(name) as on_step:
+            releases[name] = train_release(
+                data.train,
+                experiment,
+                folder,
+                old=old,
+                data_name=data.name,
+                cache=arguments["out"] / "cache" if several else None,
+                on_step=on_step,
+                tensorboard=arguments["tensorboard"],
+            )
+    return releases
+
+
+def _report(arguments: dict[str, Any], releases: dict[str, Release]) -> None:
+    out = arguments["out"]
+    folders = {name: out if len(releases) == 1 else out / name for name in releases}
+    if arguments["json"]:
+        print_json(
+            {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
+                                 "compatible_with": release.record.compatible_with}
+                          for name, release in releases.items()}}
+        )  # fmt: skip
+    rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
+    print_table("Releases", ["name", "folder", "fingerprint"], rows)

@@ -1,0 +1,93 @@
+"""Validation of settings that people write: files and command lines, bound to the signature they configure."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+import yaml
+from pydantic import BaseModel
+
+from holdfast.errors import ConfigError, nearest
+
+
+def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any]:
+    """Return every option of a signature with its type, nested settings by dotted names.
+
+    An option of a mapping type takes any names below it; whoever receives the mapping checks those.
+
+    >>> def run(seed: int, extra: dict[str, int]) -> None: ...
+    >>> list(known_options(run))
+    ['seed', 'extra']
+    """
+    hints = get_type_hints(target if not inspect.isclass(target) else target.__init__)
+    if inspect.isclass(target) and (dataclasses.is_dataclass(target) or issubclass(target, BaseModel)):
+        hints = get_type_hints(target)
+    options: dict[str, Any] = {}
+    for name in inspect.signature(target).parameters:
+        kind = hints.get(name, Any)
+        options[prefix + name] = kind
+        if inspect.isclass(kind) and (dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel)):
+            options |= known_options(kind, f"{prefix}{name}.")
+    return options
+
+
+def refuse_unknown(given: Iterable[str], known: Mapping[str, Any], where: str, dashes: str = "") -> None:
+    """Refuse the first option that no signature has, and suggest the nearest one.
+
+    Args:
+        given: Dotted names.
+        known: What `known_options` returned.
+        where: Where the names were written, for the message.
+        dashes: What people write before a name there, such as ``--``.
+
+    Raises:
+        ConfigError: A name is unknown.
+    """
+    for name in given:
+        if name in known or _inside_mapping(name, known):
+            continue
+        level = name.rpartition(".")[0]
+        siblings = [option for option in known if option.rpartition(".")[0] == level] or list(known)
+        raise ConfigError(
+            f"Unknown option '{dashes}{name}' {where}.{nearest(dashes + name, [dashes + option for option in known])}",
+            expected=f"one of {', '.join(dashes + option for option in siblings)}",
+            to_do="correct or remove it; nothing was started.",
+        )
+
+
+def _inside_mapping(name: str, known: Mapping[str, Any]) -> bool:
+    parts = name.split(".")
+    parents = (".".join(parts[:length]) for length in range(1, len(parts)))
+    return any(get_origin(known.get(parent)) in (dict, Mapping) for parent in parents)
+
+
+def read_yaml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a file of settings and refuse names that are not options.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML mapping, or has an unknown name.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a YAML file of settings") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"'{path}' is no valid YAML: {error}", expected="a YAML mapping of settings") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"'{path}' holds {type(content).__name__}.", expected="a YAML mapping such as 'method: bct'")
+    refuse_unknown(_flattened(content, known), known, f"in '{path}'")
+    return content
+
+
+def _flattened(content: Mapping[Any, Any], known: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        nested = any(option.startswith(f"{name}.") for option in known)
+        if isinstance(value, Mapping) and nested:
+            yield from _flattened(value, known, f"{name}.")
+        else:
+            yield name

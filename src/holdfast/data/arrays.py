@@ -1,0 +1,67 @@
+"""Images in a NumPy archive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.hold_out import hold_out
+from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
+from holdfast.data.npz import read_npz
+from holdfast.data.retrieval_data import RetrievalData
+from holdfast.embeddings import StringArray
+from holdfast.errors import ConfigError, DataError
+
+Layout = Literal["NHW", "NHWC", "NCHW"]
+
+
+def arrays(path: Path, *, layout: Layout | None = None, held_out: float = 0.2, seed: int = 0) -> RetrievalData:
+    """Your own images, in an .npz file with ``images`` and ``labels``.
+
+    Args:
+        path: The file: ``images`` uint8, ``labels`` whole numbers (N,), optionally ``class_names`` (one text per
+            label from 0) and ``ids`` (one text per image).
+        layout: Order of the axes of ``images``: "NHW" for grey images, "NHWC" or "NCHW". Must be given unless
+            there are three axes.
+        held_out: Share of every class to hold out for leave-one-out evaluation.
+        seed: Chooses the held-out images.
+    """
+    found = read_npz(path, ("images", "labels"), ("class_names", "ids"))
+    images = channels_second(found["images"], layout)
+    labels, names = _numbered(found)
+    ids = found["ids"].tolist() if "ids" in found else [f"{row:08d}" for row in range(len(images))]
+    whole = ImageSet(ArrayImages(images), labels, names, StringArray.of(ids)).compact()
+    return hold_out(path.stem, whole, held_out, seed)
+
+
+def channels_second(images: NDArray[Any], layout: Layout | None) -> NDArray[np.uint8]:
+    """Return the images as (N, channels, height, width).
+
+    >>> channels_second(np.zeros((2, 8, 9, 3), np.uint8), "NHWC").shape
+    (2, 3, 8, 9)
+    """
+    layout = "NHW" if layout is None and images.ndim == 3 else layout
+    if layout not in get_args(Layout) or len(layout or "") != images.ndim:
+        raise ConfigError(
+            f"Images have shape {images.shape}, their layout is {layout}.",
+            expected="layout 'NHW' for three axes, 'NHWC' (channels last) or 'NCHW' (channels second) for four",
+            to_do="pass layout='NHWC' or layout='NCHW'; from its shape alone the order would be a guess.",
+        )
+    moved: NDArray[np.uint8] = np.moveaxis(images, -1, 1) if layout == "NHWC" else images
+    return moved[:, None] if layout == "NHW" else np.ascontiguousarray(moved)
+
+
+def _numbered(found: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels from 0 and the class names; without names, classes are called by their number."""
+    labels = found["labels"]
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="whole numbers (images,)")
+    if "class_names" in found:
+        return labels.astype(np.int64), tuple(str(name) for name in found["class_names"].tolist())
+    values, numbers = np.unique(labels, return_inverse=True)
+    return numbers.astype(np.int64), tuple(str(value) for value in values)

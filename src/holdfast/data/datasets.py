@@ -1,0 +1,110 @@
+"""The data sets that are known by name, and how any of them is opened."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.arrays import arrays
+from holdfast.data.glyphs import glyphs
+from holdfast.data.image_folder import image_folder
+from holdfast.data.omniglot import omniglot
+from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.tiny_imagenet import tiny_imagenet_32
+from holdfast.errors import DataError, unknown_name
+
+__all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set that is known by name.
+
+    Args:
+        read: Its reader; the first argument is its folder, unless ``folder`` is None.
+        description: One line for people.
+        folder: Name of its folder below the data root; None for data that needs no files.
+    """
+
+    read: Callable[..., RetrievalData]
+    description: str
+    folder: str | None = None
+
+
+DATASETS: dict[str, Dataset] = {
+    "glyphs": Dataset(glyphs, "characters rendered from installed fonts; needs no download"),
+    "omniglot": Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot"),
+    "tiny-imagenet-32": Dataset(tiny_imagenet_32, "photographs of 200 classes at 32 x 32 pixels", "tiny-imagenet-32"),
+}
+
+
+def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: Any) -> RetrievalData:
+    """Open a data set by name, or your own images by path.
+
+    Args:
+        name_or_path: A name of `DATASETS`, a folder of images, or an ``.npz`` file.
+        root: Folder that holds the folders of the named data sets.
+        options: Options of the reader, such as ``image_size``.
+
+    Raises:
+        ConfigError: The name or an option is unknown.
+        DataError: Files are missing or cannot be used; the message says which.
+
+    >>> load_dataset("omniglot")
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.DataError: The data set 'omniglot' is read from files, and no data root was given.
+    Expected: a folder that holds 'omniglot'
+    Next: set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.
+    """
+    if str(name_or_path) in DATASETS:
+        name = str(name_or_path)
+        dataset = DATASETS[name]
+        _check_options(dataset.read, options)
+        if dataset.folder is None:
+            return dataset.read(**options)
+        return dataset.read(_folder(name, dataset.folder, root), **options)
+    path = Path(name_or_path)
+    reader = _reader_of(path)
+    _check_options(reader, options)
+    return reader(path, **options)
+
+
+def _reader_of(path: Path) -> Callable[..., RetrievalData]:
+    """Return the reader for a path, or refuse: as an unknown name, unless it is written like a path."""
+    if path.is_dir():
+        return image_folder
+    if path.suffix == ".npz":
+        return arrays
+    if path.exists():
+        raise DataError(f"{path} is no folder and no .npz file.", expected="a folder of images, or an .npz file")
+    if os.sep in str(path):
+        raise DataError(f"There is no folder {path}.", expected="a folder of images, or an .npz file")
+    raise unknown_name("data set or folder", str(path), DATASETS, listing="holdfast data")
+
+
+def _folder(name: str, folder: str, root: Path | None) -> Path:
+    if root is None:
+        raise DataError(
+            f"The data set '{name}' is read from files, and no data root was given.",
+            expected=f"a folder that holds '{folder}'",
+            to_do="set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.",
+        )
+    if not (root / folder).is_dir():
+        raise DataError(
+            f"The data set '{name}' is not in {root}: there is no folder {root / folder}.",
+            expected=f"the files of {name} in {root / folder}",
+            to_do="put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
+        )
+    return root / folder
+
+
+def _check_options(reader: Callable[..., RetrievalData], options: dict[str, Any]) -> None:
+    known = [name for name, value in inspect.signature(reader).parameters.items() if value.kind is value.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise unknown_name("data option", name, known)

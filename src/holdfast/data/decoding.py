@@ -1,0 +1,82 @@
+"""From encoded images of any size to pixels of one size."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from holdfast.errors import ConfigError, DataError
+
+Shape = tuple[int, int, int]
+Fit = Literal["crop", "squash"]
+Pixels = NDArray[np.uint8]
+
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's name for images of so many channels."""
+
+
+def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixels:
+    """Decode one image to uint8 (channels, height, width).
+
+    Args:
+        source: A path, or encoded bytes.
+        shape: Channels, height and width to return.
+        fit: "crop" or "squash", used where the image has another size.
+        name: What to call the image in messages.
+
+    Raises:
+        DataError: The image cannot be read.
+    """
+    try:
+        with Image.open(source) as opened:
+            opened.draft(MODES[shape[0]], (2 * shape[2], 2 * shape[1]))
+            image = fitted(_flattened(opened, MODES[shape[0]]), (shape[2], shape[1]), fit)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise DataError(
+            f"Cannot read {name}: {reason}.",
+            expected="a complete png, jpeg, bmp, webp, gif or tiff image",
+            to_do="replace or remove it; nothing was changed.",
+        ) from error
+    pixels = np.asarray(image, dtype=np.uint8)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _flattened(image: Image.Image, mode: str) -> Image.Image:
+    """Convert to the mode; transparent parts become white, and 16-bit greys are scaled rather than cut off."""
+    if image.mode.startswith("I;16") or image.mode == "I":
+        return Image.fromarray((np.asarray(image) // 257).clip(0, 255).astype(np.uint8)).convert(mode)
+    if "A" in image.getbands() or "transparency" in image.info:
+        over = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert(mode)
+    return image.convert(mode)
+
+
+def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
+    """Resize to (width, height); "crop" keeps the aspect and cuts the longer side around the centre.
+
+    >>> fitted(Image.new("L", (40, 20)), (10, 10), "crop").size
+    (10, 10)
+    """
+    if image.size == size:
+        return image
+    box = (0.0, 0.0, float(image.width), float(image.height))
+    if fit == "crop":
+        scale = max(size[0] / image.width, size[1] / image.height)
+        width, height = size[0] / scale, size[1] / scale
+        left, top = (image.width - width) / 2, (image.height - height) / 2
+        box = (max(left, 0.0), max(top, 0.0), min(left + width, image.width), min(top + height, image.height))
+    return image.resize(size, Image.Resampling.BILINEAR, box=box)
+
+
+def check_target(shape: Shape, fit: Fit) -> None:
+    """Refuse a shape or a way of fitting that `decode` does not know."""
+    if shape[0] not in MODES or min(shape) < 1:
+        raise ConfigError(f"Images of shape {shape}.", expected="1 or 3 channels and a height and width of at least 1")
+    if fit not in get_args(Fit):
+        raise ConfigError(f"The fit '{fit}'.", expected="'crop' to keep the aspect, or 'squash'")

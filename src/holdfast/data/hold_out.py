@@ -1,0 +1,55 @@
+"""Setting a share of every class apart, for data that comes without a split of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.choosing import class_counts, lowest_of_each_class
+from holdfast.data.image_set import ImageSet
+from holdfast.data.retrieval_data import RetrievalData
+from holdfast.errors import ConfigError, DataError
+
+
+def hold_out(name: str, images: ImageSet, share: float, seed: int) -> RetrievalData:
+    """Train on most images of every class, search leave-one-out among the others.
+
+    Raises:
+        DataError: No class has two images held out, so that no query could be answered.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"A held-out share of {share}.", expected="above 0 and below 1")
+    aside = held_out_rows(images.labels, share, seed)
+    if len(aside) == 0 or np.bincount(images.labels[aside]).max() < 2:
+        raise DataError(
+            f"No class of '{name}' has two images to hold out: the largest has {np.bincount(images.labels).max()}.",
+            expected="a class with at least four images",
+            to_do="add images, or make folders train and test yourself.",
+        )
+    evaluation = images.select(aside)
+    return RetrievalData(
+        name=name,
+        train=images.select(np.setdiff1d(np.arange(len(images)), aside)),
+        query=evaluation,
+        gallery=evaluation,
+        leave_one_out=True,
+        validation=None,
+        description=f"{len(images)} images of {len(images.class_names)} classes; "
+        f"{len(aside)} held out (seed {seed}), each searches the others",
+    )
+
+
+def held_out_rows(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
+    """Return the rows to hold out, ascending.
+
+    Of a class with n images, the rounded share; but at least one of two or three, and at least two of more (a
+    single one could not find anything), and never all.
+
+    >>> labels = np.array([0] * 20 + [1] * 4 + [2])
+    >>> np.bincount(labels[held_out_rows(labels, 0.2, seed=0)]).tolist()
+    [4, 2]
+    """
+    counts = class_counts(labels)
+    least = np.where(counts >= 4, 2, np.where(counts >= 2, 1, 0))
+    wanted = np.minimum(np.maximum(np.rint(share * counts), least), np.maximum(counts - 1, 0))
+    return lowest_of_each_class(labels, np.random.default_rng(seed).random(len(labels)), wanted)

@@ -1,0 +1,111 @@
+"""Images with their classes and identities: the value that every stage of training and evaluation starts from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.decoding import Pixels, Shape
+from holdfast.data.images import Images, SelectedImages
+from holdfast.embeddings import StringArray
+from holdfast.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """N labelled images, checked once when built.
+
+    Args:
+        images: Where the pixels come from.
+        labels: Class of every image, int64 (N,), rows of `class_names`.
+        class_names: One name per class, no two alike; a class may have no image here.
+        ids: One text per image (N), no two alike.
+
+    Raises:
+        DataError: Lengths differ, a label has no class name, or an id or class name occurs twice.
+    """
+
+    images: Images
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    ids: StringArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        object.__setattr__(self, "ids", StringArray.of(self.ids))
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        channels, height, width = self.shape
+        return f"ImageSet({len(self)} images, {len(self.class_names)} classes, {channels}x{height}x{width})"
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self.images.shape
+
+    def read(self, rows: NDArray[np.int64]) -> Pixels:
+        """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
+        return self.images.read(rows)
+
+    def select(self, rows: NDArray[Any] | slice | list[int]) -> ImageSet:
+        """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order."""
+        index = np.arange(len(self))[rows]
+        return ImageSet(SelectedImages(self.images, index), self.labels[index], self.class_names, self.ids[index])
+
+    def select_classes(self, classes: Iterable[int]) -> ImageSet:
+        """Return the images of the chosen classes, with all class names."""
+        return self.select(np.isin(self.labels, np.fromiter(classes, np.int64)))
+
+    def compact(self) -> ImageSet:
+        """Drop the classes without an image and number the others anew, in the same order."""
+        used, labels = np.unique(self.labels, return_inverse=True)
+        names = tuple(self.class_names[label] for label in used)
+        return replace(self, labels=labels.astype(np.int64), class_names=names)
+
+    def digest(self) -> str:
+        """Return a sha256 over ids, labels, class names, shape and contents, 64 hexadecimal digits.
+
+        Contents are the pixels of arrays, the bytes of encoded images, and the sizes of files.
+        """
+        digest = hashlib.sha256(repr((self.shape, self.class_names)).encode())
+        for values in (self.labels, self.ids.offsets, self.ids.data):
+            digest.update(np.ascontiguousarray(values).data if values.size else b"")
+        digest.update(self.images.content_digest(np.arange(len(self))))
+        return digest.hexdigest()
+
+
+def _check(images: ImageSet) -> None:
+    lengths = {"images": len(images.images), "labels": len(images.labels), "ids": len(images.ids)}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise DataError(f"Parts of different length: {found}.", expected="one of each per image")
+    _check_labels(images.labels, len(images.class_names))
+    _refuse_repeated("ids", images.ids, "one id per image")
+    _refuse_repeated("class names", StringArray.of(images.class_names), "one name per class")
+
+
+def _check_labels(labels: NDArray[np.int64], classes: int) -> None:
+    if labels.dtype != np.int64 or labels.ndim != 1:
+        raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (images,)")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise DataError(
+            f"Labels run from {labels.min()} to {labels.max()}, with {classes} class names.",
+            expected="every label a row of the class names",
+        )
+
+
+def _refuse_repeated(what: str, names: StringArray, expected: str) -> None:
+    repeated = names.duplicates()
+    if repeated:
+        more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
+        shown = ", ".join(f"'{name}'" for name in repeated[:3]) + more
+        raise DataError(f"{what.capitalize()} occur more than once: {shown}.", expected=expected)

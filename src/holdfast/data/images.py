@@ -1,0 +1,251 @@
+"""Where pixels come from: arrays, encoded bytes or files, all read as uint8 (n, channels, height, width)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.decoding import MODES, Fit, Pixels, Shape, check_target, decode
+from holdfast.errors import DataError
+
+Rows = NDArray[np.int64]
+
+KEEP_LIMIT = 2 * 1024**3
+"""Bytes of decoded pixels that `keep_decoded` holds in memory by default."""
+
+
+class Images(Protocol):
+    """A store of equally sized images."""
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return a sha256 that changes with the contents of the chosen rows, as cheaply as the store allows."""
+
+
+class ArrayImages:
+    """Images held in memory.
+
+    Args:
+        pixels: uint8 (N, channels, height, width), one or three channels.
+
+    >>> ArrayImages(np.zeros((5, 1, 28, 28), np.uint8)).shape
+    (1, 28, 28)
+    """
+
+    def __init__(self, pixels: Pixels) -> None:
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1] not in MODES or 0 in pixels.shape[2:]:
+            raise DataError(
+                f"Pixels are {pixels.dtype} of shape {pixels.shape}.",
+                expected="uint8 of shape (images, 1 or 3 channels, height, width)",
+                to_do="scale them to 0..255 and move the channels to the second axis.",
+            )
+        self._pixels = pixels
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        _, channels, height, width = self._pixels.shape
+        return channels, height, width
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return a copy of the chosen rows."""
+        return self._pixels[rows]
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the pixels."""
+        digest = hashlib.sha256()
+        for part in chunks(rows):
+            digest.update(np.ascontiguousarray(self._pixels[part]).data)
+        return digest.digest()
+
+
+class EncodedImages:
+    """Images as encoded bytes (JPEG, PNG, ...), decoded each time they are read; wrap in `keep_decoded` for speed.
+
+    Args:
+        data: All encoded bytes one after another, uint8 (M,).
+        offsets: Where each image begins, int64 (N + 1,), ending with M.
+        shape: Channels, height and width to return; other sizes are fitted.
+        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        source: What to call this store in messages.
+    """
+
+    def __init__(
+        self, data: Pixels, offsets: Rows, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images"
+    ) -> None:
+        check_target(shape, fit)
+        self._data, self._offsets, self._shape, self._fit, self._source = data, offsets, shape, fit, source
+
+    @classmethod
+    def of(cls, encoded: Any, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images") -> EncodedImages:
+        """Build from a list of ``bytes`` or an Arrow column of binary values."""
+        import pyarrow as pa
+
+        if not isinstance(encoded, pa.Array | pa.ChunkedArray):
+            encoded = pa.array(list(encoded), type=pa.large_binary())
+        column = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        column = pa.concat_arrays([column.cast(pa.large_binary())])
+        if column.null_count:
+            raise DataError(f"{column.null_count} missing images in {source}.", expected="bytes in every row")
+        _, offset_buffer, data_buffer = column.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+        return cls(data, offsets, shape, fit=fit, source=source)
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._shape
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def _bytes(self, row: int) -> bytes:
+        return self._data[self._offsets[row] : self._offsets[row + 1]].tobytes()
+
+    def read(self, rows: Rows) -> Pixels:
+        """Decode the chosen rows."""
+        pixels = np.empty((len(rows), *self._shape), np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            name = f"image {row} of {self._source}"
+            pixels[place] = decode(io.BytesIO(self._bytes(row)), self._shape, self._fit, name)
+        return pixels
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the encoded bytes."""
+        digest = hashlib.sha256()
+        for row in rows.tolist():
+            digest.update(self._bytes(row))
+        return digest.digest()
+
+
+class FileImages:
+    """Images in files, decoded each time they are read; wrap in `keep_decoded` for speed.
+
+    Args:
+        paths: One file per image.
+        shape: Channels (1 or 3), height and width to return.
+        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+    """
+
+    def __init__(self, paths: Sequence[Path], shape: Shape, *, fit: Fit = "crop") -> None:
+        check_target(shape, fit)
+        self._paths, self._shape, self._fit = tuple(paths), shape, fit
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._shape
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Decode the files of the chosen rows."""
+        pixels = np.empty((len(rows), *self._shape), np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            pixels[place] = decode(self._paths[row], self._shape, self._fit, f"the file {self._paths[row]}")
+        return pixels
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the file sizes: reading a large collection twice would not be cheap."""
+        sizes = [_size(self._paths[row]) for row in rows.tolist()]
+        return hashlib.sha256(np.array(sizes, np.int64).tobytes()).digest()
+
+
+class KeptImages:
+    """Rows of another store, each decoded once and then kept in memory.
+
+    Memory is taken as rows are read, so that a small share of a large set stays small.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self._pixels = np.empty((len(images), *images.shape), np.uint8)
+        self._known = np.zeros(len(images), np.bool_)
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._images.shape
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return the chosen rows, decoding those that were never read before."""
+        missing = np.unique(rows[~self._known[rows]])
+        if len(missing):
+            self._pixels[missing] = self._images.read(missing)
+            self._known[missing] = True
+        return self._pixels[rows]
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the digest of the store behind."""
+        return self._images.content_digest(rows)
+
+
+class SelectedImages:
+    """Chosen rows of another store, in a chosen order, without copying pixels."""
+
+    def __init__(self, images: Images, rows: Rows) -> None:
+        self._images: Images = images
+        self._rows = rows
+        if isinstance(images, SelectedImages):
+            self._images, self._rows = images._images, images._rows[rows]
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._images.shape
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return the pixels of the chosen rows of this selection."""
+        return self._images.read(self._rows[rows])
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the digest of the store behind."""
+        return self._images.content_digest(self._rows[rows])
+
+
+def keep_decoded(images: Images, *, limit_bytes: int = KEEP_LIMIT) -> Images:
+    """Keep decoded pixels in memory if all of them fit into ``limit_bytes``; otherwise return the store as it is."""
+    needed = len(images) * int(np.prod(images.shape))
+    return KeptImages(images) if needed <= limit_bytes else images
+
+
+def chunks(rows: Rows, size: int = 4096) -> Iterator[Rows]:
+    """Yield the rows in order, at most ``size`` at a time."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise DataError(
+            f"Cannot read the file {path}: {error.strerror}.",
+            expected="the file that was there when the folder was listed",
+            to_do="list the folder again, or put the file back.",
+        ) from error

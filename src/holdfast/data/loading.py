@@ -1,0 +1,185 @@
+"""Batches in an order, and with an augmentation, that depend only on the seed and the place in the run.
+
+A sampler names whole batches (epoch, number, rows); the data set reads and augments one batch at a time. So a run
+that stops in the middle of an epoch continues with exactly the batches it would have seen, without reading those it
+has seen, and any number of workers gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from holdfast.data.augment import Augmentation
+from holdfast.data.image_set import ImageSet
+from holdfast.errors import ConfigError
+from holdfast.methods.base import Batch
+
+
+class BatchPlace(NamedTuple):
+    """Which batch to read: its place in the run, and its rows of the training set, int64 (B,)."""
+
+    epoch: int
+    number: int
+    rows: NDArray[np.int64]
+
+
+class EpochBatches(Sampler[BatchPlace]):
+    """All batches of one epoch for one process, starting at a chosen step.
+
+    Every process gets the same number of batches, of the same size. Rows that do not fill a batch are left out with
+    ``drop_last``; but a data set smaller than one batch is one batch.
+
+    Args:
+        count: Number of rows.
+        batch_size: Rows per batch and process.
+        seed: Together with the epoch, decides the order.
+        drop_last: Whether to leave out an incomplete last batch.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self, count: int, *, batch_size: int, seed: int, drop_last: bool = True, rank: int = 0, world_size: int = 1
+    ) -> None:
+        _check_batching(count, batch_size, rank, world_size)
+        self.count, self.batch_size, self.seed = count, batch_size, seed
+        self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
+        self.set_position(0, 0)
+
+    def set_position(self, epoch: int, step: int = 0) -> None:
+        """Continue with batch ``step`` of ``epoch``; earlier batches are not read.
+
+        Call this before every epoch: the position does not move by itself.
+        """
+        if epoch < 0 or not 0 <= step <= len(self):
+            raise ConfigError(
+                f"Step {step} of epoch {epoch}.", expected=f"an epoch from 0 and a step from 0 to {len(self)}"
+            )
+        self.epoch, self.step = epoch, step
+
+    def __len__(self) -> int:
+        """Number of batches of a whole epoch."""
+        together = self.batch_size * self.world_size
+        whole, rest = divmod(self.count, together)
+        incomplete = rest >= self.world_size and (whole == 0 or not self.drop_last)
+        return whole + int(incomplete)
+
+    def __iter__(self) -> Iterator[BatchPlace]:
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.count)
+        together = self.batch_size * self.world_size
+        for number in range(self.step, len(self)):
+            rows = order[number * together : (number + 1) * together]
+            share = len(rows) // self.world_size
+            yield BatchPlace(self.epoch, number, rows[self.rank * share : (self.rank + 1) * share])
+
+
+class RowsInOrder(Sampler[BatchPlace]):
+    """All rows in the order of the data set; the last batch may be smaller."""
+
+    def __init__(self, count: int, batch_size: int) -> None:
+        _check_batching(count, batch_size, 0, 1)
+        self.count, self.batch_size = count, batch_size
+
+    def __len__(self) -> int:
+        return -(-self.count // self.batch_size)
+
+    def __iter__(self) -> Iterator[BatchPlace]:
+        for number, start in enumerate(range(0, self.count, self.batch_size)):
+            yield BatchPlace(0, number, np.arange(start, min(start + self.batch_size, self.count)))
+
+
+class BatchReader(Dataset[Batch]):
+    """Reads one batch at a time, augmenting it with draws that depend on its place only.
+
+    Args:
+        images: The training set.
+        augmentation: What to do to each batch; None to leave it as it is.
+        seed: Together with epoch, number and rank, decides the draws.
+        rank: Number of this process: other processes draw otherwise.
+    """
+
+    def __init__(
+        self, images: ImageSet, *, augmentation: Augmentation | None = None, seed: int = 0, rank: int = 0
+    ) -> None:
+        self.images, self.augmentation, self.seed, self.rank = images, augmentation, seed, rank
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, place: BatchPlace) -> Batch:
+        inputs = torch.from_numpy(self.images.read(place.rows))
+        if self.augmentation is not None:
+            inputs = self.augmentation(inputs, self._generator(place))
+        return Batch(
+            inputs=inputs,
+            labels=torch.from_numpy(self.images.labels[place.rows]),
+            index=torch.from_numpy(place.rows.copy()),
+            replayed=torch.zeros(len(place.rows), dtype=torch.bool),
+        )
+
+    def _generator(self, place: BatchPlace) -> torch.Generator:
+        sequence = np.random.SeedSequence([self.seed, place.epoch, place.number, self.rank])
+        return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+
+
+def training_loader(
+    images: ImageSet,
+    *,
+    batch_size: int,
+    seed: int,
+    augmentation: Augmentation | None = None,
+    drop_last: bool = True,
+    rank: int = 0,
+    world_size: int = 1,
+    workers: int = 0,
+) -> DataLoader[Batch]:
+    """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
+
+    Args:
+        images: The training set.
+        batch_size: Images per batch and process.
+        seed: Decides order and augmentation, together with the place in the run.
+        augmentation: Random changes; None for none.
+        drop_last: Whether to leave out an incomplete last batch.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+        workers: Processes that read; any number gives the same batches.
+    """
+    sampler = EpochBatches(
+        len(images), batch_size=batch_size, seed=seed, drop_last=drop_last, rank=rank, world_size=world_size
+    )
+    return _loader(BatchReader(images, augmentation=augmentation, seed=seed, rank=rank), sampler, workers)
+
+
+def encoding_loader(images: ImageSet, *, batch_size: int, workers: int = 0) -> DataLoader[Batch]:
+    """Return un-augmented batches of all images in dataset order."""
+    return _loader(BatchReader(images), RowsInOrder(len(images), batch_size), workers)
+
+
+def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int) -> DataLoader[Batch]:
+    """Return a loader that takes whole batches, and whose own seed does not come from global random state."""
+    if workers < 0:
+        raise ConfigError(f"workers = {workers}.", expected="0 (read in this process) or more")
+    return DataLoader(
+        reader,
+        batch_size=None,
+        sampler=sampler,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        generator=torch.Generator(),
+    )
+
+
+def _check_batching(count: int, batch_size: int, rank: int, world_size: int) -> None:
+    if batch_size < 1:
+        raise ConfigError(f"batch_size = {batch_size}.", expected="at least 1")
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"Process {rank} of {world_size}.", expected="a rank from 0, below the number of processes")
+    if count < world_size:
+        raise ConfigError(f"{count} images for {world_size} processes.", expected="at least one image for each")

@@ -1,0 +1,227 @@
+"""Embeddings of a set of items by one model: the value that every stage of holdfast hands to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.embeddings.string_array import StringArray
+from holdfast.errors import DataError, SpaceMismatchError
+from holdfast.geometry import Space
+
+Role = Literal["query", "document", "both"]
+Form = Literal["features", "points"]
+
+_FINGERPRINT = re.compile(r"declared:.+|[a-z]+:[0-9a-f]{64}")
+_NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingSet:
+    """Vectors of N items with their identity, checked once when built.
+
+    Args:
+        ids: One text per item (N), no two alike.
+        vectors: float32 (N, D), finite; D is the dimension of the space.
+        fingerprint: Which model made them: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
+        space: What the vectors are points of.
+        role: What the items are to the model: "query", "document" or "both".
+        form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
+        labels: Class of every item, int64 (N,), a row of `class_names` where those are given; None without labels.
+        class_names: One name per class, no two alike.
+        columns: Further values per item, such as camera or session, each an array of length N.
+
+    Raises:
+        DataError: Something above does not hold; the message names the first offending ids.
+        SpaceMismatchError: The vectors have another dimension than the space.
+    """
+
+    ids: StringArray
+    vectors: NDArray[np.float32]
+    fingerprint: str
+    space: Space
+    role: Role = "both"
+    form: Form = "points"
+    labels: NDArray[np.int64] | None = None
+    class_names: StringArray | None = None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NO_COLUMNS)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", StringArray.of(self.ids))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", StringArray.of(self.class_names))
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        check(self)
+
+    @classmethod
+    def trusted(cls, **values: Any) -> EmbeddingSet:
+        """Build without checking, for values that were checked before: opened files and parts of checked sets."""
+        embeddings = object.__new__(cls)
+        for definition in fields(cls):
+            object.__setattr__(embeddings, definition.name, values[definition.name])
+        return embeddings
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dim(self) -> int:
+        """Dimension D of the vectors."""
+        return self.space.dim
+
+    @property
+    def declared(self) -> bool:
+        """Whether a person, not a model, vouches for where these vectors come from."""
+        return self.fingerprint.startswith("declared:")
+
+    def __repr__(self) -> str:
+        classes = "" if self.labels is None else f", {len(np.unique(self.labels))} classes"
+        return f"EmbeddingSet({len(self)} {self.form} on the {self.space}{classes}, {self.fingerprint[:24]})"
+
+    def select(self, rows: NDArray[Any] | slice | list[int]) -> EmbeddingSet:
+        """Return the chosen rows, in the order given; a boolean mask keeps the order of the set."""
+        index = np.arange(len(self))[rows]
+        return EmbeddingSet.trusted(
+            **{
+                **self._values(),
+                "ids": self.ids[index],
+                "vectors": self.vectors[index],
+                "labels": None if self.labels is None else self.labels[index],
+                "columns": MappingProxyType({name: values[index] for name, values in self.columns.items()}),
+            }
+        )
+
+    def replace(self, **changes: Any) -> EmbeddingSet:
+        """Return a checked copy with some values changed."""
+        return replace(self, **changes)
+
+    def _values(self) -> dict[str, Any]:
+        return {definition.name: getattr(self, definition.name) for definition in fields(self)}
+
+    def digest(self) -> str:
+        """Return the sha256 of the contents, a text of 64 hexadecimal digits.
+
+        It covers everything but the fingerprint, so that equal data under two models' names can be told.
+        """
+        digest = hashlib.sha256(repr((self.space.record(), self.role, self.form)).encode())
+        for name, values in sorted(arrays_of(self).items()):
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
+            digest.update(np.ascontiguousarray(values).data if values.size else b"")
+        return digest.hexdigest()
+
+
+def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
+    """Return the arrays that a file holds, by the names they have there."""
+    arrays: dict[str, NDArray[Any]] = {
+        "vectors": embeddings.vectors,
+        "id_bytes": embeddings.ids.data,
+        "id_offsets": embeddings.ids.offsets,
+    }
+    if embeddings.labels is not None:
+        arrays["labels"] = embeddings.labels
+    if embeddings.class_names is not None:
+        arrays["class_name_bytes"] = embeddings.class_names.data
+        arrays["class_name_offsets"] = embeddings.class_names.offsets
+    return arrays | {f"column.{name}": values for name, values in embeddings.columns.items()}
+
+
+def check(embeddings: EmbeddingSet) -> None:
+    """Refuse a set that breaks one of the promises of `EmbeddingSet`, naming the offending ids."""
+    _check_words(embeddings)
+    _check_vectors(embeddings)
+    _check_lengths(embeddings)
+    _check_labels(embeddings)
+    duplicates = embeddings.ids.duplicates()
+    if duplicates:
+        raise DataError(
+            f"{len(duplicates)} ids occur more than once: {shown(duplicates)}.",
+            expected="one id per item",
+            to_do="remove the repeated rows, or give each its own id.",
+        )
+
+
+def _check_words(embeddings: EmbeddingSet) -> None:
+    if not _FINGERPRINT.fullmatch(embeddings.fingerprint):
+        raise DataError(
+            f"The fingerprint '{embeddings.fingerprint}'.",
+            expected="<kind>:<64 hexadecimal digits> from a release, or declared:<name>",
+            to_do="for vectors made elsewhere, declare their model: fingerprint='declared:my-model-v1'.",
+        )
+    for name, kind in (("role", Role), ("form", Form)):
+        if getattr(embeddings, name) not in get_args(kind):
+            raise DataError(
+                f"The {name} '{getattr(embeddings, name)}'.", expected=f"one of {', '.join(get_args(kind))}"
+            )
+
+
+def _check_vectors(embeddings: EmbeddingSet) -> None:
+    vectors = embeddings.vectors
+    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
+        found = (
+            f"{vectors.dtype} of shape {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
+        )
+        raise DataError(
+            f"Vectors are {found}.",
+            expected="a NumPy array of float32 with shape (items, dimension)",
+            to_do="convert them yourself, so that no precision is lost unseen: vectors.astype(numpy.float32).",
+        )
+    if vectors.shape[1] != embeddings.space.dim:
+        raise SpaceMismatchError(
+            f"Vectors have dimension {vectors.shape[1]}, their space is the {embeddings.space}.",
+            expected="one dimension for both",
+        )
+    _refuse_rows(
+        embeddings, np.flatnonzero(~np.isfinite(vectors).all(axis=1)), "hold NaN or infinite values", "finite numbers"
+    )
+    _refuse_rows(
+        embeddings, embeddings.space.check(vectors), f"are no points of the {embeddings.space}", "no zero vectors"
+    )
+
+
+def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, expected: str) -> None:
+    if len(rows):
+        names = [embeddings.ids[int(row)] if row < len(embeddings.ids) else f"row {row}" for row in rows[:3]]
+        raise DataError(
+            f"{len(rows)} of {len(embeddings.vectors)} vectors {what}, first: {shown(names, len(rows))}.",
+            expected=expected,
+            to_do="remove these items or embed them again; nothing was written.",
+        )
+
+
+def _check_lengths(embeddings: EmbeddingSet) -> None:
+    lengths = {"vectors": len(embeddings.vectors), "ids": len(embeddings.ids)}
+    if embeddings.labels is not None:
+        lengths["labels"] = len(embeddings.labels)
+    lengths |= {f"column '{name}'": len(values) for name, values in embeddings.columns.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise DataError(f"Parts of different length: {found}.", expected="one row of each per item")
+
+
+def _check_labels(embeddings: EmbeddingSet) -> None:
+    labels, names = embeddings.labels, embeddings.class_names
+    if labels is not None and (labels.dtype != np.int64 or labels.ndim != 1):
+        raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (items,)")
+    if names is None:
+        return
+    if names.duplicates():
+        raise DataError(f"Class names occur twice: {shown(names.duplicates())}.", expected="one name per class")
+    if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+        raise DataError(
+            f"Labels run from {labels.min()} to {labels.max()}, with {len(names)} class names.",
+            expected="every label a row of the class names",
+        )
+
+
+def shown(names: Iterable[str], total: int | None = None) -> str:
+    """Write the first three names, and how many more there are."""
+    listed = list(names)
+    more = (len(listed) if total is None else total) - min(3, len(listed))
+    return ", ".join(f"'{name}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,277 @@
+"""EmbeddingSets in files: safetensors for holdfast itself, Parquet and NumPy for everybody else.
+
+The own format is a plain safetensors file, so other programs can read it. The JSON header holds only the record of
+the set; ids and class names are arrays, because a header of millions of names no longer opens.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from holdfast.embeddings.embedding_set import EmbeddingSet, Role, arrays_of, check
+from holdfast.embeddings.string_array import StringArray
+from holdfast.errors import DataError, HoldfastError
+from holdfast.geometry import Hypersphere, Space, space_from_record
+
+FORMAT_VERSION = 1
+_DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
+           "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8"}  # fmt: skip
+
+
+def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
+    """Write a set to one safetensors file, wholly or not at all, and return its path.
+
+    Raises:
+        DataError: The file could not be written; one that was there before is untouched.
+    """
+    record = {
+        "format": "holdfast.EmbeddingSet",
+        "format_version": FORMAT_VERSION,
+        "fingerprint": embeddings.fingerprint,
+        "role": embeddings.role,
+        "form": embeddings.form,
+        "space": embeddings.space.record(),
+        "digest": embeddings.digest(),
+    }
+    arrays = {name: np.ascontiguousarray(values) for name, values in arrays_of(embeddings).items()}
+    metadata = {"holdfast": json.dumps(record, sort_keys=True)}
+    return write_atomically(Path(path), lambda part: save_file(arrays, part, metadata=metadata))
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let ``write`` fill a temporary file beside ``path``, make it durable, and only then give it its name.
+
+    Raises:
+        DataError: Nothing could be written (a full disk, no permission); a file that was there before is untouched.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        with part.open("rb") as handle:
+            os.fsync(handle.fileno())
+        part.replace(path)
+    except Exception as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, HoldfastError):
+            raise
+        raise DataError(
+            f"Could not write '{path}': {error}.",
+            expected="a folder that can be written, with room for the file",
+            to_do="free space or choose another place; a file of this name from before is intact.",
+        ) from error
+    return path
+
+
+def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
+    """Open a set without reading its vectors: arrays are memory-mapped and the recorded checks are trusted.
+
+    Args:
+        path: A file written by `save`.
+        verify: Read everything, compare the digest and check every promise again.
+
+    Raises:
+        DataError: The file is missing, damaged, of a newer format, or (with ``verify``) was altered.
+    """
+    arrays, metadata = _mapped_arrays(Path(path))
+    try:
+        record = json.loads(metadata["holdfast"])
+        version = int(record["format_version"])
+        if version > FORMAT_VERSION:
+            raise DataError(
+                f"'{path}' has format version {version}.",
+                expected=f"at most {FORMAT_VERSION}",
+                to_do="install a newer holdfast; the file is intact.",
+            )
+        embeddings = _assemble(arrays, record)
+    except (KeyError, ValueError, TypeError) as error:
+        if isinstance(error, HoldfastError):
+            raise
+        raise _damaged(path, f"it is no set of embeddings ({error})") from error
+    if verify:
+        if embeddings.digest() != record["digest"]:
+            raise _damaged(path, "its contents differ from the recorded digest")
+        check(embeddings)
+    return embeddings
+
+
+def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> EmbeddingSet:
+    names = "class_name_offsets" in arrays
+    columns = {name.removeprefix("column."): values for name, values in arrays.items() if name.startswith("column.")}
+    return EmbeddingSet.trusted(
+        ids=StringArray(arrays["id_bytes"], arrays["id_offsets"]),
+        vectors=arrays["vectors"],
+        fingerprint=record["fingerprint"],
+        space=space_from_record(record["space"]),
+        role=record["role"],
+        form=record["form"],
+        labels=arrays.get("labels"),
+        class_names=StringArray(arrays["class_name_bytes"], arrays["class_name_offsets"]) if names else None,
+        columns=MappingProxyType(columns),
+    )
+
+
+def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Map the tensors of a safetensors file read-only; the library itself copies them on access."""
+    try:
+        with path.open("rb") as handle:
+            buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"Cannot open '{path}': {error}.", expected="a file of embeddings", to_do="`holdfast embed` writes one."
+        ) from error
+    try:
+        (length,) = struct.unpack_from("<Q", buffer, 0)
+        header = json.loads(buffer[8 : 8 + length])
+        metadata = header.pop("__metadata__", {})
+        arrays = {}
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
+            arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, f"its header cannot be read ({error})") from error
+    return arrays, metadata
+
+
+def _damaged(path: str | Path, why: str) -> DataError:
+    return DataError(
+        f"'{path}' is damaged: {why}.",
+        expected="a file written by holdfast and unchanged since",
+        to_do="embed the items again with `holdfast embed`, or restore the file from a copy.",
+    )
+
+
+def from_npz(
+    path: str | Path, *, fingerprint: str, space: Space | None = None, role: Role = "both", cast: bool = False
+) -> EmbeddingSet:
+    """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
+
+    Args:
+        path: The file; one that holds pickled objects is refused.
+        fingerprint: ``declared:<name>`` for vectors made elsewhere.
+        space: Their space; the hypersphere of their dimension when left out.
+        role: What the items are to the model.
+        cast: Accept other floating types than float32 and convert them.
+
+    Raises:
+        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except (AttributeError, TypeError):
+        arrays = {"vectors": np.load(path, allow_pickle=False)}
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"Cannot read '{path}': {error}.", expected="an .npy or .npz file of plain arrays (no pickled objects)"
+        ) from error
+    return _imported(path, arrays, fingerprint, space, role, cast)
+
+
+def from_parquet(
+    path: str | Path, *, fingerprint: str, space: Space | None = None, role: Role = "both", cast: bool = False
+) -> EmbeddingSet:
+    """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
+
+    Further numeric columns are kept as columns of the set. The arguments are those of `from_npz`.
+
+    Raises:
+        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"Cannot read '{path}': {error}.", expected="a Parquet file") from error
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    if "vector" not in columns:
+        raise DataError(f"'{path}' has columns {', '.join(columns)}.", expected="a column 'vector' of lists of numbers")
+    arrays: dict[str, NDArray[Any]] = {"vectors": _matrix(path, columns.pop("vector"))}
+    if "id" in columns:
+        arrays["ids"] = np.array(columns.pop("id").cast(pa.string()).to_pylist(), dtype=np.str_)
+    for name, values in columns.items():
+        if name == "label" or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            arrays["labels" if name == "label" else name] = values.to_numpy(zero_copy_only=False)
+    return _imported(path, arrays, fingerprint, space, role, cast)
+
+
+def _matrix(path: str | Path, lists: Any) -> NDArray[Any]:
+    flat, rows = lists.flatten().to_numpy(zero_copy_only=False), len(lists)
+    lengths = set(pa.compute.list_value_length(lists).to_pylist())
+    if len(lengths) > 1:
+        raise DataError(f"'{path}' holds vectors of lengths {sorted(map(str, lengths))}.", expected="one dimension")
+    return np.asarray(flat).reshape(rows, -1)
+
+
+def _imported(
+    path: str | Path, arrays: dict[str, NDArray[Any]], fingerprint: str, space: Space | None, role: Role, cast: bool
+) -> EmbeddingSet:
+    vectors = arrays.pop("vectors", None)
+    if vectors is None or vectors.ndim != 2:
+        found = f"arrays {', '.join(arrays) or 'none'}" if vectors is None else f"vectors of shape {vectors.shape}"
+        raise DataError(f"'{path}' has {found}.", expected="an array 'vectors' of shape (items, dimension)")
+    if vectors.dtype != np.float32 and not (cast and np.issubdtype(vectors.dtype, np.floating)):
+        raise DataError(
+            f"Vectors in '{path}' are {vectors.dtype}.",
+            expected="float32",
+            to_do="pass cast=True (--cast on the command line) to accept the rounding, or convert the file.",
+        )
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    ids = [str(value) for value in arrays.pop("ids", np.arange(len(vectors)))]
+    labels, names = arrays.pop("labels", None), arrays.pop("class_names", None)
+    if labels is not None and not np.issubdtype(labels.dtype, np.integer):
+        names, labels = np.unique(labels.astype(np.str_), return_inverse=True)
+    return EmbeddingSet(
+        ids=StringArray.of(ids),
+        vectors=vectors,
+        fingerprint=fingerprint,
+        space=space or Hypersphere(vectors.shape[1]),
+        role=role,
+        labels=None if labels is None else labels.astype(np.int64),
+        class_names=None if names is None else StringArray.of(str(name) for name in names),
+        columns=arrays,
+    )
+
+
+def to_npz(embeddings: EmbeddingSet, path: str | Path) -> Path:
+    """Write vectors, ids, labels, class names and columns as plain NumPy arrays; see `from_npz`."""
+    arrays: dict[str, NDArray[Any]] = {"vectors": embeddings.vectors, "ids": np.array(list(embeddings.ids), np.str_)}
+    if embeddings.labels is not None:
+        arrays["labels"] = embeddings.labels
+    if embeddings.class_names is not None:
+        arrays["class_names"] = np.array(list(embeddings.class_names), np.str_)
+
+    def write(part: Path) -> None:
+        with part.open("wb") as handle:
+            np.savez(handle, allow_pickle=False, **arrays, **embeddings.columns)
+
+    return write_atomically(Path(path), write)
+
+
+def to_parquet(embeddings: EmbeddingSet, path: str | Path) -> Path:
+    """Write one row per item with columns ``id``, ``vector``, ``label`` (a class name where known)."""
+    flat = pa.array(np.ascontiguousarray(embeddings.vectors).ravel())
+    columns: dict[str, Any] = {
+        "id": embeddings.ids.arrow(),
+        "vector": pa.FixedSizeListArray.from_arrays(flat, embeddings.dim),
+    }
+    if embeddings.labels is not None:
+        names = embeddings.class_names
+        columns["label"] = pa.array(embeddings.labels) if names is None else names[embeddings.labels].arrow()
+    columns |= {name: pa.array(values) for name, values in embeddings.columns.items()}
+    return write_atomically(Path(path), lambda part: pq.write_table(pa.table(columns), part))

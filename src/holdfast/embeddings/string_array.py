@@ -1,0 +1,117 @@
+"""Strings as two arrays: their UTF-8 bytes one after another, and where each begins (the Arrow layout).
+
+A million identifiers open in no time this way, because nothing is decoded before somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from holdfast.errors import DataError
+
+
+class StringArray(Sequence[str]):
+    """An immutable sequence of strings over two NumPy arrays, possibly memory-mapped.
+
+    Args:
+        data: UTF-8 bytes of all strings, uint8 (M,).
+        offsets: Where each string begins, int64 (N + 1,), ending with M.
+
+    >>> names = StringArray.of(["ape", "", "bee"])
+    >>> names[2], len(names), list(names[[2, 0]])
+    ('bee', 3, ['bee', 'ape'])
+    """
+
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        if data.dtype != np.uint8 or offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) < 1:
+            raise DataError(
+                f"String storage of types {data.dtype} and {offsets.dtype}, {len(offsets)} offsets.",
+                expected="uint8 bytes and at least one int64 offset",
+            )
+        if offsets[0] != 0 or offsets[-1] != len(data):
+            raise DataError(
+                f"String offsets run from {offsets[0]} to {offsets[-1]} over {len(data)} bytes.",
+                expected="offsets from 0 to the number of bytes",
+                to_do="the file is damaged; write it again from its source.",
+            )
+        self.data, self.offsets = data, offsets
+
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> StringArray:
+        """Build from Python strings; an existing `StringArray` is returned as it is."""
+        if isinstance(strings, StringArray):
+            return strings
+        values = list(strings)
+        wrong = next((value for value in values if not isinstance(value, str)), None)
+        if wrong is not None:
+            raise DataError(
+                f"An identifier of type {type(wrong).__name__}: {wrong!r}.",
+                expected="text",
+                to_do="convert them with str() so that you decide how they are written.",
+            )
+        return cls.from_arrow(pa.array(values, type=pa.large_string()))
+
+    @classmethod
+    def from_arrow(cls, array: Any) -> StringArray:
+        """Build from an Arrow array of strings without missing values."""
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if array.null_count:
+            raise DataError(f"{array.null_count} missing identifiers.", expected="a text in every row")
+        array = pa.concat_arrays([array.cast(pa.large_string())])
+        if len(array) == 0:
+            return cls(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        _, offset_buffer, data_buffer = array.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+        return cls(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def arrow(self) -> Any:
+        """Return the same strings as an Arrow array, without copying."""
+        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int | np.integer[Any]) -> str: ...
+    @overload
+    def __getitem__(self, index: slice | NDArray[Any] | list[int]) -> StringArray: ...
+    def __getitem__(self, index: Any) -> str | StringArray:
+        if isinstance(index, int | np.integer):
+            row = range(len(self))[int(index)]
+            return bytes(self.data[self.offsets[row] : self.offsets[row + 1]]).decode()
+        rows = np.arange(len(self))[index]
+        return StringArray.from_arrow(self.arrow().take(pa.array(rows)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrow().to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StringArray):
+            return NotImplemented
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(self[row]) for row in range(min(3, len(self))))
+        return f"StringArray([{shown}{', ...' if len(self) > 3 else ''}], length={len(self)})"
+
+    def duplicates(self) -> list[str]:
+        """Return the strings that occur more than once, in order of first appearance."""
+        counts = pc.value_counts(self.arrow())
+        repeated = pc.greater(counts.field("counts"), 1)
+        values: list[str] = counts.field("values").filter(repeated).to_pylist()
+        return values
+
+    def find(self, wanted: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of every wanted string (len(wanted),), or -1 where there is none."""
+        rows = pc.index_in(StringArray.of(wanted).arrow(), value_set=self.arrow())
+        found: NDArray[np.int64] = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return found

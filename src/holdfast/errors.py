@@ -1,0 +1,86 @@
+"""Every exception that holdfast raises on purpose.
+
+::
+
+    HoldfastError
+    ├── ConfigError          (ValueError)    an option, a name or a file that people write
+    ├── DataError            (ValueError)    images, labels or embeddings that cannot be used
+    ├── SpaceMismatchError   (ValueError)    points of two different spaces or dimensions meet
+    ├── EmptyOverlapError    (ValueError)    two sides share no class or no item where some are needed
+    └── ReleaseError         (RuntimeError)  a saved model that is missing, altered or could not be written
+
+A message has up to three parts: what was given, what was expected, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HoldfastError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        given: What was found, with the offending value.
+        expected: What would have been right.
+        to_do: What to type or change next, and whether data is intact where that could be in doubt.
+    """
+
+    def __init__(self, given: str, expected: str = "", to_do: str = "") -> None:
+        self.given, self.expected, self.to_do = given, expected, to_do
+        lines = [given]
+        if expected:
+            lines.append(f"Expected: {expected}")
+        if to_do:
+            lines.append(f"Next: {to_do}")
+        super().__init__("\n".join(lines))
+
+
+class ConfigError(HoldfastError, ValueError):
+    """An option, a name or a file that people write is wrong."""
+
+
+class DataError(HoldfastError, ValueError):
+    """Images, labels or embeddings cannot be used as they are."""
+
+
+class SpaceMismatchError(HoldfastError, ValueError):
+    """Points of two different spaces or dimensions meet."""
+
+
+class EmptyOverlapError(HoldfastError, ValueError):
+    """Two sides share nothing where something shared is needed."""
+
+
+class ReleaseError(HoldfastError, RuntimeError):
+    """A saved model is missing, altered, or could not be written."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or an empty string.
+
+    >>> nearest("p2z", ["p2s", "bct"])
+    " Did you mean 'p2s'?"
+    >>> nearest("zzz", ["p2s", "bct"])
+    ''
+    """
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean '{matches[0]}'?" if matches else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], *, listing: str = "") -> ConfigError:
+    """Build the error for a name that is not in a table of names.
+
+    Args:
+        kind: What the name stands for, such as ``"method"``.
+        name: The name given.
+        known: The names that would have been right.
+        listing: A command that lists them, if there is one.
+    """
+    names = list(known)
+    return ConfigError(
+        f"Unknown {kind} '{name}'.{nearest(name, names)}",
+        expected=f"one of {', '.join(names)}",
+        to_do=f"type one of these; `{listing}` describes them." if listing else "",
+    )

@@ -1,0 +1,246 @@
+"""Is a new model compatible with an old one, and what did compatibility cost: scores, matrix, flips, verdict.
+
+Words: *self* is the quality of a model's queries on its own gallery, *cross* that of new queries on the old gallery,
+*independent* the new recipe trained without any alignment. All are fractions in [0, 1]; larger is better.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, unknown_name
+from holdfast.evaluation.retrieval import rank_metrics
+
+Variant = Literal["raw", "sigmoid"]
+Verdict = Literal["compatible", "inconclusive", "not compatible", "unlabelled"]
+Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
+
+
+def p_up(
+    new_self: ArrayLike,
+    independent_self: ArrayLike,
+    variant: Variant = "raw",
+    *,
+    test_sets: Sequence[str] | None = None,
+) -> Scores:
+    """How much the new model gained or lost on its own gallery by being aligned.
+
+    x = (new_self - independent_self) / independent_self. "raw" returns x (HBCT, whose Eq. 15 prints the cross score
+    where its tables use the self score); "sigmoid" returns 1 / (1 + exp(-x)) (AdvBCT, NDPP), where 1/2 is no change.
+
+    Args:
+        new_self: Self score of the new model.
+        independent_self: Self score of the independent model.
+        variant: "raw" or "sigmoid".
+        test_sets: Names of the test sets, in the order of the arrays, for warnings.
+
+    Returns:
+        One value per pair of scores; NaN, with a warning, where the independent model scores 0.
+
+    >>> float(p_up(0.75, 0.5))
+    0.5
+    """
+    new, independent = _floats(new_self), _floats(independent_self)
+    return _ratio(new - independent, independent, variant, "P_up", "the independent model scores 0", test_sets)
+
+
+def p_comp(
+    cross: ArrayLike,
+    old_self: ArrayLike,
+    independent_self: ArrayLike,
+    variant: Variant = "raw",
+    *,
+    test_sets: Sequence[str] | None = None,
+) -> Scores:
+    """How much of the possible improvement arrives without re-embedding the gallery.
+
+    x = (cross - old_self) / (independent_self - old_self): 0 is the old system, 1 the independent new one. "raw"
+    returns x; "sigmoid" returns 1 / (1 + exp(-x)), where 1/2 is the old system.
+
+    Args:
+        cross: Score of new queries on the old gallery.
+        old_self: Self score of the old model.
+        independent_self: Self score of the independent model.
+        variant: "raw" or "sigmoid".
+        test_sets: Names of the test sets, in the order of the arrays, for warnings.
+
+    Returns:
+        One value per triple; NaN, with a warning, where the independent model is not better than the old one. Means
+        over test sets must keep that NaN.
+
+    >>> float(p_comp(0.5, 0.25, 0.75))
+    0.5
+    """
+    reached, old, independent = _floats(cross), _floats(old_self), _floats(independent_self)
+    reason = "the independent model is not better than the old one"
+    return _ratio(reached - old, independent - old, variant, "P_comp", reason, test_sets)
+
+
+def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> Scores:
+    """Weighted harmonic mean (1 + beta^2) P_comp P_up / (beta^2 P_comp + P_up), for the sigmoid variant only.
+
+    Args:
+        p_comp: P_comp in the sigmoid variant, within [0, 1].
+        p_up: P_up in the sigmoid variant, within [0, 1].
+        beta: Weight; above 1 counts P_up more.
+
+    Returns:
+        One value in [0, 1] per pair; NaN where either is NaN or both are 0.
+
+    Raises:
+        ConfigError: Values outside [0, 1], such as those of the raw variant or percentages.
+
+    >>> float(p_score(0.6, 0.4))
+    0.48
+    """
+    compatible, upgraded = _floats(p_comp), _floats(p_up)
+    values = np.append(compatible, upgraded)
+    outside = values[(values < 0) | (values > 1)]
+    if len(outside):
+        raise ConfigError(
+            f"P_score of {outside[0]:g}.",
+            expected="values of the sigmoid variant, in [0, 1]",
+            to_do="compute P_comp and P_up with variant='sigmoid'; the raw variant has no P_score.",
+        )
+    with np.errstate(invalid="ignore"):
+        score = (1 + beta**2) * compatible * upgraded / (beta**2 * compatible + upgraded)
+    return _number(score)
+
+
+def compatible(cross: ArrayLike, old_self: ArrayLike) -> NDArray[np.bool_]:
+    """Whether cross > old_self, strictly: the criterion of the papers. A tie is not compatible.
+
+    >>> compatible([0.5, 0.4], [0.4, 0.4]).tolist()
+    [True, False]
+    """
+    return np.asarray(_floats(cross) > _floats(old_self))
+
+
+def verdict(interval: tuple[float, float] | Sequence[float]) -> Verdict:
+    """Judge an interval of cross - old_self: all of it above 0, none of it above 0, or neither.
+
+    >>> verdict((0.01, 0.03)), verdict((-0.01, 0.03)), verdict((-0.03, 0.0))
+    ('compatible', 'inconclusive', 'not compatible')
+    """
+    low, high = interval
+    if low > 0:
+        return "compatible"
+    return "not compatible" if high <= 0 else "inconclusive"
+
+
+Generation = tuple[EmbeddingSet, EmbeddingSet]  # queries and gallery of one model
+
+
+def compatibility_matrix(
+    generations: Mapping[str, Generation] | Sequence[Generation], metric: str = "map", **options: Any
+) -> NDArray[np.float64]:
+    """Score the queries of every generation on its own and every earlier gallery.
+
+    Args:
+        generations: Queries and gallery of each model, oldest first; the keys of a mapping are names for the caller.
+        metric: A name that `rank_metrics` knows.
+        options: Further options of `rank_metrics`, such as ``exclude_same_id``.
+
+    Returns:
+        (T, T): M[i, j] is the mean of queries of model i on the gallery of model j, for j <= i; NaN above.
+
+    Raises:
+        DataError: There is no generation.
+    """
+    models = list(generations.values() if isinstance(generations, Mapping) else generations)
+    if not models:
+        raise DataError("No generation.", expected="queries and gallery of at least one model")
+    matrix = np.full((len(models), len(models)), np.nan)
+    for i, j in zip(*np.tril_indices(len(models)), strict=True):
+        matrix[i, j] = np.nanmean(rank_metrics(models[i][0], models[j][1], (metric,), **options)[metric])
+    return matrix
+
+
+class AverageCompatibility(NamedTuple):
+    """Summary of a compatibility matrix: the share of compatible pairs, and the mean of the triangle."""
+
+    ac: float
+    am: float
+
+
+def average_compatibility(matrix: ArrayLike) -> AverageCompatibility:
+    """Summarise a compatibility matrix; only the lower triangle is read.
+
+    AC is the share of pairs i > j with M[i, j] > M[j, j] (a tie is a violation), AM the mean of the triangle with its
+    diagonal. AC of a single model, and anything over unmeasured entries, is NaN.
+
+    Raises:
+        DataError: The matrix is not square or empty.
+
+    >>> average_compatibility([[0.5, 0.0], [0.5, 0.8]])
+    AverageCompatibility(ac=0.0, am=0.6)
+    """
+    scores = _floats(matrix)
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or scores.size == 0:
+        raise DataError(f"A matrix of shape {scores.shape}.", expected="(models, models), at least one")
+    newer, older = np.tril_indices(len(scores), -1)
+    gains = scores[newer, older] - scores[older, older]
+    measured = len(gains) and not np.isnan(gains).any()
+    triangle = scores[np.tril_indices(len(scores))]
+    return AverageCompatibility(ac=float((gains > 0).mean()) if measured else np.nan, am=float(triangle.mean()))
+
+
+def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
+    """Share of queries that the old system answers rightly and the new one wrongly.
+
+    Args:
+        old_right: Whether each query finds a relevant item first (recall@1), with old queries on the old gallery.
+        new_right: The same for new queries, on the old gallery or on the new one. NaN in either excludes the query.
+
+    Returns:
+        A fraction of all queries counted; NaN where none is.
+
+    Raises:
+        DataError: The two are of different length, or hold anything but true, false and NaN.
+
+    >>> negative_flip_rate([1, 1, 0, 0], [1, 0, 1, 0])
+    0.25
+    """
+    old, new = _floats(old_right), _floats(new_right)
+    if old.shape != new.shape or old.ndim != 1:
+        raise DataError(f"Answers of shapes {old.shape} and {new.shape}.", expected="one per query, the same queries")
+    counted = ~(np.isnan(old) | np.isnan(new))
+    old, new = old[counted], new[counted]
+    if not np.isin(np.append(old, new), (0, 1)).all():
+        raise DataError("Answers other than right and wrong.", expected="0 or 1 per query, as recall@1 gives")
+    return float(((old == 1) & (new == 0)).mean()) if len(old) else np.nan
+
+
+def _ratio(
+    difference: NDArray[np.float64],
+    reference: NDArray[np.float64],
+    variant: str,
+    name: str,
+    reason: str,
+    test_sets: Sequence[str] | None,
+) -> Scores:
+    if variant not in get_args(Variant):
+        raise unknown_name("variant", variant, get_args(Variant))
+    difference, reference = np.broadcast_arrays(difference, reference)
+    undefined = reference <= 0
+    if undefined.any():
+        where = np.flatnonzero(undefined).tolist()
+        listed = "" if not test_sets else " on " + ", ".join(test_sets[i] for i in where)
+        warnings.warn(f"{name} is not defined{listed}: {reason}.", RuntimeWarning, stacklevel=3)
+    x = difference / np.where(undefined, np.nan, reference)
+    return _number(x if variant == "raw" else 1 / (1 + np.exp(-x)))
+
+
+def _floats(values: ArrayLike) -> NDArray[np.float64]:
+    return np.asarray(values, np.float64)
+
+
+def _number(values: NDArray[np.float64]) -> Scores:
+    result: Scores = values[()]
+    return result

@@ -1,0 +1,82 @@
+"""The record of an evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.evaluation.bootstrap import Interval
+from holdfast.evaluation.compatibility import Verdict
+
+Gate = Literal["interval", "point"]
+Values = Mapping[str, float]  # metric -> value
+PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> one value per query
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation:
+    """What was measured; every score is a mean over queries, a fraction in [0, 1]. Without labels scores are None.
+
+    Args:
+        verdict: "compatible", "inconclusive", "not compatible", or "unlabelled" where nothing could be judged.
+        gate: What decides: the "interval" of cross - self_old, or the "point".
+        gate_metric: The metric that decides.
+        protocol: How it was measured: sizes, options, resamples, seed.
+        fingerprints: Which models: fingerprint, and whether it was declared.
+        self_old: Old queries on the old gallery.
+        self_new: New queries on the new gallery.
+        self_independent: The same for the independent model, where there is one.
+        cross: New queries on the old gallery.
+        cross_independent: Independent queries on the old gallery: what cross is without any alignment.
+        compatible: Whether cross > self_old, strictly, per metric.
+        interval: Paired intervals of the two differences, per metric.
+        mean_interval: Intervals of the scores, per system and metric.
+        p_up: See `compatibility.p_up`, per variant and metric; NaN without an independent model.
+        p_comp: See `compatibility.p_comp`, likewise.
+        p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".
+        negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
+        upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`.
+        agreement: Without labels: how many of the first items of old and new queries on the old gallery agree.
+        per_query: One value per query, by system and metric, in the order of the old queries; not in `to_dict`.
+    """
+
+    verdict: Verdict
+    gate: Gate
+    gate_metric: str
+    protocol: Mapping[str, Any]
+    fingerprints: Mapping[str, Any]
+    self_old: Values | None = None
+    self_new: Values | None = None
+    self_independent: Values | None = None
+    cross: Values | None = None
+    cross_independent: Values | None = None
+    compatible: Mapping[str, bool] | None = None
+    interval: Mapping[str, Mapping[str, Interval | None]] | None = None
+    mean_interval: Mapping[str, Mapping[str, Interval]] | None = None
+    p_up: Mapping[str, Values] | None = None
+    p_comp: Mapping[str, Values] | None = None
+    p_score: Mapping[str, Values | None] | None = None
+    negative_flip_rate: Values | None = None
+    upgrade_curve: Mapping[str, Any] | None = None
+    agreement: Mapping[str, Any] | None = None
+    per_query: Mapping[str, PerQuery] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, with NaN as None."""
+        names = [definition.name for definition in fields(self) if definition.name != "per_query"]
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,110 @@
+"""Which items and classes of two embedding sets are the same, by id and by name; never by position."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
+from holdfast.evaluation.row_lists import RowLists
+from holdfast.geometry import Side
+
+_PROJECTED_ROWS = 65_536
+
+
+def vectors_for(embeddings: EmbeddingSet, side: Side) -> NDArray[np.float32]:
+    """Return vectors (N, D') in index form: inner products rank as the similarity of the space.
+
+    Raw features are projected to points first.
+    """
+    points = embeddings.vectors if embeddings.form == "points" else _projected(embeddings)
+    return embeddings.space.index_form(points, side)
+
+
+def _projected(embeddings: EmbeddingSet) -> NDArray[np.float32]:
+    import torch
+
+    points = np.empty_like(embeddings.vectors)
+    for start in range(0, len(points), _PROJECTED_ROWS):
+        features = torch.from_numpy(np.array(embeddings.vectors[start : start + _PROJECTED_ROWS]))
+        points[start : start + len(features)] = embeddings.space.project(features).numpy()
+    return points
+
+
+def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
+    """Refuse empty sides and sides of different spaces."""
+    for side, embeddings in (("query set", query), ("gallery", gallery)):
+        if len(embeddings) == 0:
+            raise DataError(f"The {side} is empty.", expected="at least one item")
+    if query.space != gallery.space:
+        raise SpaceMismatchError(
+            f"Queries are on the {query.space}, the gallery on the {gallery.space}.",
+            expected="one space for both",
+            to_do="search with a model of the gallery's space, or fit an adapter between the two.",
+        )
+
+
+def relevant_by_label(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
+    """List for every query the gallery rows of its class.
+
+    Classes are compared by name where both sides have names, else by number.
+
+    Raises:
+        DataError: A side has no labels.
+    """
+    for side, embeddings in (("queries", query), ("gallery", gallery)):
+        if embeddings.labels is None:
+            raise DataError(
+                f"The {side} have no labels." if side == "queries" else "The gallery has no labels.",
+                expected="labels on both sides",
+                to_do="give the gallery rows that answer each query as `relevant`.",
+            )
+    return RowLists.by_label(labels_as_in(gallery, query), _labels(gallery))
+
+
+def labels_as_in(reference: EmbeddingSet, other: EmbeddingSet) -> NDArray[np.int64]:
+    """Return the labels of ``other`` in the numbers of ``reference``; -1 is a class without a name there.
+
+    Numbers stay as they are unless both sets name their classes.
+    """
+    labels = _labels(other)
+    if reference.class_names is None or other.class_names is None or reference.class_names == other.class_names:
+        return labels
+    return reference.class_names.find(other.class_names)[labels]
+
+
+def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:
+    if embeddings.labels is None:
+        raise DataError("A set of embeddings has no labels.", expected="labels")
+    return embeddings.labels
+
+
+def same_id(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
+    """List for every query the gallery row that is the same item, if there is one."""
+    return RowLists.single(gallery.ids.find(query.ids))
+
+
+def in_order_of(reference: EmbeddingSet, other: EmbeddingSet, names: tuple[str, str]) -> EmbeddingSet:
+    """Return the rows of ``other`` in the order of ``reference``, matched by id.
+
+    Args:
+        reference: The set whose order counts.
+        other: A set of the same items.
+        names: What to call the two in a message.
+
+    Raises:
+        EmptyOverlapError: The two do not hold the same items; the message names some.
+    """
+    rows = other.ids.find(reference.ids)
+    missing = reference.ids[rows < 0]
+    extra = other.ids[reference.ids.find(other.ids) < 0]
+    for absent, where, there in ((missing, names[1], names[0]), (extra, names[0], names[1])):
+        if len(absent):
+            raise EmptyOverlapError(
+                f"{len(absent)} items of the {there} are not in the {where}: {shown(absent)}.",
+                expected="the same items on both sides, matched by id",
+                to_do="embed the same items with both models, under the same ids.",
+            )
+    return other if np.array_equal(rows, np.arange(len(rows))) else other.select(rows)

@@ -1,0 +1,121 @@
+"""Ranking metrics: pure functions from rankings to one value per query.
+
+A query without any relevant item has no value: NaN. Means, intervals and the decision to count such a query as zero
+come after. Definitions are those of the literature; precision at a relevant item of 0-based rank r, with i relevant
+items up to and including it, is i / (r + 1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.errors import ConfigError, nearest
+from holdfast.evaluation.ranking import Ranked
+
+Metric = Callable[[Ranked], NDArray[np.float64]]
+
+
+def average_precision(ranked: Ranked) -> NDArray[np.float64]:
+    """Full, non-interpolated average precision: the mean over relevant items of the precision at their rank.
+
+    Relevant items at ranks 0 and 2 have precisions 1/1 and 2/3, whose mean is 5/6:
+
+    >>> average_precision(Ranked.of([[0, 2]], [4])).round(4).tolist()
+    [0.8333]
+    """
+    return _sum_of_precisions(ranked, np.ones(len(ranked.ranks), np.bool_)) / _or_nan(ranked.relevant)
+
+
+def average_precision_at_r(ranked: Ranked) -> NDArray[np.float64]:
+    """Average precision of the first R places, divided by R, the number of relevant items (mAP@R).
+
+    With R = 2 only ranks 0 and 1 count, so the item at rank 2 adds nothing: (1/1) / 2.
+
+    >>> average_precision_at_r(Ranked.of([[0, 2]], [4])).tolist()
+    [0.5]
+    """
+    limit = np.repeat(ranked.relevant, ranked.relevant)
+    return _sum_of_precisions(ranked, ranked.ranks < limit) / _or_nan(ranked.relevant)
+
+
+def average_precision_at(k: int) -> Metric:
+    """Average precision of the first k places, divided by min(R, k) (mAP@k, the rule of Google Landmarks v2).
+
+    Relevant items at ranks 0, 1 and 7; within k = 2 places both precisions are 1, and min(R, k) is 2:
+
+    >>> average_precision_at(2)(Ranked.of([[0, 1, 7]], [9])).tolist()
+    [1.0]
+    """
+
+    def metric(ranked: Ranked) -> NDArray[np.float64]:
+        return _sum_of_precisions(ranked, ranked.ranks < k) / _or_nan(np.minimum(ranked.relevant, k))
+
+    return metric
+
+
+def recall_at(k: int) -> Metric:
+    """Whether any relevant item is among the first k: 1 or 0 (recall@k; re-identification says CMC@k).
+
+    >>> recall_at(1)(Ranked.of([[0, 2], [1]], [4, 4])).tolist()
+    [1.0, 0.0]
+    """
+
+    def metric(ranked: Ranked) -> NDArray[np.float64]:
+        answered = ranked.relevant > 0
+        result = np.full(len(ranked), np.nan)
+        result[answered] = ranked.ranks[ranked.offsets[:-1][answered]] < k
+        return result
+
+    return metric
+
+
+METRICS: Mapping[str, Metric] = {"map": average_precision, "map@r": average_precision_at_r}
+FAMILIES: Mapping[str, Callable[[int], Metric]] = {
+    "recall@k": recall_at,
+    "cmc@k": recall_at,
+    "map@k": average_precision_at,
+}
+
+
+def metrics_named(names: Sequence[str]) -> dict[str, Metric]:
+    """Return the metric functions of these names; k stands for any whole number from 1.
+
+    Raises:
+        ConfigError: No names, or an unknown one.
+
+    >>> sorted(metrics_named(["map", "recall@5"]))
+    ['map', 'recall@5']
+    """
+    if isinstance(names, str) or not names:
+        raise ConfigError(f"Metrics {names!r}.", expected="a sequence of names", to_do="for one metric write ('map',).")
+    return {name: _metric_named(name) for name in names}
+
+
+def _metric_named(name: str) -> Metric:
+    if name in METRICS:
+        return METRICS[name]
+    family = re.sub(r"@[1-9]\d*$", "@k", name)
+    if family in FAMILIES and family != name:
+        return FAMILIES[family](int(name.rpartition("@")[2]))
+    examples = [*METRICS, *(known.replace("@k", f"@{k}") for known in FAMILIES for k in (1, 5, 10, 100))]
+    raise ConfigError(
+        f"Unknown metric '{name}'.{nearest(name.lower(), examples)}",
+        expected=f"one of {', '.join([*METRICS, *FAMILIES])}, with a whole number from 1 for k",
+    )
+
+
+def _sum_of_precisions(ranked: Ranked, counted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Sum the precisions at the counted relevant items of each query (Q,)."""
+    owner = np.repeat(np.arange(len(ranked)), ranked.relevant)
+    found = np.arange(1, len(owner) + 1) - ranked.offsets[:-1][owner]
+    precision = found / (ranked.ranks + 1)
+    sums: NDArray[np.float64] = np.bincount(owner[counted], precision[counted], len(ranked)).astype(np.float64)
+    return sums
+
+
+def _or_nan(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.where(counts > 0, counts, np.nan)

@@ -1,0 +1,42 @@
+"""Directions and cosines: pure functions on tensors of unit or raw vectors."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+EPSILON = 1e-12  # the length below which a vector is treated as having this length
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Divide vectors (..., D) by their Euclidean length; the result has length 1, or 0 for the zero vector."""
+    return F.normalize(x, dim=-1, eps=EPSILON)
+
+
+def cosine_similarity(x: Tensor, y: Tensor) -> Tensor:
+    """Return the cosines (n, m), in [-1, 1] up to rounding, of raw or unit vectors x (n, D) and y (m, D)."""
+    return normalise(x) @ normalise(y).T
+
+
+def segment_sum(values: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Sum values (N, D) by label; return the sums (C, D) and the counts (C,) in the dtype of the values.
+
+    >>> segment_sum(torch.tensor([[1.0], [2.0], [5.0]]), torch.tensor([0, 0, 2]), 3)[0].flatten().tolist()
+    [3.0, 0.0, 5.0]
+    """
+    sums = values.new_zeros(num_classes, values.shape[1]).index_add_(0, labels, values)
+    counts = values.new_zeros(num_classes).index_add_(0, labels, torch.ones_like(labels, dtype=values.dtype))
+    return sums, counts
+
+
+def segment_mean(values: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Average values (N, D) by label; return the means (C, D) and counts (C,). An absent class has mean zero."""
+    sums, counts = segment_sum(values, labels, num_classes)
+    return sums / counts.clamp_min(1)[:, None], counts
+
+
+def mean_direction(points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Average unit vectors by class and normalise the mean: directions (C, D) and counts (C,)."""
+    means, counts = segment_mean(normalise(points), labels, num_classes)
+    return normalise(means), counts

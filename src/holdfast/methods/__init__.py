@@ -1,0 +1,50 @@
+"""The compatibility methods, by their public names."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from holdfast.errors import ConfigError, unknown_name
+from holdfast.methods.advbct import AdvBCT
+from holdfast.methods.base import CompatibilityMethod
+from holdfast.methods.bct import BCT
+from holdfast.methods.independent import Independent
+from holdfast.methods.l2 import L2
+from holdfast.methods.mixbct import MixBCT
+from holdfast.methods.p2s import P2S
+
+
+class MethodTable(dict[str, type[CompatibilityMethod]]):
+    """A dict that, at the first name it does not know, looks for methods other packages have installed.
+
+    Another package offers its method under the entry-point group ``holdfast.methods``.
+    """
+
+    def __missing__(self, name: str) -> type[CompatibilityMethod]:
+        self.load_installed()
+        if name not in self:
+            raise unknown_name("method", name, sorted(self), listing="holdfast methods")
+        return self[name]
+
+    def load_installed(self) -> None:
+        """Add the methods of installed packages; a name that holdfast itself uses is refused."""
+        for entry in entry_points(group="holdfast.methods"):
+            found = entry.load()
+            if self.setdefault(entry.name, found) is not found:
+                raise ConfigError(
+                    f"The installed method '{entry.name}' ({entry.value}) has the name of another one.",
+                    expected="a name of its own",
+                    to_do=f"uninstall or rename the entry point of {entry.dist.name if entry.dist else 'its package'}.",
+                )
+
+
+METHODS = MethodTable(
+    {
+        "independent": Independent,
+        "l2": L2,
+        "p2s": P2S,
+        "bct": BCT,
+        "advbct": AdvBCT,
+        "mixbct": MixBCT,
+    }
+)

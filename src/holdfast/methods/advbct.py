@@ -1,0 +1,137 @@
+"""Adversarial learning with elastic class boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import ConfigError, EmptyOverlapError, unknown_name
+from holdfast.geometry import Space
+from holdfast.geometry.hypersphere import normalise, segment_mean
+from holdfast.losses.adversarial import domain_loss, reversal_strength, reverse_gradient
+from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, class_rows, labelled_features, require_old
+
+GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "released": lambda epoch, epochs: (epochs - epoch + 1) / epochs,
+    "linear": lambda epoch, epochs: (epochs - epoch) / epochs,
+    "constant": lambda epoch, epochs: 1.0,
+}
+
+
+class AdvBCT(CompatibilityMethod):
+    """Boundary-aware backward-compatible learning (Pan et al., CVPR 2023, Eqs. 2, 12 and 14).
+
+    A critic tries to tell new embeddings from old ones while the new model learns to fool it; and every new
+    embedding must stay within an elastic distance of its old class centre.
+
+    Args:
+        weight: Factor of the boundary term (the paper's lambda).
+        adversarial_weight: Factor of the adversarial term, on top of its schedule (the paper's gamma).
+        task_weight: Factor of the classification loss; 0 for the ablation without it.
+        threshold: Common radius towards which each class's own is pulled (the paper's t).
+        classes: Where boundaries come from: "old", the old model's own training set (the released code), so that
+            classes new to the data have none; "new", all classes of the new training set under the old model.
+        iqr: Outlier rule in interquartile ranges.
+        joint_batch_norm: Let the critic see old and new in one batch. The released code does not, which hides
+            differences of mean and scale from it.
+        gamma_schedule: "released" is (E − e + 1)/E in epoch e of E, "linear" is (E − e)/E, "constant" is 1.
+        hidden: Width of the critic's hidden layer.
+    """
+
+    centres: Tensor
+    reach: Tensor
+    valid: Tensor
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        adversarial_weight: float = 1.0,
+        task_weight: float = 1.0,
+        threshold: float = 0.4,
+        classes: Literal["old", "new"] = "old",
+        iqr: float = 1.5,
+        joint_batch_norm: bool = False,
+        gamma_schedule: Literal["released", "linear", "constant"] = "released",
+        hidden: int = 100,
+    ) -> None:
+        super().__init__()
+        if weight == adversarial_weight == task_weight == 0:
+            raise ConfigError("advbct was given weights that are all 0.", expected="at least one term to train with")
+        self.weight, self.adversarial_weight, self.task_weight = weight, adversarial_weight, task_weight
+        self.threshold, self.classes, self.iqr = threshold, classes, iqr
+        if gamma_schedule not in GAMMA_SCHEDULES:
+            raise unknown_name("gamma_schedule", gamma_schedule, GAMMA_SCHEDULES)
+        self.joint_batch_norm, self.gamma = joint_batch_norm, GAMMA_SCHEDULES[gamma_schedule]
+        self.hidden = hidden
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Measure the old classes, and build the critic and one elastic weight per new class."""
+        centres, reach, kept = self._statistics(require_old(old, "advbct"))
+        self.register_buffer("centres", centres)
+        self.register_buffer("reach", reach)
+        self.register_buffer("valid", kept > 1)  # a single item has no spread to measure
+        self.elasticity = nn.Parameter(torch.rand(len(reach)) * 2 - 1)
+        self.critic = nn.Sequential(
+            nn.Linear(space.dim, self.hidden),
+            nn.BatchNorm1d(self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, 2),
+            nn.LogSoftmax(dim=1),
+        )
+
+    def _statistics(self, old: OldModel) -> tuple[Tensor, Tensor, Tensor]:
+        """Return centre (C, D), reach (C,) and kept items (C,) for every new class; nothing kept where unknown."""
+        if self.classes == "new":
+            return class_statistics(*labelled_features(old.embeddings), self.iqr)
+        names = list(old.embeddings.class_names or ())
+        rows = class_rows(old, names)
+        if old.own_training is None or not (rows >= 0).any():
+            missing = "shares no class with the new data" if old.own_training is not None else "is not available"
+            raise EmptyOverlapError(
+                f"advbct measures its boundaries on the old model's own training set, which {missing}.",
+                expected="the old training data with classes of the new one",
+                to_do="measure them on the new data instead: --method_options.classes new.",
+            )
+        statistics = class_statistics(*labelled_features(old.own_training), self.iqr)
+        centres, reach, kept = (part[rows.clamp_min(0)] for part in statistics)
+        return centres, reach, kept.masked_fill(rows < 0, 0)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the terms whose weight is not 0."""
+        terms = {}
+        if self.task_weight:
+            terms["task"] = self.task_weight * step.head.loss(step.new, step.labels)
+        if self.weight:
+            terms["boundary"] = self.weight * self.boundary(step)
+        if self.adversarial_weight:
+            factor = self.adversarial_weight * self.gamma(step.epoch, step.epochs)
+            terms["adversarial"] = factor * self.adversarial(step)
+        return terms
+
+    def boundary(self, step: Step) -> Tensor:
+        """Return the mean excess over the elastic radius."""
+        points = normalise(step.new.features)
+        radii = elastic_radius(self.elasticity.sigmoid(), self.reach, self.threshold)
+        return boundary_violation(
+            points, self.centres[step.labels].to(points.dtype), radii[step.labels], self.valid[step.labels]
+        )
+
+    def adversarial(self, step: Step) -> Tensor:
+        """Return the critic's loss on raw embeddings; 0 for a single row, which batch normalisation cannot take."""
+        new, old = step.new.features, step.predecessor.features.to(step.new.features.dtype)
+        if len(new) < 2:
+            return new.sum() * 0
+        reversed_new = reverse_gradient(new, reversal_strength(step.progress))
+        return domain_loss(self.critic, reversed_new, old, joint=self.joint_batch_norm)
+
+
+def class_statistics(features: Tensor, labels: Tensor, num_classes: int, iqr: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each class's centre, the mean of unit vectors as it is (C, D), its reach (C,) and kept items (C,)."""
+    unit = normalise(features)
+    centres, _ = segment_mean(unit, labels, num_classes)
+    reach, kept = class_boundaries((unit - centres[labels]).norm(dim=1), labels, num_classes, iqr)
+    return centres, reach, kept

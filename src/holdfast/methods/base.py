@@ -1,0 +1,264 @@
+"""What a compatibility method is given, and what it may answer.
+
+A method sees one batch at a time as a `Step` and returns named loss terms. Everything that surrounds it (devices,
+data, schedules, checkpoints) is the training loop's business, so that all methods are compared on equal terms.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError
+from holdfast.geometry import Space
+from holdfast.geometry.hypersphere import normalise
+from holdfast.losses.influence import mean_cross_entropy
+
+
+class Batch(NamedTuple):
+    """What a loader yields; a tuple, because that is what crosses process and device boundaries unchanged."""
+
+    inputs: Tensor
+    """Items as the encoder takes them; images are uint8 (B, channels, height, width)."""
+    labels: Tensor
+    """Class of every item, int64 (B,), rows of the new class names."""
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks a batch for
+    """Row of every item in the training set, int64 (B,)."""
+    replayed: Tensor
+    """Whether an item comes from a memory of earlier sessions, bool (B,)."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One model's view of a batch, at least float32.
+
+    Args:
+        features: Raw embeddings (B, D), whose lengths some methods need.
+        points: The same as points of the space (B, D).
+    """
+
+    features: Tensor
+    points: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, space: Space) -> View:
+        """Promote half precision to float32 (float64 stays) and project onto the space."""
+        features = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
+        return cls(features, space.project(features))
+
+
+class Head(nn.Module, ABC):
+    """A classifier over views: one row of ``weight`` (C, D) per class.
+
+    ``scale`` multiplies cosines where ``normalised`` is true; other heads have scale 1 and read raw features.
+    """
+
+    weight: Tensor
+    scale: float = 1.0
+    normalised: bool = False
+
+    @abstractmethod
+    def logits(self, view: View) -> Tensor:
+        """Return the class scores (B, C)."""
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return the mean cross-entropy of the logits, a scalar."""
+        return mean_cross_entropy(self.logits(view), labels)
+
+
+class CosineClassifier(Head):
+    """A fixed classifier made of directions: ``scale`` times the cosine to every row of ``weight``."""
+
+    normalised = True
+
+    def __init__(self, weight: Tensor, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.scale = scale
+
+    def logits(self, view: View) -> Tensor:
+        """Return scaled cosines (B, C)."""
+        return self.scale * (normalise(view.features) @ normalise(self.weight.to(view.features)).T)
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that a method may know about one batch.
+
+    Args:
+        new: The view of the model in training; gradients flow through it.
+        old: The predecessor's view of the same items, detached; None without a predecessor.
+        labels: Class of every item, int64 (B,).
+        old_labels: Row of the old classifier for every item, -1 where the old model never saw the class.
+        index: Row of every item in the training set, int64 (B,).
+        replayed: Whether an item comes from a memory of earlier sessions, bool (B,).
+        head: The classifier in training.
+        progress: Share of all steps done, 0 at the first step, below 1 at the last.
+        epoch: Number of this epoch, from 0.
+        epochs: How many epochs there are.
+        generator: CPU generator, the only randomness a method may use; it is part of every checkpoint.
+        gather: Returns detached rows of all processes (of equal batch size); the identity on one process.
+    """
+
+    new: View
+    old: View | None
+    labels: Tensor
+    old_labels: Tensor
+    index: Tensor
+    replayed: Tensor
+    head: Head
+    progress: float
+    epoch: int
+    epochs: int
+    generator: torch.Generator
+    gather: Callable[[Tensor], Tensor] = lambda rows: rows.detach()
+
+    @property
+    def predecessor(self) -> View:
+        """The old view, for methods that cannot do without."""
+        if self.old is None:
+            raise ConfigError("This step has no old view.", expected="a predecessor; the method sets needs_old")
+        return self.old
+
+
+@dataclass(frozen=True)
+class OldModel:
+    """All that is known of the predecessor.
+
+    Args:
+        embeddings: Raw features of the NEW training set, row i for index i, labelled in the new classes.
+        classes: Class names in the order of the old classifier's rows.
+        head: The old classifier; None when it was discarded.
+        own_training: Raw features of the old model's own training set or gallery, labelled in `classes`.
+        encoder: The frozen old model, when its view is computed on the same augmented items; None to use the
+            cached rows of `embeddings`.
+    """
+
+    embeddings: EmbeddingSet
+    classes: Sequence[str]
+    head: Head | None = None
+    own_training: EmbeddingSet | None = None
+    encoder: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a method may know at the start of an epoch.
+
+    Args:
+        index: Number of the epoch, from 0.
+        total: How many epochs there are.
+        training_size: Number of training items.
+        generator: CPU generator, checkpointed.
+        new_embeddings: Encodes the whole training set with the model as it is now (no augmentation, no gradient)
+            and returns its view, rows in dataset order; costs one pass over the data each time it is called.
+    """
+
+    index: int
+    total: int
+    training_size: int
+    generator: torch.Generator
+    new_embeddings: Callable[[], View]
+
+
+class CompatibilityMethod(nn.Module):
+    """Base of all methods; every hook but `forward` defaults to nothing.
+
+    A method is a module so that its buffers and parameters train, move and are saved with the rest.
+    """
+
+    spaces: ClassVar[frozenset[str]] = frozenset({"hypersphere"})
+    """Names of the spaces the method knows."""
+    needs_old: ClassVar[bool] = True
+    """Whether training refuses to start without a predecessor."""
+    memory: ClassVar[str | None] = None
+    """How exemplars of earlier sessions are chosen, for methods that replay them."""
+    gallery_policy: ClassVar[str] = "append"
+    """What a session does to the gallery of earlier sessions: "append" or "reindex"."""
+    sessions_only: ClassVar[bool] = False
+    """Whether the method makes sense only in a sequence of sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Look at the predecessor once, before the optimiser is built; may register buffers and parameters.
+
+        It may run twice (when a run is resumed) and must then arrive at the same state.
+        """
+
+    def on_epoch_start(self, epoch: Epoch) -> None:
+        """Run before the first step of every epoch."""
+
+    @abstractmethod
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return named scalar terms; their sum is the loss and their names are the log."""
+        raise NotImplementedError
+
+    def penalty(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return named scalar terms on the weights, added to the loss once a step."""
+        return {}
+
+    def after_step(self, model: nn.Module) -> None:
+        """Run when the weights have moved and the gradients are still there."""
+
+    def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
+        """Run after training with the chosen weights restored; items un-augmented, in dataset order."""
+
+
+def require_old(old: OldModel | None, method: str) -> OldModel:
+    """Return the predecessor, or refuse before anything is computed.
+
+    Raises:
+        ConfigError: There is no predecessor.
+    """
+    if old is None:
+        raise ConfigError(
+            f"The method '{method}' was given no old model.",
+            expected="the release that embedded the gallery",
+            to_do="pass --old RELEASE, or train without a predecessor: --method independent.",
+        )
+    return old
+
+
+def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
+    """Return features (N, D), labels (N,) and the number of classes of a labelled set.
+
+    Raises:
+        DataError: The set has no labels or no class names.
+    """
+    if embeddings.labels is None or embeddings.class_names is None:
+        raise DataError("The old model's embeddings carry no classes.", expected="labels and class names")
+    features = torch.from_numpy(np.array(embeddings.vectors))
+    return features, torch.from_numpy(np.array(embeddings.labels)), len(embeddings.class_names)
+
+
+def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Tensor]:
+    """Return the mean point (C, D) of every class under the model that made ``embeddings``, and the counts (C,)."""
+    features, labels, classes = labelled_features(embeddings)
+    return space.mean(space.project(features), labels, classes)
+
+
+def frozen(module: Head) -> Head:
+    """Return a copy that takes no gradient and is not in training mode."""
+    return copy.deepcopy(module).requires_grad_(False).eval()
+
+
+def shares_classes(old: OldModel) -> bool:
+    """Return whether the old classifier knows at least one class of the new training set, by name."""
+    names = old.embeddings.class_names
+    return names is not None and bool(set(old.classes) & set(names))
+
+
+def class_rows(old: OldModel, class_names: Sequence[str]) -> Tensor:
+    """Return, for every new class, its row in the old classifier (C,), or -1: matched by name, never by number."""
+    rows = {name: row for row, name in enumerate(old.classes)}
+    return torch.tensor([rows.get(name, -1) for name in class_names], dtype=torch.int64)

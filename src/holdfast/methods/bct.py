@@ -1,0 +1,53 @@
+"""Backward-compatible training by the old classifier's influence."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from holdfast.geometry import Space
+from holdfast.losses.influence import mean_cross_entropy
+from holdfast.methods.base import (
+    CompatibilityMethod,
+    CosineClassifier,
+    Head,
+    OldModel,
+    Step,
+    class_prototypes,
+    frozen,
+    require_old,
+    shares_classes,
+)
+
+
+class BCT(CompatibilityMethod):
+    """Influence loss of backward-compatible training (Shen et al., CVPR 2020, arXiv:2003.11942, Eq. 4).
+
+    The frozen old classifier must also classify the new model's embeddings, for classes the old model has seen. If
+    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it.
+
+    Args:
+        weight: Factor of the influence term (the paper's lambda).
+        temperature: Divides the cosines to class means; used only when these replace the old classifier.
+    """
+
+    classifier: Head
+
+    def __init__(self, weight: float = 1.0, temperature: float = 0.05) -> None:
+        super().__init__()
+        self.weight, self.temperature = weight, temperature
+        self.synthesised = False
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Freeze the old classifier, or build one from class means (one row per new class)."""
+        old = require_old(old, "bct")
+        if old.head is not None and shares_classes(old):
+            self.synthesised, self.classifier = False, frozen(old.head)
+        else:
+            means, _ = class_prototypes(old.embeddings, space)
+            self.synthesised, self.classifier = True, CosineClassifier(means, 1 / self.temperature)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted influence; the influence is 0 when the old model saw no class."""
+        targets = step.labels if self.synthesised else step.old_labels
+        influence = mean_cross_entropy(self.classifier.logits(step.new), targets)
+        return {"task": step.head.loss(step.new, step.labels), "influence": self.weight * influence}

@@ -1,0 +1,20 @@
+"""The new recipe without any alignment: the reference for how good a new model could be."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from holdfast.methods.base import CompatibilityMethod, Step
+
+
+class Independent(CompatibilityMethod):
+    """Train with the classification loss alone.
+
+    Its self-test says how good the new model could be, its cross-test how badly an unaligned model searches.
+    """
+
+    needs_old = False
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss."""
+        return {"task": step.head.loss(step.new, step.labels)}

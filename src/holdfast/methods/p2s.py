@@ -1,0 +1,38 @@
+"""Contrast of new embeddings against the old model's class prototypes."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from holdfast.geometry import Space
+from holdfast.losses.prototypes import prototype_contrast
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, class_prototypes, require_old
+
+
+class P2S(CompatibilityMethod):
+    """Point-to-set prototype contrast, the baseline that NDPP and ODPP perturb (their section III).
+
+    Every new embedding is classified by its cosine to the old model's mean direction of each class of the new
+    training set; all classes take part, whether the old model saw them in training or not.
+
+    Args:
+        weight: Factor of the contrast (the paper's lambda).
+        temperature: Divides the cosines (the paper's tau).
+    """
+
+    prototypes: Tensor
+
+    def __init__(self, weight: float = 1.0, temperature: float = 0.07) -> None:
+        super().__init__()
+        self.weight, self.temperature = weight, temperature
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Average the old embeddings by class: unit vectors first, then the mean to unit length again."""
+        prototypes, _ = class_prototypes(require_old(old, "p2s").embeddings, space)
+        self.register_buffer("prototypes", prototypes)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast."""
+        prototypes = self.prototypes.to(step.new.features.dtype)
+        contrast = prototype_contrast(step.new.features, step.labels, prototypes, self.temperature)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

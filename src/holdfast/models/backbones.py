@@ -1,0 +1,240 @@
+"""Networks from images to feature vectors.
+
+ResNets and vision transformers come from the transformers library (extra ``models``), which also reads their
+published weights from a local folder. The small convolutional net and the iResNets of face recognition are written
+here, because no library we can depend on has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import ConfigError, unknown_name
+
+
+class Backbone(nn.Module):
+    """A network from images (B, channels, size, size) to features (B, ``width``)."""
+
+    def __init__(self, body: nn.Module, width: int) -> None:
+        super().__init__()
+        self.body, self.width = body, width
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features (B, width)."""
+        features: Tensor = self.body(images)
+        return features
+
+
+def convnet(channels: int, image_size: int, weights: Path | None, *, filters: int = 64) -> Backbone:
+    """Four convolutions with batch normalisation and pooling, then the mean over places; for 28 to 64 pixels."""
+    _refuse_weights("convnet", weights)
+    widths = [channels, filters // 2, filters, 2 * filters, 2 * filters]
+    layers: list[nn.Module] = []
+    for block, (before, after) in enumerate(pairwise(widths)):
+        layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+        layers += [nn.MaxPool2d(2)] if block < 3 else []
+    return Backbone(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), widths[-1])
+
+
+class _Pooled(nn.Module):
+    """The pooled output of a transformers vision model."""
+
+    def __init__(self, model: nn.Module, pool: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.model, self.pool = model, pool
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.pool(self.model(pixel_values=images))
+
+
+class _SmallStem(nn.Sequential):
+    """A 3 × 3 convolution at full resolution, for images of 32 pixels that a stride of 4 would destroy."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+
+
+def resnet(
+    channels: int,
+    image_size: int,
+    weights: Path | None,
+    *,
+    depths: tuple[int, ...],
+    layer_type: str,
+    hidden_sizes: tuple[int, ...],
+    stem: str = "auto",
+) -> Backbone:
+    """ResNet (He et al., CVPR 2016) with mean pooling.
+
+    Args:
+        channels: Channels of the images.
+        image_size: Pixels per side; "auto" takes the small stem up to 64 pixels.
+        weights: Local folder of published weights in the transformers format, or None for a fresh start.
+        depths: Blocks per stage.
+        layer_type: "basic" or "bottleneck".
+        hidden_sizes: Width of each stage.
+        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto".
+    """
+    if stem not in ("auto", "small", "imagenet"):
+        raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
+    transformers = _transformers()
+    config = transformers.ResNetConfig(
+        num_channels=channels,
+        embedding_size=64,
+        hidden_sizes=list(hidden_sizes),
+        depths=list(depths),
+        layer_type=layer_type,
+    )
+    model = _local_model(transformers.ResNetModel, config, weights)
+    if stem == "small" or (stem == "auto" and image_size <= 64):
+        model.embedder = _SmallStem(channels, 64)
+    return Backbone(_Pooled(model, lambda output: output.pooler_output.flatten(1)), hidden_sizes[-1])
+
+
+def vit(
+    channels: int, image_size: int, weights: Path | None, *, hidden: int, heads: int, layers: int = 12, patch: int = 0
+) -> Backbone:
+    """Vision transformer (Dosovitskiy et al., ICLR 2021); features are the class token after the last norm.
+
+    Args:
+        channels: Channels of the images.
+        image_size: Pixels per side.
+        weights: Local folder of published weights in the transformers format, or None for a fresh start.
+        hidden: Width of the token.
+        heads: Attention heads.
+        layers: Depth.
+        patch: Pixels per side of a patch; 0 takes 16, or an eighth of the image up to 64 pixels.
+    """
+    patch = patch or (max(image_size // 8, 1) if image_size <= 64 else 16)
+    if image_size % patch:
+        raise ConfigError(
+            f"Images of {image_size} pixels and patches of {patch}.", expected="a whole number of patches"
+        )
+    transformers = _transformers()
+    config = transformers.ViTConfig(
+        num_channels=channels,
+        image_size=image_size,
+        patch_size=patch,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        num_hidden_layers=layers,
+        intermediate_size=4 * hidden,
+    )
+    model = _local_model(partial(transformers.ViTModel, add_pooling_layer=False), config, weights)
+    return Backbone(_Pooled(model, lambda output: output.last_hidden_state[:, 0]), hidden)
+
+
+class _IResidual(nn.Module):
+    """A block of the improved residual network: norm, convolution, norm, PReLU, strided convolution, norm."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(before),
+            nn.Conv2d(before, after, 3, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.PReLU(after),
+            nn.Conv2d(after, after, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+        )
+        same = stride == 1 and before == after
+        self.shortcut = (
+            nn.Identity()
+            if same
+            else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        result: Tensor = self.body(images) + self.shortcut(images)
+        return result
+
+
+def iresnet(channels: int, image_size: int, weights: Path | None, *, depths: tuple[int, ...]) -> Backbone:
+    """Residual network of face recognition (Deng et al., CVPR 2019): features are the flattened last map.
+
+    Built for 112 pixels; every stage halves the side, so smaller images work and give shorter features.
+    """
+    _refuse_weights("iresnet", weights)
+    layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.PReLU(64)]
+    before, side = 64, image_size
+    for after, depth in zip((64, 128, 256, 512), depths, strict=True):
+        layers += [_IResidual(before if block == 0 else after, after, 2 if block == 0 else 1) for block in range(depth)]
+        before, side = after, (side + 1) // 2
+    layers += [nn.BatchNorm2d(512), nn.Flatten()]
+    return Backbone(nn.Sequential(*layers), 512 * side * side)
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            "This backbone needs the transformers library, which is not installed.",
+            to_do="pip install 'holdfast[models]', or choose convnet, iresnet18 or iresnet50.",
+        ) from error
+    return transformers
+
+
+def _local_model(build: Any, config: Any, weights: Path | None) -> nn.Module:
+    """Build a transformers model, fresh or from a local folder of safetensors; never over the network."""
+    if weights is None:
+        model: nn.Module = build(config)
+        return model
+    kind: Any = build.func if isinstance(build, partial) else build
+    keywords = build.keywords if isinstance(build, partial) else {}
+    try:
+        loaded: nn.Module = kind.from_pretrained(
+            weights, config=config, local_files_only=True, use_safetensors=True, **keywords
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"Cannot read weights for this backbone from '{weights}': {error}",
+            expected="a local folder with config.json and model.safetensors of the same architecture",
+        ) from error
+    return loaded
+
+
+def _refuse_weights(name: str, weights: Path | None) -> None:
+    if weights is not None:
+        raise ConfigError(
+            f"No published weights can be read for '{name}' (given: '{weights}').",
+            expected="weights only with a ResNet or a vision transformer",
+        )
+
+
+_BASIC: dict[str, Any] = {"layer_type": "basic", "hidden_sizes": (64, 128, 256, 512)}
+_BOTTLENECK: dict[str, Any] = {"layer_type": "bottleneck", "hidden_sizes": (256, 512, 1024, 2048)}
+
+BACKBONES: dict[str, Callable[..., Backbone]] = {
+    "convnet": convnet,
+    "resnet18": partial(resnet, depths=(2, 2, 2, 2), **_BASIC),
+    "resnet50": partial(resnet, depths=(3, 4, 6, 3), **_BOTTLENECK),
+    "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
+    "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
+    "vit_s": partial(vit, hidden=384, heads=6),
+    "vit_b": partial(vit, hidden=768, heads=12),
+}
+
+
+def build_backbone(
+    name: str, channels: int, image_size: int, weights: Path | None, options: dict[str, Any]
+) -> Backbone:
+    """Build a backbone by name.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or the weights cannot be read.
+    """
+    if name not in BACKBONES:
+        raise unknown_name("backbone", name, BACKBONES)
+    try:
+        with torch.no_grad():
+            return BACKBONES[name](channels, image_size, weights, **options)
+    except TypeError as error:
+        raise ConfigError(f"The backbone '{name}' does not take these options: {options} ({error}).") from error

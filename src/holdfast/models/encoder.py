@@ -1,0 +1,106 @@
+"""From images as they are stored to embeddings: the input contract, the backbone and the projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from holdfast.errors import DataError, unknown_name
+from holdfast.models.backbones import build_backbone
+
+
+class EncoderSpec(BaseModel):
+    """Everything that defines an encoder but its weights; part of its fingerprint.
+
+    Args:
+        backbone: A key of `holdfast.models.backbones.BACKBONES`.
+        dim: Dimension D of the embeddings.
+        channels: Channels of the images.
+        image_size: Pixels per side; other sizes are resized on entry.
+        projection: From backbone to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
+            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where the backbone's width is already D.
+        mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
+        std: Divides each channel.
+        backbone_options: Further arguments of the backbone.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backbone: str = "convnet"
+    dim: int = Field(default=128, ge=1)
+    channels: int = Field(default=3, ge=1)
+    image_size: int = Field(default=32, ge=8)
+    projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    backbone_options: dict[str, Any] = {}
+
+
+def _projection(name: str, width: int, dim: int) -> nn.Module:
+    layers: dict[str, Callable[[], nn.Module]] = {
+        "linear": lambda: nn.Linear(width, dim),
+        "linear-bn": lambda: nn.Sequential(nn.Linear(width, dim, bias=False), nn.BatchNorm1d(dim)),
+        "mlp": lambda: nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, dim)),
+        "none": lambda: nn.Identity(),
+    }
+    if name not in layers:
+        raise unknown_name("projection", name, layers)
+    if name == "none" and width != dim:
+        raise DataError(
+            f"The backbone gives {width} values and the embedding has {dim}.",
+            expected=f"--model.dim {width}, or a projection",
+        )
+    return layers[name]()
+
+
+class Encoder(nn.Module):
+    """Images to raw embeddings (B, D).
+
+    Args:
+        spec: What to build.
+        weights: Local folder of published backbone weights; None for a fresh start.
+        freeze_backbone: Train the projection only; the backbone stays in evaluation mode.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, spec: EncoderSpec, weights: Path | None = None, freeze_backbone: bool = False) -> None:
+        super().__init__()
+        self.spec, self.freeze_backbone = spec, freeze_backbone
+        self.backbone = build_backbone(
+            spec.backbone, spec.channels, spec.image_size, weights, dict(spec.backbone_options)
+        )
+        self.projection = _projection(spec.projection, self.backbone.width, spec.dim)
+        self.register_buffer("mean", torch.tensor(spec.mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(spec.std).view(1, -1, 1, 1), persistent=False)
+        if freeze_backbone:
+            self.backbone.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Encoder:
+        """Switch to training mode, all but a frozen backbone."""
+        super().train(mode)
+        if self.freeze_backbone:
+            self.backbone.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode uint8 images, or floats in [0, 1], of shape (B, channels, height, width)."""
+        if images.ndim != 4 or images.shape[1] != self.spec.channels:
+            raise DataError(
+                f"Images of shape {tuple(images.shape)}.",
+                expected=f"(batch, {self.spec.channels} channels, height, width), as this encoder was built",
+                to_do="read the images with as many channels as the model was trained on.",
+            )
+        pixels = images.float() / 255 if images.dtype == torch.uint8 else images
+        size = self.spec.image_size
+        if pixels.shape[-2:] != (size, size):
+            pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
+        features: Tensor = self.projection(self.backbone((pixels - self.mean) / self.std))
+        return features

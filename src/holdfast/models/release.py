@@ -1,0 +1,272 @@
+"""A saved model with its identity.
+
+A release is a folder of plain files: ``model.safetensors``, ``config.json``, ``README.md`` and, with a classifier,
+``head.safetensors`` and ``classes.json``. Loading runs no code from the folder and unpickles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from holdfast.errors import HoldfastError, ReleaseError
+from holdfast.geometry import Space, space_from_record
+from holdfast.methods.base import Head
+from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.heads import build_head
+from holdfast.models.seeding import seeded
+from holdfast.version import __version__
+
+FORMAT_VERSION = 1
+
+
+class ReleaseRecord(BaseModel):
+    """The contents of ``config.json``.
+
+    Args:
+        format_version: Version of the folder's layout.
+        fingerprint: Identity of the encoder; rows of a gallery carry it.
+        encoder: What was built.
+        space: What its embeddings are points of.
+        compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
+        method: Name of the compatibility method, and its options.
+        method_options: See ``method``.
+        head: Name of the classifier, and its options; None where it was not kept.
+        head_options: See ``head``.
+        head_digest: sha256 of the classifier's weights.
+        recipe: Settings of the training run.
+        old_view: Whether the predecessor saw clean items ("cached") or the same augmented ones ("same").
+        lift: How features were lifted onto the space, where it has such a setting.
+        data: Name and digest of the training set.
+        seed: Seed of the run.
+        versions: Versions of holdfast, torch and Python.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: int = FORMAT_VERSION
+    fingerprint: str
+    encoder: EncoderSpec
+    space: dict[str, Any]
+    compatible_with: str | None = None
+    method: str = "independent"
+    method_options: dict[str, Any] = {}
+    head: str | None = None
+    head_options: dict[str, Any] = {}
+    head_digest: str | None = None
+    recipe: dict[str, Any] = {}
+    old_view: Literal["cached", "same"] | None = None
+    lift: dict[str, float] = {}
+    data: dict[str, str] = {}
+    seed: int | None = None
+    versions: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A trained encoder with what is known of it.
+
+    Args:
+        encoder: The network, in evaluation mode.
+        record: Its description.
+        head: The classifier it was trained with; None if discarded.
+        classes: Class names in the order of the classifier's rows; empty without a classifier.
+    """
+
+    encoder: Encoder
+    record: ReleaseRecord
+    head: Head | None = None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the encoder: ``release:<sha256>``."""
+        return self.record.fingerprint
+
+    @property
+    def space(self) -> Space:
+        """What the embeddings are points of."""
+        return space_from_record(self.record.space)
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of named tensors, in order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        values = state[name].detach().cpu().contiguous()
+        digest.update(f"{name}:{values.dtype}:{tuple(values.shape)};".encode())
+        digest.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+    return digest.hexdigest()
+
+
+def fingerprint_of(encoder: Encoder, space: Space) -> str:
+    """Return the identity of an encoder: weights (without a classifier), architecture, input contract and space."""
+    contract = {"encoder": encoder.spec.model_dump(mode="json"), "space": space.record()}
+    weights = weights_digest(encoder.state_dict())
+    digest = hashlib.sha256(f"{json.dumps(contract, sort_keys=True)};{weights}".encode()).hexdigest()
+    return f"release:{digest}"
+
+
+def make_release(
+    encoder: Encoder, space: Space, *, classifier: Head | None = None, classes: Sequence[str] = (), **record: Any
+) -> Release:
+    """Give a trained encoder its identity.
+
+    Args:
+        encoder: The trained network.
+        space: What its embeddings are points of.
+        classifier: Its classifier, to be kept for methods that need the old one.
+        classes: Names of the classifier's rows.
+        **record: Further values of `ReleaseRecord`, such as the classifier's name (``head``).
+    """
+    versions = {"holdfast": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    full = ReleaseRecord(
+        fingerprint=fingerprint_of(encoder, space),
+        encoder=encoder.spec,
+        space=space.record(),
+        head_digest=None if classifier is None else weights_digest(classifier.state_dict()),
+        versions=versions,
+        **record,
+    )
+    return Release(encoder.eval(), full, classifier, tuple(classes))
+
+
+def save_release(release: Release, folder: str | Path, *, card: str | None = None) -> Path:
+    """Write a release to a folder. All files are written beside their places before the first one is replaced.
+
+    Args:
+        release: What to save.
+        folder: Where; other files in it are left alone.
+        card: Text of ``README.md``; a short one is written when left out.
+
+    Raises:
+        ReleaseError: Something could not be written; a release that was there before is intact.
+    """
+    folder = Path(folder)
+    writers: dict[str, Callable[[Path], object]] = {
+        "model.safetensors": lambda part: save_file(_contiguous(release.encoder.state_dict()), part),
+        "README.md": lambda part: part.write_text(card or model_card(release)),
+    }
+    if release.head is not None:
+        head = release.head
+        writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
+        writers["classes.json"] = lambda part: part.write_text(json.dumps(release.classes))
+    record = release.record.model_dump_json(indent=2)
+    writers["config.json"] = lambda part: part.write_text(record + "\n")  # last: it vouches for the others
+    parts = {name: folder / f".{name}.part" for name in writers}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, write in writers.items():
+            write(parts[name])
+        for name, part in parts.items():
+            part.replace(folder / name)
+    except (OSError, SafetensorError) as error:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise ReleaseError(
+            f"Could not save the release to '{folder}': {error}.",
+            expected="a folder that can be written, with room for the model",
+            to_do="free space or choose another --out; a release that was there before is intact.",
+        ) from error
+    return folder
+
+
+def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.detach().cpu().contiguous() for name, values in state.items()}
+
+
+def load_release(folder: str | Path) -> Release:
+    """Load a release and prove that it is what its fingerprint says.
+
+    Raises:
+        ReleaseError: The folder is no release, is incomplete, or a file was altered since it was saved.
+    """
+    folder = Path(folder)
+    record = _read_record(folder)
+    try:
+        with seeded(0):  # building draws initial weights that are overwritten at once
+            encoder = Encoder(record.encoder)
+        encoder.load_state_dict(load_file(folder / "model.safetensors"))
+        head, classes = _read_head(folder, record)
+    except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
+        if isinstance(error, HoldfastError):
+            raise
+        raise _altered(folder, f"its weights cannot be read ({error})") from error
+    encoder.requires_grad_(False).eval()
+    found = fingerprint_of(encoder, space_from_record(record.space))
+    if found != record.fingerprint:
+        raise _altered(folder, f"weights or settings have fingerprint {found}, config.json says {record.fingerprint}")
+    if head is not None and weights_digest(head.state_dict()) != record.head_digest:
+        raise _altered(folder, "head.safetensors is not the classifier that was saved")
+    return Release(encoder, record, head, classes)
+
+
+def _read_record(folder: Path) -> ReleaseRecord:
+    path = folder / "config.json"
+    try:
+        record = ReleaseRecord.model_validate_json(path.read_text())
+    except OSError as error:
+        raise ReleaseError(
+            f"'{folder}' is no release: {error.strerror or error}.",
+            expected="a folder with config.json and model.safetensors, as `holdfast train` writes it",
+            to_do="check the path; `ls` the folder that was given as --out when the model was trained.",
+        ) from error
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
+        raise _altered(folder, f"config.json does not describe a release ({where})") from error
+    if record.format_version > FORMAT_VERSION:
+        raise ReleaseError(
+            f"'{folder}' has format version {record.format_version}.",
+            expected=f"at most {FORMAT_VERSION}",
+            to_do="install a newer holdfast; the release is intact.",
+        )
+    return record
+
+
+def _read_head(folder: Path, record: ReleaseRecord) -> tuple[Head | None, tuple[str, ...]]:
+    if record.head is None:
+        return None, ()
+    classes = tuple(json.loads((folder / "classes.json").read_text()))
+    with seeded(0):
+        head = build_head(record.head, len(classes), record.encoder.dim, dict(record.head_options))
+    head.load_state_dict(load_file(folder / "head.safetensors"))
+    return head.requires_grad_(False).eval(), classes
+
+
+def _altered(folder: Path, why: str) -> ReleaseError:
+    return ReleaseError(
+        f"The release '{folder}' was altered since it was saved: {why}.",
+        expected="the files as they were written",
+        to_do="restore the folder from a copy; embeddings made by another model must not be mixed with its own.",
+    )
+
+
+def model_card(release: Release, table: str = "") -> str:
+    """Return a short description in Markdown, with a table of measured results if there is one."""
+    record = release.record
+    lines = [
+        f"# Embedding model `{record.fingerprint[:20]}`",
+        "",
+        f"- {record.encoder.backbone}, {record.encoder.dim} dimensions, on the {release.space}",
+        f"- input: {record.encoder.channels} × {record.encoder.image_size} × {record.encoder.image_size} pixels",
+        f"- method: {record.method} {record.method_options or ''}".rstrip(),
+        f"- searches the gallery of: {record.compatible_with or 'itself only'}",
+        f"- data: {record.data.get('name', 'not recorded')}, seed {record.seed}",
+        "",
+        table or "Not evaluated yet: `holdfast evaluate` measures it.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+"""Numbers as people read them: scores with three digits, signs where a direction is meant, a dash where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MISSING = "–"
+
+Pair = Sequence[float | None] | None
+
+
+def score(value: float | None) -> str:
+    """Write a fraction with three digits.
+
+    >>> score(0.41273), score(None), score(0.0)
+    ('0.413', '–', '0.000')
+    """
+    return MISSING if value is None else _with_digits(value, "").replace("-", "−")
+
+
+def signed(value: float | None) -> str:
+    """Write a difference with its sign; one that rounds to nothing keeps its first digit.
+
+    >>> signed(0.01734), signed(-0.2), signed(0.00004), signed(0.0), signed(None)
+    ('+0.017', '−0.200', '+0.00004', '0.000', '–')
+    """
+    if value is None:
+        return MISSING
+    return _with_digits(value, "+" if value else "").replace("-", "−")
+
+
+def interval(pair: Pair, *, sign: bool = False) -> str:
+    """Write both ends of an interval, or nothing where there is none.
+
+    >>> interval([0.01, 0.024], sign=True), interval(None)
+    ('[+0.010, +0.024]', '')
+    """
+    if pair is None or None in pair:
+        return ""
+    written = signed if sign else score
+    return f"[{', '.join(written(end) for end in pair)}]"
+
+
+def percent(value: float | None) -> str:
+    """Write a share in per cent, with a space that does not break.
+
+    >>> percent(0.0314).replace("\N{NO-BREAK SPACE}", " "), percent(None)
+    ('3.1 %', '–')
+    """
+    return MISSING if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
+
+
+def plain_text(text: str) -> str:
+    """Write minus signs as hyphens and all spaces alike, for terminals and files that other programs read."""
+    return text.replace("−", "-").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def metric_name(metric: str) -> str:
+    """Write the name of a metric as the literature does.
+
+    >>> metric_name("map"), metric_name("map@r"), metric_name("recall@5"), metric_name("cmc@1")
+    ('mAP', 'mAP@R', 'recall@5', 'CMC@1')
+    """
+    family, at, depth = metric.partition("@")
+    return {"map": "mAP", "cmc": "CMC"}.get(family, family) + at + depth.upper()
+
+
+def _with_digits(value: float, sign: str) -> str:
+    if value and abs(value) < 0.0005:
+        return f"{value:{sign}.{_leading_zeros(value) + 1}f}"
+    return f"{value:{sign}.3f}"
+
+
+def _leading_zeros(value: float) -> int:
+    return min(12, int(f"{abs(value):e}".rpartition("-")[2]) - 1)

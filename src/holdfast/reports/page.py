@@ -1,0 +1,185 @@
+"""The page report.html: one file that holds everything it shows, opens from disk and needs no script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, unknown_name
+from holdfast.evaluation.examples import Example, Found
+from holdfast.reports import formats, tables, words
+from holdfast.reports.curve_plot import ORDERS, curve_plot, curve_range
+from holdfast.reports.pictures import Picture, data_uris
+from holdfast.reports.plots import difference_plot, measured, score_bars
+from holdfast.reports.results import checked
+from holdfast.reports.trade_off_plot import trade_off, trade_off_points
+
+FILE_NAME = "report.html"
+PHONE = 350  # pixels that a chart has on a phone
+
+Document = Mapping[str, Any]
+Examples = Mapping[str, Sequence[Example]]
+
+SYSTEMS = {
+    "self_old": "old queries, old gallery",
+    "cross": "new queries, old gallery",
+    "self_new": "new queries, new gallery",
+}
+KINDS = {"fixed": "✗ → ✓", "kept": "✓ → ✓", "flipped": "✓ → ✗", "still wrong": "✗ → ✗"}
+
+
+class Drawing(NamedTuple):
+    """One chart for desks and for phones, as SVG."""
+
+    wide: str
+    narrow: str
+
+
+def write_report(
+    document: Document, folder: str | Path, *, examples: Examples | None = None, picture: Picture | None = None
+) -> Path:
+    """Write report.html into a folder, wholly or not at all, and return its path.
+
+    Args:
+        document: What `results_document` or `read_results` returned.
+        folder: Where to write.
+        examples: What `choose_examples` returned, by the name of the evaluation; None shows none.
+        picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
+            without it examples are shown by label and id.
+
+    Raises:
+        ConfigError: Jinja2 is missing, the document is incomplete, or examples are of an unknown evaluation.
+        DataError: The file could not be written, or a picture is none.
+    """
+    page = render_report(document, examples=examples, picture=picture)
+    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+
+
+def render_report(document: Document, *, examples: Examples | None = None, picture: Picture | None = None) -> str:
+    """Return the page as text; see `write_report`."""
+    evaluations = checked(dict(document), "These results")["evaluations"]
+    shown = {name: list(chosen) for name, chosen in (examples or {}).items() if chosen}
+    for name in shown:
+        if name not in evaluations:
+            raise unknown_name("evaluation", name, evaluations)
+    uris = data_uris(dict.fromkeys(_items(shown)), picture) if picture else {}
+    page: str = _template().render(
+        document=document,
+        evaluations=evaluations,
+        first=next(iter(evaluations.values())),
+        headline=words.headline(document),
+        findings=[words.finding(name, record) for name, record in evaluations.items()],
+        measured=measured(evaluations),
+        charts=_charts(evaluations),
+        summary=tables.summary_rows(document, typeset=True),
+        fingerprints=_fingerprints(evaluations),
+        examples=shown,
+        opened=_opened(shown, evaluations),
+        pictures={name: f"p{number}" for number, name in enumerate(uris)},
+        uris=list(uris.values()),
+        systems=SYSTEMS,
+        kinds=KINDS,
+        orders=ORDERS,
+    )
+    return page
+
+
+def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
+    """Draw everything that the evaluations have numbers for."""
+    rows = measured(evaluations)
+    if not rows:
+        return {"curves": {}}
+    limits, one = curve_range(rows), len(rows) == 1
+    curves = {
+        name: Drawing(
+            curve_plot(name, record, limits, width=640 if one else 340, height=300 if one else 250) or "",
+            curve_plot(name, record, limits, width=PHONE) or "",
+        )
+        for name, record in rows.items()
+        if limits and record["upgrade_curve"]
+    }
+    placed = trade_off_points(rows)
+    return {
+        "bars": Drawing(score_bars(rows), score_bars(rows, width=PHONE)),
+        "differences": Drawing(difference_plot(rows), difference_plot(rows, width=PHONE)),
+        "trade_off": placed
+        and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
+        "unplaced": [name for name in rows if name not in placed],
+        "curves": curves,
+        "without_curve": [name for name in rows if name not in curves],
+    }
+
+
+def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+    for chosen in examples.values():
+        for example in chosen:
+            yield example.query
+            for system in SYSTEMS:
+                found: Found = getattr(example, system)
+                yield from found.ids
+
+
+def _fingerprints(evaluations: Mapping[str, words.Record]) -> dict[str, str]:
+    """Return the fingerprint of every model, the common ones once."""
+    found: dict[str, str] = {}
+    for record in evaluations.values():
+        for role in ("old", "independent"):
+            if record["fingerprints"].get(role):
+                found.setdefault(f"{role} model", record["fingerprints"][role]["fingerprint"])
+    return found | {name: record["fingerprints"]["new"]["fingerprint"] for name, record in evaluations.items()}
+
+
+def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, words.Record]) -> str | None:
+    """Return whose examples are seen at first: those of a compatible model where there is one."""
+    compatible = (name for name in examples if evaluations[name]["verdict"] == "compatible")
+    return next(compatible, next(iter(examples), None))
+
+
+def _template() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise ConfigError(
+            "The report is written with Jinja2, which is not installed.",
+            expected="Jinja2",
+            to_do="pip install 'holdfast[report]'; results.json holds all numbers without it.",
+        ) from error
+    environment = Environment(
+        loader=PackageLoader("holdfast", "reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "score": formats.score,
+        "signed": formats.signed,
+        "percent": formats.percent,
+        "interval": formats.interval,
+        "metric_name": formats.metric_name,
+        "level": words.level,
+        "plain": _plain,
+    }
+    environment.globals |= {
+        "terms": words.TERMS,
+        "marks": words.MARKS,
+        "metric_note": words.metric_note,
+        "metric_rows": tables.metric_rows,
+        "value": tables.value,
+    }
+    return environment.get_template(FILE_NAME)
+
+
+def _plain(found: Any) -> str:
+    """Write any value of a record on one line."""
+    if isinstance(found, Mapping | list | tuple) and not found:
+        return formats.MISSING
+    if isinstance(found, Mapping):
+        return ", ".join(f"{key}: {_plain(item)}" for key, item in found.items())
+    if isinstance(found, list | tuple):
+        return ", ".join(map(_plain, found))
+    if found is None or isinstance(found, bool):
+        return {None: formats.MISSING, True: "yes", False: "no"}[found]
+    return f"{found:,}" if isinstance(found, int) and found >= 10_000 else str(found)

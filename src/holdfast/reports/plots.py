@@ -1,0 +1,182 @@
+"""The charts of scores: evaluations in, SVG out.
+
+Every chart is drawn for a width in pixels; a page holds one for desks and one for phones, so that letters keep their
+size. Numbers are those of the evaluations; nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.reports.formats import interval, metric_name, score, signed
+from holdfast.reports.svg import Scale, box, chart, line, marker, reaching, shortened, text, whisker, width_of, x_axis
+from holdfast.reports.tables import value
+from holdfast.reports.words import MARKS, Record, difference, difference_interval
+
+Evaluations = Mapping[str, Record]
+
+_ROW, _TOP, _BOTTOM = 66, 44, 44
+_BARS = (("cross", 24), ("self_new", 40))
+_REFERENCES = (("self_old", "old"), ("self_independent", "independent"))
+_GUTTER, _WIDE_GUTTER = 58, 116
+_MOST = 2.0  # differences beyond this many times the others' would flatten them, and become arrows
+
+
+def measured(evaluations: Evaluations) -> dict[str, Record]:
+    """Return the evaluations that have scores."""
+    return {name: record for name, record in evaluations.items() if record["verdict"] != "unlabelled"}
+
+
+def score_bars(evaluations: Evaluations, *, width: float = 640) -> str:
+    """Draw cross-test and self-test of every new model against the old and the independent model.
+
+    Lines are the self-tests of the old and the independent model, bands and whiskers their intervals. The scale
+    begins at zero.
+    """
+    rows = measured(evaluations)
+    metric = _metric(rows)
+    highest = max(
+        (end for record in rows.values() for system in _systems(record) for end in _ends(record, system)), default=0.0
+    )
+    x = reaching(0.0, highest or 1.0, 0.5, width - _GUTTER)
+    height = _TOP + _ROW * len(rows) + _BOTTOM
+    parts = [x_axis(x, _TOP, height - _BOTTOM, f"{metric_name(metric)} (1 is perfect; longer is better)")]
+    for place, (name, record) in enumerate(rows.items()):
+        parts += _bar_row(x, _TOP + _ROW * place, name, record, width)
+    parts += _reference_labels(x, rows, width - _GUTTER)
+    return chart(width, height, f"Scores in {metric_name(metric)}", _bars_in_words(rows), parts)
+
+
+def _bar_row(x: Scale, top: float, name: str, record: Record, width: float) -> list[str]:
+    metric = record["gate_metric"]
+    parts = []
+    for system, _ in _REFERENCES:
+        if system in _systems(record):
+            low, high = (x(end) for end in _ends(record, system))
+            parts.append(box(low, top, high - low, _ROW, f"band {system}"))
+    for system, down in _BARS:
+        if system not in _systems(record):
+            continue
+        found, (low, high) = value(record[system], metric) or 0.0, _ends(record, system)
+        note = f"{score(found)} {interval((low, high))}"
+        parts.append(box(x(0), top + down, x(found) - x(0), 13, f"bar {system}", note))
+        parts.append(whisker(x(low), x(high), top + down + 6.5))
+        parts.append(text(width, top + down + 11, score(found), "number", "end"))
+    for system, _ in _REFERENCES:
+        if system in _systems(record):
+            at = x(value(record[system], metric) or 0.0)
+            parts.append(line(at, top, at, top + _ROW, f"reference {system}"))
+    return [*parts, text(0, top + 16, f"{shortened(name, width - 40)} {MARKS[record['verdict']]}", "name")]
+
+
+def _reference_labels(x: Scale, rows: Evaluations, width: float) -> list[str]:
+    labels: list[str] = []
+    taken = 0.0
+    for system, name in _REFERENCES:
+        values = {value(record[system], record["gate_metric"]) for record in rows.values()} - {None}
+        if not values:
+            continue
+        words = f"{name} {score(next(iter(values)))}" if len(values) == 1 else name
+        half = width_of(words) / 2
+        at = min(max(x(max(found or 0.0 for found in values)), half), width - half)
+        labels.append(text(at, 16 if labels and at - half < taken else 36, words, f"reference-name {system}", "middle"))
+        taken = at + half
+    return labels
+
+
+def difference_plot(evaluations: Evaluations, *, width: float = 400) -> str:
+    """Draw cross minus self (old) of every new model with its interval around zero.
+
+    Differences far beyond those of the models that may be compatible are arrows at the edge, with their number.
+    """
+    rows = measured(evaluations)
+    metric = _metric(rows)
+    x = reaching(*_extent(rows), 8, width - _WIDE_GUTTER, 4)
+    height = _TOP + _ROW * len(rows) + _BOTTOM
+    parts = [x_axis(x, _TOP, height - _BOTTOM, f"difference in {metric_name(metric)}", 4)]
+    parts.append(line(x(0), _TOP, x(0), height - _BOTTOM, "zero"))
+    parts.append(text(x(0) - 8, 36, "← worse", "label", "end") + text(x(0) + 8, 36, "better than old →", "label"))
+    for place, (name, record) in enumerate(rows.items()):
+        parts += _difference_row(x, _TOP + _ROW * place, name, record, width)
+    return chart(width, height, "Cross-test minus self-test of the old model", _differences_in_words(rows), parts)
+
+
+def _difference_row(x: Scale, top: float, name: str, record: Record, width: float) -> list[str]:
+    metric, y = record["gate_metric"], top + 38.5
+    found, around = difference(record, metric) or 0.0, difference_interval(record, metric)
+    kind = record["verdict"].replace(" ", "-")
+    note = f"{signed(found)} {interval(around, sign=True)}"
+    parts = [
+        text(0, top + 16, shortened(name, width), "name"),
+        text(width, y + 1, signed(found), "number", "end"),
+        text(width, y + 16, interval(around, sign=True), "small", "end"),
+    ]
+    if not x.low <= found <= x.high:
+        left = found < x.low
+        at = x.start if left else x.stop
+        return [
+            *parts,
+            text(at, y + 5, "◂ off the scale" if left else "off the scale ▸", "far", "start" if left else "end"),
+        ]
+    if around:
+        parts.append(whisker(x(around[0]), x(around[1]), y, f"whisker {kind}", 5))
+    return [*parts, marker(x(found), y, (0, 1, 3)[list(MARKS).index(record["verdict"]) % 3], f"point {kind}", 6, note)]
+
+
+def _extent(rows: Evaluations) -> tuple[float, float]:
+    """Return the lowest and highest difference to draw, with zero well inside."""
+    ends = {}
+    for name, record in rows.items():
+        around = difference_interval(record, record["gate_metric"]) or ()
+        ends[name] = [end or 0.0 for end in (difference(record, record["gate_metric"]), *around)]
+    usual = [abs(end) for name in rows if rows[name]["verdict"] != "not compatible" for end in ends[name]]
+    most = _MOST * max(usual) if usual else float("inf")
+    drawn = [end for found in ends.values() if max(map(abs, found)) <= most for end in found]
+    room = 0.4 * max(map(abs, drawn)) or 0.01
+    return min(*drawn, -room), max(*drawn, room)
+
+
+def _metric(rows: Evaluations) -> str:
+    return str(next(iter(rows.values()))["gate_metric"])
+
+
+def _systems(record: Record) -> list[str]:
+    """Return the systems of the chart that have a score."""
+    systems = (*(system for system, _ in _BARS), *(system for system, _ in _REFERENCES))
+    return [system for system in systems if value(record[system], record["gate_metric"]) is not None]
+
+
+def _ends(record: Record, system: str) -> tuple[float, float]:
+    """Return the interval of a score, or the score twice where it has none."""
+    metric = record["gate_metric"]
+    found = value(record[system], metric) or 0.0
+    low, high = ((record["mean_interval"] or {}).get(system) or {}).get(metric) or (None, None)
+    return found if low is None else low, found if high is None else high
+
+
+def _bars_in_words(rows: Evaluations) -> str:
+    names = {
+        "cross": "cross-test",
+        "self_new": "self-test",
+        "self_old": "old model",
+        "self_independent": "independent model",
+    }
+    return " ".join(
+        f"{name}: "
+        + ", ".join(
+            f"{words} {score(value(record[system], record['gate_metric']))} {interval(_ends(record, system))}"
+            for system, words in names.items()
+            if system in _systems(record)
+        )
+        + "."
+        for name, record in rows.items()
+    )
+
+
+def _differences_in_words(rows: Evaluations) -> str:
+    metric = _metric(rows)
+    return " ".join(
+        f"{name}: {signed(difference(record, metric))} "
+        f"{interval(difference_interval(record, metric), sign=True)}, {record['verdict']}."
+        for name, record in rows.items()
+    )

@@ -1,0 +1,187 @@
+"""The results document: every number of a comparison as plain values, written to and read from results.json."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+import holdfast
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, DataError
+from holdfast.evaluation.compatibility import Verdict
+from holdfast.evaluation.evidence import Evaluation, Gate
+
+SCHEMA_VERSION = 1
+FILE_NAME = "results.json"
+
+Document = dict[str, Any]
+
+_PACKAGES = ("numpy", "torch", "safetensors")
+_Values = dict[str, float | None]
+_Interval = tuple[float | None, float | None]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow")  # later versions may add keys; those of a version stay
+
+
+class _Data(_Part):
+    name: str
+    description: str
+    numbers: dict[str, Any]
+
+
+class _Record(_Part):
+    """An `Evaluation` as plain values."""
+
+    verdict: Verdict
+    gate: Gate
+    gate_metric: str
+    protocol: dict[str, Any]
+    fingerprints: dict[str, dict[str, Any] | None]
+    self_old: _Values | None
+    self_new: _Values | None
+    self_independent: _Values | None
+    cross: _Values | None
+    cross_independent: _Values | None
+    compatible: dict[str, bool] | None
+    interval: dict[str, dict[str, _Interval | None]] | None
+    mean_interval: dict[str, dict[str, _Interval]] | None
+    p_up: dict[str, _Values] | None
+    p_comp: dict[str, _Values] | None
+    p_score: dict[str, _Values | None] | None
+    negative_flip_rate: _Values | None
+    upgrade_curve: dict[str, Any] | None
+    agreement: dict[str, Any] | None
+
+
+class _Results(_Part):
+    schema_version: int
+    holdfast: str
+    title: str
+    data: _Data
+    models: dict[str, dict[str, Any]]
+    evaluations: dict[str, _Record]
+
+
+def results_document(
+    evaluations: Mapping[str, Evaluation],
+    *,
+    title: str,
+    data: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]],
+) -> Document:
+    """Gather evaluations of one or more new models against the same old one.
+
+    Args:
+        evaluations: One per new model, by the name that people shall read, such as its method.
+        title: Headline of the report.
+        data: What was searched: "name", "description" and "numbers" (a mapping of counts).
+        models: What is known of each model by name ("old", and the names above): backbone, dim, method, options, seed.
+
+    Returns:
+        Plain values for JSON.
+
+    Raises:
+        ConfigError: No evaluation, or a part of ``data`` is missing.
+        DataError: The evaluations are of different old models, data or protocols, and cannot be shown side by side.
+    """
+    _check_comparable(evaluations)
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "holdfast": holdfast.__version__,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "title": title,
+        "data": dict(data),
+        "models": {name: dict(record) for name, record in models.items()},
+        "evaluations": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
+    }
+    return checked(document, "These results")
+
+
+def _check_comparable(evaluations: Mapping[str, Evaluation]) -> None:
+    for (first_name, first), (name, other) in pairwise(evaluations.items()):
+        for what, a, b in (
+            ("old model", first.fingerprints["old"], other.fingerprints["old"]),
+            ("gate", (first.gate, first.gate_metric), (other.gate, other.gate_metric)),
+            ("protocol", first.protocol, other.protocol),
+        ):
+            if a != b:
+                raise DataError(
+                    f"The evaluations of '{first_name}' and '{name}' have another {what}: {a} and {b}.",
+                    expected="one old model, one gate and one protocol in a report",
+                    to_do="evaluate both alike, or write one report for each.",
+                )
+
+
+def write_results(document: Mapping[str, Any], folder: str | Path) -> Path:
+    """Write results.json into a folder, wholly or not at all, and return its path.
+
+    Raises:
+        DataError: It could not be written, or a value is no JSON.
+    """
+    try:
+        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"These results cannot be written as JSON: {error}.",
+            expected="text, finite numbers, True, False, None, lists and mappings",
+            to_do="convert the values of `data` and `models`.",
+        ) from error
+    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_results(path: str | Path) -> Document:
+    """Read a results.json, or that of a folder, and check that everything a report needs is there.
+
+    Raises:
+        ConfigError: The file is missing, no JSON, of another schema version, or lacks a key.
+    """
+    path = Path(path)
+    file = path / FILE_NAME if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read '{file}': {error.strerror}.", expected="a results.json") from error
+    except ValueError as error:
+        raise ConfigError(f"'{file}' is no valid JSON: {error}.", expected="a results.json") from error
+    return checked(document, f"'{file}'")
+
+
+def checked(document: Any, where: str) -> Document:
+    """Return a document that is complete and of this schema version.
+
+    Args:
+        document: What was read or built.
+        where: What to call it in a message.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+        found = document.get("schema_version") if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(
+            f"{where}: schema version {found}.",
+            expected=f"schema version {SCHEMA_VERSION}",
+            to_do="evaluate again with this version of holdfast, or read the file with the version that wrote it.",
+        )
+    try:
+        _Results.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(key) for key in first["loc"])
+        raise ConfigError(
+            f"{where}: {first['msg']} at '{place}' ({error.error_count()} in all).",
+            expected="the keys that results_document writes",
+            to_do="evaluate again; a report is never made of a part of the numbers.",
+        ) from None
+    if not document["evaluations"]:
+        raise ConfigError(f"{where}: no evaluation.", expected="at least one new model")
+    return document

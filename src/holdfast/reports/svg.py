@@ -1,0 +1,171 @@
+"""The few pieces of SVG that the charts are drawn with; colours are classes, so that a page sets them for its scheme.
+
+Written here because a plotting library fixes colours and fonts when it draws, and a page shows one chart in light,
+dark and print.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LETTER = 0.6  # width of a letter by height of the font, on the wide side
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear map of values to pixels; values outside ``[low, high]`` land on its ends.
+
+    >>> Scale(0.0, 1.0, 100, 200)(0.25), Scale(0.0, 1.0, 100, 200)(7)
+    (125.0, 200.0)
+    """
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """Return the position of a value."""
+        share = (min(max(value, self.low), self.high) - self.low) / ((self.high - self.low) or 1.0)
+        return round(self.start + share * (self.stop - self.start), 2)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Return round values within the scale, about so many."""
+        step = _round_step((self.high - self.low) / about)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(step * number, 10) for number in range(first, last + 1)]
+
+
+def reaching(low: float, high: float, start: float, stop: float, about: int = 5) -> Scale:
+    """Return a scale that ends on round values around ``[low, high]``."""
+    step = _round_step(((high - low) or 1.0) / about)
+    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, stop)
+
+
+def _round_step(raw: float) -> float:
+    size = 10.0 ** math.floor(math.log10(raw))
+    return size * next(factor for factor in (1, 2, 5, 10) if raw <= factor * size * 1.0000001)
+
+
+def tick_label(value: float) -> str:
+    """Write a round value briefly.
+
+    >>> tick_label(0.0), tick_label(-0.25)
+    ('0', '−0.25')
+    """
+    return f"{value + 0.0:g}".replace("-", "−")
+
+
+def clean(text: str) -> str:
+    """Escape text for markup, and drop characters that XML does not allow."""
+    return escape(_NOT_XML.sub("", text))
+
+
+def element(name: str, content: str = "", **attributes: str | float) -> str:
+    """Return one element; ``content`` is markup, ``kind`` is the class, underscores in names are hyphens."""
+    listed = "".join(
+        f' {"class" if key == "kind" else key.replace("_", "-")}="{clean(_written(value))}"'
+        for key, value in attributes.items()
+    )
+    return f"<{name}{listed}>{content}</{name}>" if content else f"<{name}{listed}/>"
+
+
+def text(x: float, y: float, words: str, kind: str = "label", anchor: str = "start") -> str:
+    """Return a line of text, escaped."""
+    return element("text", clean(words), kind=kind, x=x, y=y, text_anchor=anchor)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """Return a straight line."""
+    return element("line", kind=kind, x1=x1, y1=y1, x2=x2, y2=y2)
+
+
+def box(x: float, y: float, width: float, height: float, kind: str, note: str = "") -> str:
+    """Return a rectangle; the note appears under a pointer."""
+    content = element("title", clean(note)) if note else ""
+    return element("rect", content, kind=kind, x=x, y=y, width=max(0.0, round(width, 2)), height=height)
+
+
+def path(points: Sequence[tuple[float, float]], kind: str) -> str:
+    """Return a line through points."""
+    return element("path", kind=kind, d="M" + "L".join(f"{x:g} {y:g}" for x, y in points))
+
+
+def whisker(low: float, high: float, y: float, kind: str = "whisker", cap: float = 3.5) -> str:
+    """Return a horizontal interval with caps."""
+    caps = (line(x, y - cap, x, y + cap, kind) for x in (low, high))
+    return line(low, y, high, y, kind) + "".join(caps)
+
+
+def marker(x: float, y: float, number: int, kind: str, size: float = 7.0, note: str = "") -> str:
+    """Return one of six shapes, so that marks differ without colour."""
+    d = {
+        0: "M-1 0A1 1 0 1 0 1 0A1 1 0 1 0 -1 0Z",
+        1: "M-.9 -.9H.9V.9H-.9Z",
+        2: "M0 -1.1L1.05 .8H-1.05Z",
+        3: "M0 -1.25L1.25 0L0 1.25L-1.25 0Z",
+        4: "M0 1.1L1.05 -.8H-1.05Z",
+        5: "M-.4 -1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z",
+    }[number % 6]
+    content = element("title", clean(note)) if note else ""
+    return element("path", content, kind=kind, d=d, transform=f"translate({x:g} {y:g}) scale({size:g})")
+
+
+def x_axis(scale: Scale, top: float, bottom: float, title: str, about: int = 5, *, share: bool = False) -> str:
+    """Return grid lines from top to bottom with their values, and the title below; shares are in per cent."""
+    parts = []
+    for tick in scale.ticks(about):
+        at = scale(tick)
+        anchor = "start" if at < 6 else "middle"
+        parts.append(line(at, top, at, bottom, "grid"))
+        parts.append(
+            text(at, bottom + 17, f"{100 * tick:g}\N{NO-BREAK SPACE}%" if share else tick_label(tick), "tick", anchor)
+        )
+    return "".join(parts) + text((scale.start + scale.stop) / 2, bottom + 37, title, "label", "middle")
+
+
+def y_axis(scale: Scale, left: float, right: float, title: str) -> str:
+    """Return grid lines from left to right with their values, and the title above the first column."""
+    parts = []
+    for tick in scale.ticks():
+        parts.append(line(left, scale(tick), right, scale(tick), "grid"))
+        parts.append(text(left - 8, scale(tick) + 4, tick_label(tick), "tick", "end"))
+    return "".join(parts) + text(0, 14, title, "label")
+
+
+def width_of(words: str, size: float = 13.0) -> float:
+    """Return about how wide a text is, rather too wide than too narrow."""
+    return len(words) * size * _LETTER
+
+
+def shortened(words: str, width: float, size: float = 13.0) -> str:
+    """Return a text that fits a width, with an ellipsis where something is cut.
+
+    >>> shortened("holdfast", 40), shortened("hold", 40)
+    ('hold…', 'hold')
+    """
+    letters = int(width / (size * _LETTER))
+    return words if len(words) <= letters else f"{words[: max(1, letters - 1)]}…"
+
+
+def chart(width: float, height: float, title: str, description: str, parts: Iterable[str]) -> str:
+    """Return a whole drawing, with a text alternative that holds its numbers."""
+    content = element("title", clean(title)) + element("desc", clean(description)) + "".join(parts)
+    return element(
+        "svg",
+        content,
+        kind="chart",
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_label=f"{title}. {description}",
+    )
+
+
+def _written(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"

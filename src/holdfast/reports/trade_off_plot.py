@@ -1,0 +1,98 @@
+"""The chart of what compatibility cost: P_up over P_comp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.reports.formats import signed
+from holdfast.reports.plots import Evaluations, measured
+from holdfast.reports.svg import Scale, chart, line, marker, shortened, text, width_of, x_axis, y_axis
+from holdfast.reports.tables import value
+
+Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
+
+_COMPARABLE, _REACH = (-1.0, 2.0), (-1.0, 1.0)  # P_comp and P_up that are drawn in place
+_NO_LOSS = "no quality lost"
+
+
+def trade_off(evaluations: Evaluations, *, width: float = 640, height: float = 400) -> str | None:
+    """Draw P_up over P_comp (raw), one mark per model; None where no model has both.
+
+    Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number.
+    """
+    points = trade_off_points(evaluations)
+    if not points:
+        return None
+    x = Scale(*_around([p for p, _ in points.values()], 0.0, 1.05, _COMPARABLE), 62, width - 14)
+    y = Scale(*_around([p for _, p in points.values()], -0.05, 0.05, _REACH), height - 52, 46)
+    marks = [
+        (shortened(name, width / 3) + _beyond(p_comp, x, "P_comp") + _beyond(p_up, y, "P_up"), x(p_comp), y(p_up))
+        for name, (p_comp, p_up) in points.items()
+    ]
+    parts = [
+        x_axis(x, 46, height - 52, "P_comp: compatibility; further right is better →", 6),
+        y_axis(y, 62, width - 14, "P_up: quality kept; further up is better ↑"),
+        *_lines(x, y),
+        *_named_marks(marks, width, [_rectangle(x(0) + 8, y(0) - 6, width_of(_NO_LOSS, 12))]),
+    ]
+    described = "; ".join(f"{name}: P_comp {signed(p[0])}, P_up {signed(p[1])}" for name, p in points.items())
+    return chart(width, height, "Compatibility against quality kept", described + ".", parts)
+
+
+def _lines(x: Scale, y: Scale) -> list[str]:
+    """Draw where the old and the independent model are, by definition."""
+    parts = [line(x.start, y(0), x.stop, y(0), "zero"), text(x(0) + 8, y(0) - 6, _NO_LOSS, "label")]
+    for position, words in ((0.0, "old"), (1.0, "independent")):
+        at = x(position)
+        near_edge = x.stop - at < width_of(words, 12) / 2
+        parts.append(line(at, y.stop, at, y.start, "zero"))
+        parts.append(text(x.stop if near_edge else at, y.stop - 8, words, "label", "end" if near_edge else "middle"))
+    return parts
+
+
+def trade_off_points(evaluations: Evaluations) -> dict[str, tuple[float, float]]:
+    """Return (P_comp, P_up), raw and on the gate metric, of the models that have both."""
+    points = {}
+    for name, record in measured(evaluations).items():
+        p_comp, p_up = (value(record[key], "raw", record["gate_metric"]) for key in ("p_comp", "p_up"))
+        if p_comp is not None and p_up is not None:
+            points[name] = (p_comp, p_up)
+    return points
+
+
+def _named_marks(marks: Sequence[tuple[str, float, float]], width: float, taken: Sequence[Rectangle]) -> list[str]:
+    """Draw marks with their names beside them, each where it covers no other."""
+    parts: list[str] = []
+    used = [*taken, *(_rectangle(x - 8, y + 6, 16) for _, x, y in marks)]
+    for number, (name, x, y) in enumerate(marks):
+        parts.append(marker(x, y, number, f"point series-{number % 7}", 7, name))
+        wide = width_of(name)
+        options = [
+            _rectangle(x + 13 + (-wide - 26) * left, y + 5 + down, wide)
+            for down in (0, -16, 16, -30, 30, -44, 44)
+            for left in (0, 1)
+        ]
+        inside = [option for option in options if option[0] >= 62 and option[2] <= width]
+        free = [option for option in inside if not any(_overlap(option, other) for other in used)]
+        chosen = (free or inside or options)[0]
+        used.append(chosen)
+        parts.append(text(chosen[0], chosen[3] - 2, name, "name"))
+    return parts
+
+
+def _rectangle(x: float, baseline: float, wide: float) -> Rectangle:
+    return x, baseline - 12, x + wide, baseline + 2
+
+
+def _overlap(a: Rectangle, b: Rectangle) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _around(values: Sequence[float], low: float, high: float, limits: tuple[float, float]) -> tuple[float, float]:
+    spread = 0.08 * (max(*values, high) - min(*values, low))
+    return max(limits[0], min(low, min(values) - spread)), min(limits[1], max(high, max(values) + spread))
+
+
+def _beyond(found: float, scale: Scale, name: str) -> str:
+    """Return the number of a mark that stands at the edge, or nothing."""
+    return "" if scale.low <= found <= scale.high else f" ({name} {signed(found)})"

@@ -1,0 +1,180 @@
+"""The verdict in words: one plain sentence per new model, what to do next, and what every term means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.reports.formats import interval, metric_name, percent, score, signed
+
+Record = Mapping[str, Any]  # one entry of "evaluations" in a results document
+
+MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–"}
+
+TERMS = {
+    "old, new, independent": "the model that embedded your gallery, the one that may follow it, and the new recipe "
+    "trained without regard to the old model: how good could new be",
+    "self-test": "queries and gallery embedded by the same model",
+    "cross-test": "new queries search the gallery that the old model embedded, before anything is re-embedded",
+    "compatible": "the cross-test scores more than the old model's self-test: swapping the query model helps at once",
+    "backfill": "re-embedding the old gallery with the new model, item by item, while it stays in use",
+    "negative flip": "a query whose first result was right with the old system and is wrong with the new one",
+    "P_comp": "the share of the possible improvement that arrives without re-embedding: 0 is the old system, 1 the "
+    "independent model",
+    "P_up": "what the new model gained or lost on its own gallery by being kept compatible, relative to the "
+    "independent model; 0 is no loss",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an evaluation says about one new model.
+
+    Args:
+        name: The model.
+        verdict: The verdict, a key of `MARKS`.
+        sentence: What was measured, without the name.
+        next_step: What to do.
+        notes: What is missing, with what to type, or what else to know.
+    """
+
+    name: str
+    verdict: str
+    sentence: str
+    next_step: str
+    notes: tuple[str, ...]
+
+
+def finding(name: str, record: Record) -> Finding:
+    """Put one evaluation into words."""
+    verdict = record["verdict"]
+    if verdict == "unlabelled":
+        return Finding(name, verdict, _agreement(record), _UNLABELLED_NEXT, ())
+    return Finding(name, verdict, _scores(record), _next_step(record), tuple(_notes(record)))
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Say in one sentence how many of the new models may search the old gallery."""
+    verdicts = {name: record["verdict"] for name, record in document["evaluations"].items()}
+    if set(verdicts.values()) == {"unlabelled"}:
+        return "Nothing could be judged: the data has no labels."
+    good = [name for name, verdict in verdicts.items() if verdict == "compatible"]
+    if len(verdicts) == 1:
+        (name, verdict), *_ = verdicts.items()
+        return {
+            "compatible": f"{name} can search your old gallery today.",
+            "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
+        }.get(verdict, f"{name} cannot search your old gallery.")
+    if not good:
+        return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery."
+    return f"{len(good)} of {len(verdicts)} new models can search your old gallery today: {_listed(good)}."
+
+
+def metric_note(metric: str) -> str:
+    """Explain a metric in one line.
+
+    >>> metric_note("recall@1")
+    'the share of queries whose first result is right'
+    """
+    family, _, depth = metric.partition("@")
+    if family in ("recall", "cmc"):
+        first = "result is" if depth == "1" else f"{depth} results hold one that is"
+        return f"the share of queries whose first {first} right"
+    extent = "" if not depth else ", over as many places as there are right items" if depth == "r" else f" at {depth}"
+    return f"mean average precision{extent}; 1 if every right item comes before every wrong one"
+
+
+def difference(record: Record, metric: str) -> float | None:
+    """Return cross minus self_old as it is written beside its interval."""
+    cross, old = (record[system] and record[system].get(metric) for system in ("cross", "self_old"))
+    return None if cross is None or old is None else cross - old
+
+
+def difference_interval(record: Record, metric: str) -> Any:
+    """Return the interval of cross minus self_old, or None."""
+    return ((record["interval"] or {}).get(metric) or {}).get("cross_minus_self_old")
+
+
+def level(record: Record) -> str:
+    """Write the level of the intervals."""
+    return f"{100 * record['protocol']['bootstrap']['level']:g}\N{NO-BREAK SPACE}%"
+
+
+def _scores(record: Record) -> str:
+    metric = record["gate_metric"]
+    name = metric_name(metric)
+    cross, old, new = (score(record[system][metric]) for system in ("cross", "self_old", "self_new"))
+    return (
+        f"New queries on the old gallery score {name} {cross}, old queries {old}; the difference "
+        f"{signed(difference(record, metric))} {_judged(record, metric)}. Re-embedding everything would give {new}."
+    )
+
+
+def _judged(record: Record, metric: str) -> str:
+    found = interval(difference_interval(record, metric), sign=True)
+    if record["gate"] == "point":
+        return f"{found} is judged by its sign alone, as asked"
+    verdict = {
+        "compatible": "excludes zero",
+        "inconclusive": f"includes zero: {record['protocol'].get('queries_counted', 0):,} queries cannot tell",
+    }
+    return f"{found} ({level(record)} interval) {verdict.get(record['verdict'], 'has no part above zero')}"
+
+
+def _next_step(record: Record) -> str:
+    metric = record["gate_metric"]
+    if record["verdict"] == "inconclusive":
+        return "Measure more queries and evaluate again before you swap; no gallery has to change for that."
+    if record["verdict"] == "not compatible":
+        return (
+            "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
+            "compatibility method (holdfast methods lists them)."
+        )
+    if (record["self_new"][metric] or 0) <= (record["cross"][metric] or 0):
+        return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
+    return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."
+
+
+def _notes(record: Record) -> list[str]:
+    notes = []
+    flips = record["negative_flip_rate"] or {}
+    if flips.get("cross") is not None:
+        after = "" if flips.get("self_new") is None else f", {percent(flips['self_new'])} after re-embedding"
+        notes.append(
+            f"Negative flips: {percent(flips['cross'])} of queries were right before and are wrong now{after}."
+        )
+    if record["self_independent"] is None:
+        notes.append(
+            "No independent model was given, so P_comp and P_up are missing: train one with "
+            "“holdfast train --method independent” and evaluate again with it."
+        )
+    elif ((record["p_comp"] or {}).get("raw") or {}).get(record["gate_metric"]) is None:
+        notes.append(
+            "P_comp is not defined: the independent model does not score more than the old one, so there is no "
+            "improvement that could arrive early. A new recipe that is better is worth more than compatibility here."
+        )
+    return notes
+
+
+def _agreement(record: Record) -> str:
+    agreement = dict(record["agreement"] or {})
+    found = interval(agreement.pop("interval", None))
+    overlap = next(((key, value) for key, value in agreement.items() if value is not None), None)
+    if overlap is None:
+        return "Without labels nobody can say which results are right, and no agreement was measured."
+    depth = overlap[0].rpartition("@")[2]
+    return (
+        "Without labels nobody can say which results are right. On the old gallery, old and new queries agree on "
+        f"{score(overlap[1])} {found} of their first {depth} items ({level(record)} interval)."
+    )
+
+
+_UNLABELLED_NEXT = (
+    "Add labels to queries and gallery (a column “label” or an array “labels”; a few hundred labelled queries are a "
+    "beginning) and run “holdfast evaluate” again."
+)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,377 @@
+"""From images and settings to a release: everything around the loop that a user would otherwise wire by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.nn import Parameter
+from torch.optim import SGD, AdamW, Optimizer
+
+from holdfast.data.augment import Augmentation
+from holdfast.data.image_set import ImageSet
+from holdfast.data.loading import encoding_loader, training_loader
+from holdfast.embeddings import EmbeddingSet, Form, Role, storage
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError, nearest
+from holdfast.geometry import Hypersphere
+from holdfast.methods import METHODS
+from holdfast.methods.base import CompatibilityMethod, OldModel
+from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.heads import build_head
+from holdfast.models.release import Release, load_release, make_release, save_release
+from holdfast.models.seeding import seeded
+from holdfast.training import schedules
+from holdfast.training.encode import encode
+from holdfast.training.events import EventLog
+from holdfast.training.loop import History, fit
+
+OnStep = Callable[[dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained.
+
+    Args:
+        epochs: Passes over the training images.
+        batch_size: Images per step and process.
+        optimizer: "sgd" (with momentum) or "adamw".
+        learning_rate: Base rate.
+        momentum: Of SGD.
+        nesterov: Whether SGD looks ahead.
+        weight_decay: Of all parameters.
+        schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), or "polynomial" (to 0).
+        milestones: Epochs of "steps".
+        power: Of "polynomial": (1 − progress)^power.
+        warmup_epochs: Epochs of linear rise before the schedule.
+        clip_norm: Largest norm of the model's gradient; none when left out.
+        augmentation: What is drawn anew for every image and epoch.
+        old_view: What the predecessor sees: "cached", the clean image, embedded once; or "same", the very augmented
+            image the new model sees, embedded at every step.
+        precision: "32-true", or "bf16-mixed" (losses are computed in float32 all the same).
+        accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
+        devices: Number of processes, one per device.
+        workers: Processes that read images; 0 reads in the training process.
+    """
+
+    epochs: int = 30
+    batch_size: int = 128
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 5e-4
+    schedule: Literal["constant", "steps", "cosine", "polynomial"] = "cosine"
+    milestones: tuple[int, ...] = ()
+    power: float = 2.0
+    warmup_epochs: float = 0.0
+    clip_norm: float | None = None
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    old_view: Literal["cached", "same"] = "cached"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    accelerator: str = "auto"
+    devices: int = 1
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        wrong = [name for name in ("epochs", "batch_size", "devices") if getattr(self, name) < 1]
+        if wrong or self.learning_rate <= 0:
+            given = ", ".join(f"{name}={getattr(self, name)}" for name in [*wrong, "learning_rate"])
+            raise ConfigError(f"A recipe with {given}.", expected="whole numbers of at least 1 and a positive rate")
+
+    def build_optimizer(self, parameters: Iterable[Parameter]) -> Optimizer:
+        """Return the optimiser over these parameters."""
+        if self.optimizer == "adamw":
+            return AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return SGD(
+            parameters,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+        )
+
+    def build_schedule(self) -> schedules.Schedule:
+        """Return the learning-rate schedule."""
+        table: dict[str, Callable[[], schedules.Schedule]] = {
+            "constant": schedules.constant,
+            "steps": partial(schedules.milestones, self.milestones),
+            "cosine": schedules.cosine,
+            "polynomial": partial(schedules.polynomial, self.power),
+        }
+        return schedules.warmed_up(table[self.schedule](), self.warmup_epochs)
+
+    def build_fabric(self) -> Any:
+        """Return a launched Lightning Fabric."""
+        from lightning_fabric import Fabric
+
+        strategy = "ddp_find_unused_parameters_true" if self.devices > 1 else "auto"
+        fabric = Fabric(accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy)
+        if self.devices > 1:
+            fabric.launch()
+        return fabric
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides what a run becomes, apart from its images and its predecessor.
+
+    Args:
+        method: A key of `holdfast.METHODS`.
+        method_options: Options of that method.
+        model: The encoder to build.
+        head: A key of `holdfast.models.heads.HEADS`.
+        head_options: Options of that head.
+        recipe: How to train.
+        weights: Local folder of published backbone weights; none for a fresh start.
+        freeze_backbone: Train the projection and the head only.
+        seed: Of initial weights, order, augmentation and the method.
+    """
+
+    method: str = "independent"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    model: EncoderSpec = field(default_factory=EncoderSpec)
+    head: str = "softmax"
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+    weights: Path | None = None
+    freeze_backbone: bool = False
+    seed: int = 0
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> CompatibilityMethod:
+    """Build a method by name.
+
+    Raises:
+        ConfigError: The name or an option is unknown; the nearest known one is suggested.
+    """
+    import inspect
+
+    method = METHODS[name]
+    known = list(inspect.signature(method).parameters)
+    for option in options:
+        if option not in known:
+            raise ConfigError(
+                f"The method '{name}' has no option '{option}'.{nearest(option, known)}",
+                expected=f"one of {', '.join(known)}" if known else "no options at all",
+                to_do="`holdfast methods` lists them.",
+            )
+    return method(**options)
+
+
+def train_release(
+    images: ImageSet,
+    experiment: Experiment,
+    folder: Path,
+    *,
+    old: Release | None = None,
+    old_images: ImageSet | None = None,
+    data_name: str = "",
+    cache: Path | None = None,
+    on_step: OnStep | None = None,
+    tensorboard: bool = False,
+) -> Release:
+    """Train one model and save it as a release.
+
+    A finished release of the same settings and data is loaded instead; an unfinished run is continued.
+
+    Args:
+        images: The training set.
+        experiment: What to train.
+        folder: Where the release goes, with the run's checkpoint beside it until it is finished.
+        old: The predecessor, for methods that need one.
+        old_images: The predecessor's own training set, for methods that measure it there.
+        data_name: Name of the data, for the record.
+        cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
+        on_step: Told after every step; see `fit`.
+        tensorboard: Also write TensorBoard's event files beside ``events.jsonl``.
+
+    Raises:
+        ConfigError: Settings are wrong, or the folder holds another release.
+        DataError: There are fewer than two classes to learn.
+        SpaceMismatchError: The predecessor has another space or dimension.
+    """
+    method = build_method(experiment.method, experiment.method_options)
+    space = Hypersphere(experiment.model.dim)
+    _check(images, experiment, method, old)
+    record = _record(images, experiment, old if method.needs_old else None, data_name)
+    if (folder / "config.json").exists():
+        return _finished(folder, record)
+    fabric = experiment.recipe.build_fabric()
+    old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric) if method.needs_old else None
+    with seeded(experiment.seed):
+        encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
+        head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
+    checkpoint = folder / "checkpoint.safetensors"
+    with EventLog(folder, tensorboard=tensorboard, then=on_step) as log:
+        _run(encoder, head, method, images, experiment, space, old_model, fabric, checkpoint, log)
+    encoder.cpu(), head.cpu()
+    release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
+    if fabric.global_rank == 0:
+        save_release(release, folder)
+        checkpoint.unlink(missing_ok=True)
+    return release
+
+
+def _run(
+    encoder: Encoder,
+    head: Any,
+    method: CompatibilityMethod,
+    images: ImageSet,
+    experiment: Experiment,
+    space: Hypersphere,
+    old: OldModel | None,
+    fabric: Any,
+    checkpoint: Path,
+    on_step: OnStep,
+) -> History:
+    recipe = experiment.recipe
+    loader = training_loader(
+        images,
+        batch_size=recipe.batch_size,
+        seed=experiment.seed,
+        augmentation=recipe.augmentation,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        workers=recipe.workers,
+    )
+    return fit(
+        encoder,
+        head,
+        method,
+        loader,
+        encoding_loader(images, batch_size=4 * recipe.batch_size, workers=recipe.workers),
+        space=space,
+        class_names=images.class_names,
+        old=old,
+        optimizer=recipe.build_optimizer,
+        scheduler=recipe.build_schedule(),
+        fabric=fabric,
+        epochs=recipe.epochs,
+        seed=experiment.seed,
+        clip_norm=recipe.clip_norm,
+        checkpoint=checkpoint,
+        on_step=on_step,
+    )
+
+
+def _check(images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None) -> None:
+    classes = len(set(images.labels.tolist()))
+    if classes < 2:
+        raise DataError(
+            f"The training images show {classes} class.",
+            expected="at least two classes, or there is nothing to tell apart",
+            to_do="check the folder: one sub-folder per class, with images in it.",
+        )
+    if method.needs_old and old is None:
+        raise ConfigError(
+            f"The method '{experiment.method}' needs a predecessor and was given none.",
+            expected="the release that embedded the gallery",
+            to_do="pass --old RELEASE; or let one be trained on a share of the data: --scenario extended-class.",
+        )
+    if method.needs_old and old is not None and old.space.dim != experiment.model.dim:
+        raise SpaceMismatchError(
+            f"The old model has {old.space.dim} dimensions, the new one {experiment.model.dim}.",
+            expected="one dimension, since new queries search old vectors",
+            to_do=f"train the new model with --model.dim {old.space.dim}.",
+        )
+
+
+def _record(images: ImageSet, experiment: Experiment, old: Release | None, data_name: str) -> dict[str, Any]:
+    return {
+        "compatible_with": None if old is None else old.fingerprint,
+        "method": experiment.method,
+        "method_options": dict(experiment.method_options),
+        "head": experiment.head,
+        "head_options": dict(experiment.head_options),
+        "recipe": dataclasses.asdict(experiment.recipe),
+        "old_view": None if old is None else experiment.recipe.old_view,
+        "data": {"name": data_name, "digest": images.digest(), "images": str(len(images))},
+        "seed": experiment.seed,
+    }
+
+
+def _finished(folder: Path, record: Mapping[str, Any]) -> Release:
+    """Load a release that these very settings made; refuse to replace another one."""
+    import json
+
+    release = load_release(folder)
+    found = release.record.model_dump(mode="json")
+    wanted = json.loads(json.dumps(record))
+    different = [key for key in wanted if found[key] != wanted[key]]
+    if different:
+        raise ConfigError(
+            f"'{folder}' already holds a release made with other settings: {', '.join(different)} differ.",
+            expected="an empty folder, or the same settings to continue",
+            to_do="choose another --out, or remove that folder yourself; it is intact.",
+        )
+    return release
+
+
+def _old_model(
+    old: Release | None, images: ImageSet, old_images: ImageSet | None, experiment: Experiment, cache: Path, fabric: Any
+) -> OldModel | None:
+    if old is None:
+        return None
+    settings = {"batch_size": 4 * experiment.recipe.batch_size, "device": fabric.device}
+    own = None if old_images is None else cached_embeddings(old, old_images, cache, **settings)
+    return OldModel(
+        embeddings=cached_embeddings(old, images, cache, **settings),
+        classes=old.classes,
+        head=old.head,
+        own_training=own,
+        encoder=old.encoder if experiment.recipe.old_view == "same" else None,
+    )
+
+
+def cached_embeddings(release: Release, images: ImageSet, cache: Path, **settings: Any) -> EmbeddingSet:
+    """Embed images as raw features once; a file in ``cache`` for this release and these images is opened instead."""
+    digest = images.digest()
+    path = cache / f"features-{release.fingerprint.split(':')[1][:16]}-{digest[:16]}.safetensors"
+    if path.exists():
+        return storage.load(path)
+    storage.save(embed_images(release, images, form="features", **settings), path)
+    return storage.load(path)
+
+
+def embed_images(
+    release: Release,
+    images: ImageSet,
+    *,
+    form: Form = "points",
+    role: Role = "both",
+    batch_size: int = 512,
+    workers: int = 0,
+    device: torch.device | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed a set of images with a release; rows, ids and classes are those of the images.
+
+    Args:
+        release: The model.
+        images: What to embed.
+        form: "points" for queries and galleries, "features" for training caches.
+        role: What the images are to the model.
+        batch_size: Images at a time.
+        workers: Processes that read images.
+        device: Where to compute; the CPU when left out.
+        on_batch: Told the number of images of every finished batch.
+    """
+    encoder = release.encoder if device is None else release.encoder.to(device)
+    return encode(
+        encoder,
+        encoding_loader(images, batch_size=batch_size, workers=workers),
+        release.space,
+        ids=images.ids,
+        fingerprint=release.fingerprint,
+        class_names=images.class_names,
+        role=role,
+        form=form,
+        device=device,
+        on_batch=on_batch,
+    )

@@ -1,0 +1,73 @@
+"""Learning rates as pure functions of how far training has come, so that resuming needs no state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor of the base learning rate.
+
+    Args:
+        interval: Whether the rate changes with every "step" or only with every "epoch".
+        factor: Maps (epochs done, with fractions; all epochs) to a factor, usually in [0, 1].
+    """
+
+    interval: Literal["epoch", "step"]
+    factor: Callable[[float, int], float]
+
+    def at(self, epoch: int, step: int, steps: int, epochs: int) -> float:
+        """Return the factor for a step (from 0) of an epoch (from 0) of ``steps`` steps each."""
+        done = epoch + step / steps if self.interval == "step" else float(epoch)
+        return self.factor(done, epochs)
+
+
+def constant() -> Schedule:
+    """Keep the base rate."""
+    return Schedule("epoch", lambda done, epochs: 1.0)
+
+
+def milestones(at: Sequence[int], factor: float = 0.1) -> Schedule:
+    """Multiply the rate by ``factor`` at each of the given epochs (AdvBCT and NDPP on landmarks: 5, 10 and 20 of 30).
+
+    >>> [round(milestones([1, 3]).at(epoch, 0, 10, 5), 4) for epoch in range(5)]
+    [1.0, 0.1, 0.1, 0.01, 0.01]
+    """
+    return Schedule("epoch", lambda done, epochs: factor ** sum(done >= epoch for epoch in at))
+
+
+def cosine(floor: float = 0.0) -> Schedule:
+    """Fall from 1 to ``floor`` along half a cosine, step by step (HBCT).
+
+    >>> round(cosine().at(5, 0, 10, 10), 4)
+    0.5
+    """
+    return Schedule("step", lambda done, epochs: floor + (1 - floor) * (1 + math.cos(math.pi * done / epochs)) / 2)
+
+
+def polynomial(power: float = 2.0) -> Schedule:
+    """Fall as (1 − progress)^power: 1 in MixBCT's text, 2 in its code.
+
+    >>> polynomial(2).at(5, 0, 10, 10)
+    0.25
+    """
+    return Schedule("step", lambda done, epochs: (1 - done / epochs) ** power)
+
+
+def warmed_up(schedule: Schedule, epochs: float) -> Schedule:
+    """Rise linearly over the first epochs, step by step, before ``schedule`` takes over at its own clock.
+
+    >>> [round(warmed_up(constant(), 2).at(epoch, 0, 1, 10), 4) for epoch in range(4)]
+    [0.0, 0.5, 1.0, 1.0]
+    """
+    if epochs <= 0:
+        return schedule
+    return Schedule("step", lambda done, total: min(1.0, done / epochs) * schedule.factor(_own(schedule, done), total))
+
+
+def _own(schedule: Schedule, done: float) -> float:
+    return done if schedule.interval == "step" else math.floor(done)

@@ -1,0 +1,110 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.geometry import Hypersphere
+from holdfast.methods.base import Head, OldModel, Step, View
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str], dict[str, np.ndarray]]:
+    """Load a file of reference numbers by name; a missing file is a failure, never a skip."""
+
+    def read(name: str) -> dict[str, np.ndarray]:
+        with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as content:
+            return {key: content[key] for key in content.files}
+
+    return read
+
+
+def linear_head(weight: torch.Tensor) -> Head:
+    """A plain softmax classifier without bias over raw features."""
+
+    class PlainHead(Head):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(weight)
+
+        def logits(self, view: View) -> torch.Tensor:
+            return view.features @ self.weight.T
+
+    return PlainHead()
+
+
+@pytest.fixture(scope="session")
+def plain_head() -> Callable[[torch.Tensor], Head]:
+    return linear_head
+
+
+@pytest.fixture(scope="session")
+def make_step() -> Callable[..., Step]:
+    """Build a step from arrays; what is not given is harmless."""
+
+    def build(new: torch.Tensor, labels: Any, head: Head, old: torch.Tensor | None = None, **values: Any) -> Step:
+        space = Hypersphere(new.shape[1])
+        labels = torch.as_tensor(labels)
+        defaults: dict[str, Any] = {
+            "old_labels": labels,
+            "index": torch.arange(len(labels)),
+            "replayed": torch.zeros(len(labels), dtype=torch.bool),
+            "progress": 0.0,
+            "epoch": 0,
+            "epochs": 1,
+            "generator": torch.Generator().manual_seed(0),
+        }
+        return Step(
+            new=View.of(new, space),
+            old=None if old is None else View.of(old, space),
+            labels=labels,
+            head=head,
+            **{**defaults, **values},
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def make_embeddings() -> Callable[..., EmbeddingSet]:
+    """Build a labelled set of raw features with class names c0, c1, ..."""
+
+    def build(vectors: Any, labels: Any, *, names: Any = None, **values: Any) -> EmbeddingSet:
+        vectors, labels = np.asarray(vectors, np.float32), np.asarray(labels, np.int64)
+        names = [f"c{row}" for row in range(int(labels.max()) + 1)] if names is None else names
+        defaults: dict[str, Any] = {"fingerprint": "declared:old", "form": "features"}
+        return EmbeddingSet(
+            ids=[f"item{row}" for row in range(len(vectors))],
+            vectors=vectors,
+            space=Hypersphere(vectors.shape[1]),
+            labels=labels,
+            class_names=names,
+            **{**defaults, **values},
+        )
+
+    return build
+
+
+@pytest.fixture
+def world(make_embeddings: Callable[..., EmbeddingSet], plain_head: Callable[..., Head]) -> SimpleNamespace:
+    """A small predecessor: 6 classes of 8 items in 5 dimensions, four of them known to the old classifier."""
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(6), 8)
+    vectors = rng.normal(size=(6, 5))[labels] + 0.3 * rng.normal(size=(48, 5))
+    embeddings = make_embeddings(vectors, labels)
+    own = embeddings.select(np.flatnonzero(labels < 4))
+    own = own.replace(class_names=["c3", "c2", "c1", "c0"], labels=3 - own.labels)
+    old_head = plain_head(torch.tensor(rng.normal(size=(4, 5)), dtype=torch.float32))
+    old = OldModel(embeddings=embeddings, classes=("c3", "c2", "c1", "c0"), head=old_head, own_training=own)
+    head = plain_head(torch.tensor(rng.normal(size=(6, 5)), dtype=torch.float32))
+    return SimpleNamespace(embeddings=embeddings, old=old, head=head, space=Hypersphere(5), labels=labels, classes=6)

@@ -1,0 +1,99 @@
+"""What every space promises, run over all of `SPACES`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.errors import ConfigError
+from holdfast.geometry import SPACES, Space, space_from_record
+
+DTYPES = [torch.float32, torch.float64]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+@pytest.fixture(params=sorted(SPACES))
+def space(request: pytest.FixtureRequest) -> Space:
+    return SPACES[request.param](6)  # type: ignore[call-arg]
+
+
+def features(rows: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def test_a_record_comes_back_as_the_same_space(space) -> None:
+    again = space_from_record(space.record())
+    assert again == space and hash(again) == hash(space) and str(again) == str(space)
+    assert again != type(space)(7)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_projected_features_are_points_and_projecting_again_changes_nothing(space, dtype) -> None:
+    points = space.project(features(40, dtype))
+    assert points.dtype == dtype
+    assert len(space.check(points.numpy().astype(np.float32))) == 0
+    torch.testing.assert_close(space.project(points), points)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_point_is_most_similar_to_itself(space, dtype) -> None:
+    points = space.project(features(30, dtype))
+    similarity = space.similarity(points, points)
+    assert similarity.shape == (30, 30) and similarity.dtype == dtype
+    assert (similarity <= similarity.diagonal()[:, None] + TOLERANCE[dtype]).all()
+    torch.testing.assert_close(similarity, similarity.T)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inner_products_of_index_form_rank_as_similarity_does(space, dtype) -> None:
+    x, y = space.project(features(20, dtype)), space.project(features(50, dtype, seed=1))
+    queries = space.index_form(x.numpy().astype(np.float32), "query")
+    gallery = space.index_form(y.numpy().astype(np.float32), "gallery")
+    assert queries.dtype == gallery.dtype == np.float32
+    by_similarity = space.similarity(x, y).numpy().argsort(axis=1)
+    by_inner_product = (queries.astype(np.float64) @ gallery.T.astype(np.float64)).argsort(axis=1)
+    np.testing.assert_array_equal(by_similarity, by_inner_product)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_class_means_are_points_that_do_not_depend_on_the_order(space, dtype) -> None:
+    points, labels = space.project(features(24, dtype)), torch.arange(24) % 3
+    means, counts = space.mean(points, labels, 4)
+    assert counts.tolist() == [8, 8, 8, 0] and means.dtype == dtype
+    assert len(space.check(means[:3].numpy().astype(np.float32))) == 0
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(space.mean(points[order], labels[order], 4)[0], means)
+
+
+def test_the_mean_of_one_point_is_that_point(space) -> None:
+    point = space.project(features(1, torch.float64))
+    torch.testing.assert_close(space.mean(point, torch.zeros(1, dtype=torch.int64), 1)[0], point)
+
+
+def test_rows_that_are_not_finite_are_no_points(space) -> None:
+    points = space.project(features(5, torch.float32)).numpy().copy()
+    points[1, 2], points[3, 0] = np.nan, np.inf
+    assert space.check(points).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradient_of_projection_is_finite_near_zero(space, dtype) -> None:
+    near = torch.full((2, 6), 1e-20, dtype=dtype, requires_grad=True)
+    space.project(near).sum().backward()
+    assert torch.isfinite(near.grad).all()
+
+
+def test_uncertainty_is_none_or_in_the_unit_interval(space) -> None:
+    points = space.project(features(9, torch.float32))
+    uncertainty = space.uncertainty(points)
+    assert uncertainty is None or ((uncertainty >= 0) & (uncertainty <= 1)).all()
+
+
+def test_unknown_space_and_impossible_dimension() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'hypersphere'"):
+        space_from_record({"name": "hyperspher", "dim": 3})
+    with pytest.raises(ConfigError, match="dimension"):
+        space_from_record({"name": "hypersphere", "dim": 0})
+    with pytest.raises(ConfigError, match="do not describe"):
+        space_from_record({"name": "hypersphere", "dim": 3, "colour": "red"})

@@ -1,0 +1,38 @@
+"""Where the real data is, and small sets to work with."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.data import ArrayImages, ImageSet
+from holdfast.data.glyphs import glyphs
+from holdfast.data.retrieval_data import RetrievalData
+from holdfast.embeddings import StringArray
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of the real data sets; tests that need it skip where there is none."""
+    root = Path(os.environ.get("HOLDFAST_DATA") or REPOSITORY.parent / "shared" / "data")
+    if not root.is_dir():
+        pytest.skip(f"no real data: HOLDFAST_DATA is not set and there is no folder {root}")
+    return root
+
+
+@pytest.fixture(scope="session")
+def glyph_data() -> RetrievalData:
+    """The embedded data set as it comes."""
+    return glyphs()
+
+
+@pytest.fixture
+def image_set() -> ImageSet:
+    """Ten images of four classes, of which class 2 has none; every pixel of image i is i."""
+    pixels = np.broadcast_to(np.arange(10, dtype=np.uint8)[:, None, None, None], (10, 1, 4, 4)).copy()
+    labels = np.array([0, 0, 0, 1, 1, 1, 1, 3, 3, 3])
+    names = ("ape", "bee", "cat", "dog")
+    return ImageSet(ArrayImages(pixels), labels, names, StringArray.of(f"image-{row}" for row in range(10)))

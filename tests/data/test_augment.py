@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.data.augment import Augmentation, random_affine, random_crop, random_flip
+from holdfast.errors import ConfigError
+
+CHANGES = {
+    "crop": lambda images, generator: random_crop(images, 2, generator),
+    "flip": random_flip,
+    "affine": lambda images, generator: random_affine(images, 20.0, 0.2, 0.1, generator),
+    "all": Augmentation(2, True, 20.0, 0.2, 0.1),
+}
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(count: int = 16, dtype: torch.dtype = torch.uint8) -> Tensor:
+    return torch.randint(0, 256, (count, 3, 8, 6), dtype=torch.uint8, generator=seeded(9)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_type_and_shape_stay_and_the_seed_decides(change, dtype: torch.dtype) -> None:  # type: ignore[no-untyped-def]
+    images = noise(dtype=dtype)
+    before = images.clone()
+    first = change(images, seeded(1))
+    assert (first.dtype, first.shape) == (dtype, images.shape)
+    assert torch.equal(first, change(images, seeded(1)))
+    assert not torch.equal(first, change(images, seeded(2)))
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_every_image_has_its_own_draw(change) -> None:  # type: ignore[no-untyped-def]
+    same = noise(1).expand(64, -1, -1, -1)
+    assert len({image.numpy().tobytes() for image in change(same, seeded())}) >= 2
+    assert len({image.numpy().tobytes() for image in CHANGES["crop"](same, seeded())}) > 15
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_global_random_state_is_left_alone_and_no_images_are_fine(change) -> None:  # type: ignore[no-untyped-def]
+    state = torch.random.get_rng_state()
+    assert change(noise(0), seeded()).shape == (0, 3, 8, 6)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_crop_is_the_image_shifted_with_zeros_from_outside() -> None:
+    images = noise(200)
+    padded = np.pad(images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)))
+    seen = set()
+    for image, wide in zip(random_crop(images, 2, seeded()).numpy(), padded, strict=True):
+        places = [(y, x) for y in range(5) for x in range(5) if (wide[:, y : y + 8, x : x + 6] == image).all()]
+        assert len(places) == 1
+        seen.update(places)
+    assert len(seen) == 25
+
+
+def test_a_flip_mirrors_about_half_of_the_images() -> None:
+    images = noise(400)
+    flipped = [
+        torch.equal(after, before.flip(2)) for before, after in zip(images, random_flip(images, seeded()), strict=True)
+    ]
+    kept = [torch.equal(after, before) for before, after in zip(images, random_flip(images, seeded()), strict=True)]
+    assert all(one != other for one, other in zip(flipped, kept, strict=True))
+    assert 150 < sum(flipped) < 250
+
+
+def test_an_affine_of_nothing_is_the_image() -> None:
+    assert torch.equal(random_affine(noise(), 0.0, 0.0, 0.0, seeded()), noise())
+
+
+def dot(row: int, column: int) -> Tensor:
+    images = torch.zeros(300, 1, 21, 21)
+    images[:, 0, row - 1 : row + 2, column - 1 : column + 2] = 1.0
+    return images
+
+
+def centres(images: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    places = torch.arange(21.0) - 10
+    mass = images[:, 0] / images.sum(dim=(1, 2, 3))[:, None, None]
+    return (mass.sum(2) @ places).numpy(), (mass.sum(1) @ places).numpy()
+
+
+def test_a_rotation_keeps_the_radius_and_stays_within_the_angle() -> None:
+    down, right = centres(random_affine(dot(10, 17), 30.0, 0.0, 0.0, seeded()))
+    np.testing.assert_allclose(np.hypot(down, right), 7.0, atol=0.1)
+    angles = np.degrees(np.arctan2(down, right))
+    assert 25 < angles.max() <= 30.5 and -30.5 <= angles.min() < -25
+
+
+def test_a_change_of_size_stays_within_the_scale() -> None:
+    down, right = centres(random_affine(dot(10, 16), 0.0, 0.25, 0.0, seeded()))
+    np.testing.assert_allclose(down, 0.0, atol=0.01)
+    assert 7.0 < right.max() <= 7.55 and 4.45 <= right.min() < 5.0
+
+
+def test_a_shift_stays_within_its_share_of_the_side() -> None:
+    down, right = centres(random_affine(dot(10, 10), 0.0, 0.0, 0.2, seeded()))
+    for moved in (down, right):
+        assert 3.5 < moved.max() <= 4.21 and -4.21 <= moved.min() < -3.5
+    assert abs(np.corrcoef(down, right)[0, 1]) < 0.2
+
+
+def test_an_augmentation_that_is_off_changes_nothing() -> None:
+    images = noise()
+    assert Augmentation()(images, seeded()) is images
+
+
+@pytest.mark.parametrize(
+    "options", [{"crop_padding": 2}, {"flip": True}, {"degrees": 20.0}, {"scale": 0.3}, {"shift": 0.3}]
+)
+def test_every_option_changes_something(options: dict[str, float]) -> None:
+    assert not torch.equal(Augmentation(**options)(noise(), seeded()), noise())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"crop_padding": -1}, {"degrees": -1.0}, {"scale": 1.0}, {"shift": -0.1}])
+def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Augmentation(**options)  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.errors import DataError, SpaceMismatchError
+from holdfast.geometry import Hypersphere
+
+
+def build(rows: int = 4, **changes: Any) -> EmbeddingSet:
+    values: dict[str, Any] = {
+        "ids": [f"item {row}" for row in range(rows)],
+        "vectors": np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32),
+        "fingerprint": "declared:test",
+        "space": Hypersphere(3),
+        "labels": np.arange(rows) % 2,
+        "class_names": ["cat", "dog"],
+        "columns": {"camera": np.arange(rows)},
+    }
+    return EmbeddingSet(**{**values, **changes})
+
+
+def test_a_set_that_keeps_its_promises() -> None:
+    embeddings = build()
+    assert len(embeddings) == 4 and embeddings.dim == 3 and embeddings.declared
+    assert embeddings.ids[1] == "item 1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"ids": ["a", "b", "b", "c"]}, DataError, "more than once: 'b'"),
+        ({"ids": ["a", "b", 3, "c"]}, DataError, "type int: 3"),
+        ({"ids": ["a", "b", "c"]}, DataError, "4 vectors, 3 ids"),
+        ({"vectors": np.zeros((4, 3))}, DataError, "float64"),
+        ({"vectors": np.zeros(4, np.float32)}, DataError, r"shape \(4,\)"),
+        ({"vectors": np.ones((4, 5), np.float32)}, SpaceMismatchError, "dimension 5"),
+        ({"vectors": np.array([[1, 0, 0], [np.nan, 0, 0], [1, 1, 1], [np.inf, 0, 0]], np.float32)}, DataError,
+         "2 of 4 vectors hold NaN or infinite values, first: 'item 1', 'item 3'"),
+        ({"vectors": np.eye(4, 3, dtype=np.float32)}, DataError, "first: 'item 3'"),
+        ({"fingerprint": "my model"}, DataError, "declared:my-model"),
+        ({"fingerprint": "release:abc"}, DataError, "64 hexadecimal"),
+        ({"role": "passage"}, DataError, "query, document, both"),
+        ({"form": "raw"}, DataError, "features, points"),
+        ({"labels": np.array([0, 1, 2, 0])}, DataError, "from 0 to 2, with 2 class names"),
+        ({"labels": np.array([0, -1, 0, 0])}, DataError, "from -1"),
+        ({"labels": np.array([0, 1, 0, 1], np.int32)}, DataError, "int32"),
+        ({"labels": np.array([0, 1])}, DataError, "2 labels"),
+        ({"class_names": ["cat", "cat"]}, DataError, "'cat'"),
+        ({"columns": {"camera": np.arange(3)}}, DataError, "3 column 'camera'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        build(**changes)
+
+
+def test_select_keeps_rows_together() -> None:
+    embeddings = build(6)
+    chosen = embeddings.select(np.array([4, 1]))
+    assert list(chosen.ids) == ["item 4", "item 1"] and chosen.labels.tolist() == [0, 1]
+    assert chosen.columns["camera"].tolist() == [4, 1]
+    np.testing.assert_array_equal(chosen.vectors, embeddings.vectors[[4, 1]])
+    assert list(embeddings.select(embeddings.labels == 0).ids) == ["item 0", "item 2", "item 4"]
+    assert len(embeddings.select([])) == 0
+
+
+def test_digest_covers_everything_but_the_name_of_the_model() -> None:
+    digest = build().digest()
+    assert build(fingerprint="declared:other").digest() == digest
+    others = [
+        build(ids=["a", "b", "c", "d"]), build(role="query"), build(form="features"), build(class_names=["dog", "cat"]),
+        build(labels=np.zeros(4, np.int64)), build(labels=None), build(columns={}),
+        build(vectors=np.ones((4, 3), np.float32)),
+    ]  # fmt: skip
+    assert len({digest, *(other.digest() for other in others)}) == 9
+
+
+def test_string_array() -> None:
+    strings = StringArray.of(["ape", "", "日本", "bee"])
+    assert list(strings) == ["ape", "", "日本", "bee"] and strings[2] == "日本" and strings[-1] == "bee"
+    assert list(strings[1:3]) == ["", "日本"] and list(strings[np.array([3, 0])]) == ["bee", "ape"]
+    assert strings.find(["bee", "cow", "ape"]).tolist() == [3, -1, 0]
+    assert StringArray.of(["a", "b", "a", "b"]).duplicates() == ["a", "b"]
+    assert strings == StringArray.of(iter(["ape", "", "日本", "bee"])) and strings != StringArray.of(["ape"])
+    assert len(StringArray.of([])) == 0
+    with pytest.raises(IndexError):
+        strings[4]
+    with pytest.raises(DataError, match="damaged"):
+        StringArray(np.zeros(3, np.uint8), np.array([0, 2]))
+
+
+def test_importable_without_torch() -> None:
+    code = "import sys, holdfast.embeddings.storage; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

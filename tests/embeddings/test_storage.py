@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.errors import DataError
+from holdfast.geometry import Hypersphere
+
+
+@pytest.fixture
+def embeddings() -> EmbeddingSet:
+    rng = np.random.default_rng(0)
+    return EmbeddingSet(
+        ids=[f"Straße {row}" for row in range(50)],
+        vectors=rng.normal(size=(50, 7)).astype(np.float32),
+        fingerprint="release:" + "ab" * 32,
+        space=Hypersphere(7),
+        role="document",
+        form="features",
+        labels=rng.integers(0, 3, 50),
+        class_names=["x", "y", "z"],
+        columns={"camera": rng.integers(0, 4, 50), "age": rng.random(50)},
+    )
+
+
+def assert_equal(found: EmbeddingSet, expected: EmbeddingSet) -> None:
+    assert found.digest() == expected.digest()
+    assert (found.fingerprint, found.space, found.role, found.form) == (
+        expected.fingerprint, expected.space, expected.role, expected.form,
+    )  # fmt: skip
+
+
+def test_what_is_saved_comes_back(embeddings, tmp_path) -> None:
+    path = storage.save(embeddings, tmp_path / "new" / "e.safetensors")
+    assert_equal(storage.load(path), embeddings)
+    assert_equal(storage.load(path, verify=True), embeddings)
+
+
+def test_the_file_is_plain_safetensors_with_a_short_header(embeddings, tmp_path) -> None:
+    path = storage.save(embeddings, tmp_path / "e.safetensors")
+    assert set(load_file(path)) == {"vectors", "id_bytes", "id_offsets", "labels", "class_name_bytes",
+                                    "class_name_offsets", "column.camera", "column.age"}  # fmt: skip
+    header = json.loads(path.read_bytes()[8:][: int.from_bytes(path.read_bytes()[:8], "little")])
+    assert "Straße" not in json.dumps(header, ensure_ascii=False)
+
+
+def test_an_empty_set_and_one_without_labels(embeddings, tmp_path) -> None:
+    empty = embeddings.select([])
+    assert len(storage.load(storage.save(empty, tmp_path / "e.safetensors"), verify=True)) == 0
+    plain = embeddings.replace(labels=None, class_names=None, columns={})
+    found = storage.load(storage.save(plain, tmp_path / "p.safetensors"), verify=True)
+    assert found.labels is None and found.class_names is None and not found.columns
+
+
+def test_opened_arrays_are_mapped_and_read_only(embeddings, tmp_path) -> None:
+    found = storage.load(storage.save(embeddings, tmp_path / "e.safetensors"))
+    with pytest.raises(ValueError, match="read-only"):
+        found.vectors[0, 0] = 1.0
+
+
+def test_an_altered_vector_is_found(embeddings, tmp_path) -> None:
+    path = storage.save(embeddings, tmp_path / "e.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="differ from the recorded digest"):
+        storage.load(path, verify=True)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign", "missing", "newer"])
+def test_damaged_files_are_refused_with_a_reason(embeddings, tmp_path, damage) -> None:
+    path = storage.save(embeddings, tmp_path / "e.safetensors")
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "foreign":
+        from safetensors.numpy import save_file
+
+        save_file({"weight": np.zeros(3, np.float32)}, path)
+    else:
+        path.write_bytes({
+            "truncated": content[: len(content) // 2], "garbage": b"\x07" * 100, "empty": b"",
+            "newer": content.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9'),
+        }[damage])  # fmt: skip
+    with pytest.raises(DataError, match="newer holdfast" if damage == "newer" else "(?i)expected:"):
+        storage.load(path)
+
+
+def test_npz_and_parquet_round_trips(embeddings, tmp_path) -> None:
+    plain = embeddings.replace(form="points")
+    for write, read, name in (
+        (storage.to_npz, storage.from_npz, "e.npz"),
+        (storage.to_parquet, storage.from_parquet, "e.parquet"),
+    ):
+        found = read(write(plain, tmp_path / name), fingerprint=plain.fingerprint, role="document")
+        assert_equal(found, plain)
+
+
+def test_bare_vectors_get_row_numbers_as_ids(tmp_path) -> None:
+    np.save(tmp_path / "v.npy", np.eye(3, dtype=np.float32))
+    found = storage.from_npz(tmp_path / "v.npy", fingerprint="declared:them")
+    assert list(found.ids) == ["0", "1", "2"] and found.labels is None
+
+
+def test_float64_is_converted_only_on_request(tmp_path) -> None:
+    np.savez(tmp_path / "v.npz", vectors=np.eye(3))
+    with pytest.raises(DataError, match="--cast"):
+        storage.from_npz(tmp_path / "v.npz", fingerprint="declared:them")
+    assert storage.from_npz(tmp_path / "v.npz", fingerprint="declared:them", cast=True).vectors.dtype == np.float32
+
+
+def test_pickled_arrays_are_refused(tmp_path) -> None:
+    np.save(tmp_path / "v.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "v.npz", vectors=np.array([{"a": 1}], dtype=object))
+    for name in ("v.npy", "v.npz"):
+        with pytest.raises(DataError, match="pickled"):
+            storage.from_npz(tmp_path / name, fingerprint="declared:them")
+
+
+def test_text_labels_become_classes(tmp_path) -> None:
+    table = {"id": ["a", "b", "c"], "vector": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], "label": ["dog", "cat", "dog"]}
+    pq.write_table(pa.table(table), tmp_path / "e.parquet")
+    found = storage.from_parquet(tmp_path / "e.parquet", fingerprint="declared:them", cast=True)
+    assert [found.class_names[label] for label in found.labels] == ["dog", "cat", "dog"]
+
+
+def test_vectors_of_several_lengths_are_refused(tmp_path) -> None:
+    pq.write_table(pa.table({"vector": [[1.0, 2.0], [1.0]]}), tmp_path / "e.parquet")
+    with pytest.raises(DataError, match="one dimension"):
+        storage.from_parquet(tmp_path / "e.parquet", fingerprint="declared:them", cast=True)
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(embeddings, tmp_path) -> None:
+    path = storage.save(embeddings, tmp_path / "e.safetensors")
+    before = path.read_bytes()
+    code = textwrap.dedent(f"""
+        import resource
+        from holdfast.embeddings import storage
+        from holdfast.errors import DataError
+        found = storage.load({str(path)!r})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            storage.save(found, {str(path)!r})
+        except DataError as error:
+            print(error)
+    """)
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "from before is intact" in result.stdout
+    assert path.read_bytes() == before and [file.name for file in tmp_path.iterdir()] == ["e.safetensors"]
+
+
+def test_a_million_long_ids_open_in_a_fifth_of_a_second(tmp_path: Path) -> None:
+    rows = 1_000_000
+    text = np.char.zfill(np.arange(rows).astype("U36"), 36)
+    embeddings = EmbeddingSet(
+        ids=text.tolist(), vectors=np.ones((rows, 4), np.float32), fingerprint="declared:big", space=Hypersphere(4)
+    )
+    path = storage.save(embeddings, tmp_path / "big.safetensors")
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    found = storage.load(path)
+    seconds = time.perf_counter() - start
+    assert found.ids[999_999] == f"{999_999:036d}"
+    assert seconds < 0.2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from holdfast.errors import ConfigError, DataError
+from holdfast.evaluation import bootstrap
+from holdfast.evaluation.bootstrap import mean_interval, mean_intervals, paired_interval, resampled_means
+
+
+def test_resampled_means_are_means_of_drawn_queries() -> None:
+    values = np.random.default_rng(0).normal(size=(7, 2))
+    drawn = np.random.default_rng(5).integers(7, size=(20, 7))
+    np.testing.assert_allclose(resampled_means(values, resamples=20, seed=5), values[drawn].mean(axis=1), rtol=1e-12)
+
+
+def test_chunks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(1).normal(size=(33, 3))
+    whole = resampled_means(values, resamples=50, seed=2)
+    monkeypatch.setattr(bootstrap, "_DRAWS_AT_ONCE", 100)
+    np.testing.assert_allclose(resampled_means(values, resamples=50, seed=2), whole, rtol=1e-12)
+
+
+def test_memory_does_not_grow_with_the_resamples() -> None:
+    values = np.zeros(20_000)
+    peaks = []
+    for resamples in (400, 1600):
+        tracemalloc.start()
+        mean_interval(values, resamples=resamples)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 80 * 10**6 < 8 * 20_000 * 1600
+
+
+def test_the_interval_is_the_one_of_the_normal_law_for_many_queries() -> None:
+    values = np.random.default_rng(3).normal(size=4000)
+    low, high = mean_interval(values, resamples=4000)
+    half = 1.96 * values.std() / math.sqrt(4000)
+    np.testing.assert_allclose([low, high], [values.mean() - half, values.mean() + half], atol=0.1 * half)
+    narrow = mean_interval(values, resamples=4000, level=0.5)
+    assert low < narrow[0] < narrow[1] < high
+
+
+def test_pairing_removes_what_is_common() -> None:
+    rng = np.random.default_rng(4)
+    common = rng.normal(size=500)
+    low, high = paired_interval(common + 0.01, common)
+    assert low == pytest.approx(0.01) == high
+    loose = mean_interval(common)
+    assert loose[1] - loose[0] > 0.1
+    assert paired_interval(common, common) == (0.0, 0.0)
+
+
+def test_all_columns_share_their_draws() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 60))
+    found = mean_intervals({"a": a, "difference": a - b}, seed=1, resamples=300)
+    np.testing.assert_allclose(found["a"], mean_interval(a, seed=1, resamples=300))
+    np.testing.assert_allclose(found["difference"], paired_interval(a, b, seed=1, resamples=300))
+
+
+def test_a_query_without_value_is_left_out_of_every_system() -> None:
+    a, b = np.array([0.5, np.nan, 0.7, 0.1]), np.array([0.2, 0.9, np.nan, 0.0])
+    kept = [0, 3]
+    assert paired_interval(a, b, seed=3) == paired_interval(a[kept], b[kept], seed=3)
+    both = mean_intervals({"a": a, "b": b}, seed=3)
+    np.testing.assert_allclose(both["a"], mean_interval(a[kept], seed=3))
+    assert np.isnan(mean_interval([np.nan, np.nan])).all()
+
+
+def test_classes_as_clusters_widen_the_interval_of_correlated_queries() -> None:
+    rng = np.random.default_rng(6)
+    classes = np.repeat(np.arange(30), 40)
+    values = rng.normal(size=30)[classes] + 0.1 * rng.normal(size=1200)
+    single, grouped = mean_interval(values), mean_interval(values, clusters=classes)
+    assert grouped[1] - grouped[0] > 3 * (single[1] - single[0])
+    drawn = np.random.default_rng(0).integers(30, size=(5, 30))
+    expected = [np.concatenate([values[classes == name] for name in names]).mean() for names in drawn]
+    np.testing.assert_allclose(resampled_means(values, resamples=5, clusters=classes)[:, 0], expected)
+
+
+def test_clusters_of_different_size_weigh_by_their_queries() -> None:
+    means = resampled_means([1.0, 1.0, 1.0, 0.0], resamples=200, clusters=["a", "a", "a", "b"])
+    assert set(means[:, 0].round(6)) == {0.0, 0.75, 1.0}
+
+
+def test_the_seed_decides() -> None:
+    values = np.random.default_rng(7).normal(size=50)
+    assert mean_interval(values, seed=1) == mean_interval(values, seed=1) != mean_interval(values, seed=2)
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="level 95"):
+        mean_interval([1.0], level=95)
+    with pytest.raises(ConfigError, match="0 resamples"):
+        mean_interval([1.0], resamples=0)
+    with pytest.raises(DataError, match="clusters for 2 queries"):
+        mean_interval([1.0, 2.0], clusters=[1])
+    with pytest.raises(DataError, match="same queries"):
+        paired_interval([1.0, 2.0], [1.0])

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from holdfast.evaluation import Evaluation, evaluate, mean_interval, paired_interval, rank_metrics, top_k
+from holdfast.geometry import Hypersphere
+
+SIZE, CLASSES = 90, 9
+
+
+def items(noise: float, name: str, seed: int, *, classes: int = CLASSES, shift: float = 0.0) -> EmbeddingSet:
+    labels = np.arange(SIZE) % classes
+    vectors = np.eye(10)[labels] + noise * np.random.default_rng(seed).normal(size=(SIZE, 10)) + shift
+    return EmbeddingSet(
+        ids=StringArray.of(f"i{row}" for row in range(SIZE)),
+        vectors=vectors.astype(np.float32),
+        fingerprint=f"declared:{name}",
+        space=Hypersphere(10),
+        labels=labels,
+        class_names=StringArray.of(f"c{label}" for label in range(classes)),
+    )
+
+
+OLD, NEW, INDEPENDENT = items(0.6, "old", 0), items(0.3, "new", 1), items(0.28, "independent", 2)
+QUICK: dict[str, Any] = {"exclude_same_id": True, "resamples": 200}
+
+
+def run(**changes: Any) -> Evaluation:
+    sides = {"old_query": OLD, "old_gallery": OLD, "new_query": NEW, "new_gallery": NEW}
+    third = {"independent_query": INDEPENDENT, "independent_gallery": INDEPENDENT}
+    return evaluate(**{**sides, **third, **QUICK, **changes})
+
+
+def test_every_number_is_the_one_of_its_own_function() -> None:
+    found = run()
+    values = {
+        "self_old": rank_metrics(OLD, OLD, exclude_same_id=True),
+        "self_new": rank_metrics(NEW, NEW, exclude_same_id=True),
+        "self_independent": rank_metrics(INDEPENDENT, INDEPENDENT, exclude_same_id=True),
+        "cross": rank_metrics(NEW, OLD, exclude_same_id=True),
+        "cross_independent": rank_metrics(INDEPENDENT, OLD, exclude_same_id=True),
+    }
+    for system, expected in values.items():
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found.per_query[system][name], array)
+            assert getattr(found, system)[name] == array.mean()
+            np.testing.assert_allclose(found.mean_interval[system][name], mean_interval(array, resamples=200))
+            assert found.compatible[name] == (values["cross"][name].mean() > values["self_old"][name].mean())
+    old, new, independent, cross = (
+        values[system]["map"] for system in ("self_old", "self_new", "self_independent", "cross")
+    )
+    expected = paired_interval(cross, old, resamples=200), paired_interval(new, independent, resamples=200)
+    np.testing.assert_allclose(found.interval["map"]["cross_minus_self_old"], expected[0])
+    np.testing.assert_allclose(found.interval["map"]["self_new_minus_self_independent"], expected[1])
+    up = (new.mean() - independent.mean()) / independent.mean()
+    comp = (cross.mean() - old.mean()) / (independent.mean() - old.mean())
+    assert found.p_up["raw"]["map"] == pytest.approx(up)
+    assert found.p_comp["raw"]["map"] == pytest.approx(comp)
+    up, comp = 1 / (1 + np.exp(-up)), 1 / (1 + np.exp(-comp))
+    assert found.p_up["sigmoid"]["map"] == pytest.approx(up)
+    assert found.p_comp["sigmoid"]["map"] == pytest.approx(comp)
+    assert found.p_score["sigmoid"]["map"] == pytest.approx(2 * up * comp / (up + comp))
+    assert found.p_score["raw"] is None
+    right, now, later = (values[system]["recall@1"] for system in ("self_old", "cross", "self_new"))
+    assert found.negative_flip_rate == {
+        "cross": ((right == 1) & (now == 0)).mean(),
+        "self_new": ((right == 1) & (later == 0)).mean(),
+    }
+    assert found.upgrade_curve["values"]["random"][0] == found.cross["map"]
+    assert found.upgrade_curve["values"]["margin"][-1] == found.self_new["map"]
+
+
+def test_the_record_is_plain_json() -> None:
+    plain = run().to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert {"self_old", "self_new", "self_independent", "cross", "compatible", "verdict", "interval", "p_up"} <= set(
+        plain
+    )
+    assert "per_query" not in plain
+    assert plain["protocol"] == {
+        "queries": SIZE,
+        "gallery": SIZE,
+        "leave_one_out": True,
+        "no_relevant": "exclude",
+        "metrics": ["recall@1", "recall@5", "map", "map@r"],
+        "bootstrap": {"resamples": 200, "level": 0.95, "seed": 0, "resample": "queries"},
+        "queries_counted": SIZE,
+    }
+    assert plain["fingerprints"]["old"] == {"fingerprint": "declared:old", "declared": True}
+
+
+def test_without_an_independent_model_its_numbers_are_null() -> None:
+    plain = run(independent_query=None, independent_gallery=None, curve=False).to_dict()
+    assert plain["self_independent"] is None
+    assert plain["cross_independent"] is None
+    assert plain["p_comp"]["sigmoid"]["map"] is None
+    assert plain["p_score"] == {"sigmoid": dict.fromkeys(plain["self_old"]), "raw": None}
+    assert plain["interval"]["map"]["self_new_minus_self_independent"] is None
+    assert plain["fingerprints"]["independent"] is None
+    assert plain["upgrade_curve"] is None
+    with pytest.raises(ConfigError, match="independent model has no gallery"):
+        run(independent_gallery=None)
+
+
+def test_an_independent_model_that_is_no_better_gives_null() -> None:
+    worse = items(2.0, "worse", 5)
+    with pytest.warns(RuntimeWarning, match="P_comp is not defined on"):
+        plain = run(independent_query=worse, independent_gallery=worse, curve=False).to_dict()
+    assert plain["p_comp"]["raw"]["map"] is None
+    assert plain["p_score"]["sigmoid"]["map"] is None
+
+
+def test_verdicts_follow_the_gate() -> None:
+    better = run(curve=False)
+    low, high = better.interval["map"]["cross_minus_self_old"]
+    assert 0 < low < high
+    assert better.verdict == "compatible"
+    turned = NEW.replace(vectors=-NEW.vectors)
+    assert run(new_query=turned, new_gallery=turned, curve=False).verdict == "not compatible"
+    noise = np.random.default_rng(7).normal(size=OLD.vectors.shape).astype(np.float32)
+    alike = OLD.replace(vectors=OLD.vectors + np.float32(0.1) * noise, fingerprint="declared:alike")
+    unsure = run(new_query=alike, new_gallery=alike, curve=False)
+    low, high = unsure.interval["map"]["cross_minus_self_old"]
+    assert low < 0 < high
+    assert unsure.verdict == "inconclusive"
+    point = run(new_query=alike, new_gallery=alike, curve=False, gate="point")
+    assert point.verdict == ("compatible" if point.compatible["map"] else "not compatible")
+
+
+def test_the_same_vectors_under_another_name_are_a_tie_and_not_compatible() -> None:
+    same = OLD.replace(fingerprint="declared:renamed")
+    found = run(new_query=same, new_gallery=same, curve=False)
+    assert found.interval["map"]["cross_minus_self_old"] == (0.0, 0.0)
+    assert found.verdict == "not compatible"
+    assert found.negative_flip_rate == {"cross": 0.0, "self_new": 0.0}
+
+
+def test_items_are_matched_by_id_in_any_order() -> None:
+    order = np.random.default_rng(0).permutation(SIZE)
+    straight, shuffled = run(), run(new_query=NEW.select(order), independent_gallery=INDEPENDENT.select(order))
+    assert json.dumps(straight.to_dict()) == json.dumps(shuffled.to_dict())
+    with pytest.raises(EmptyOverlapError, match="2 items of the old queries are not in the new queries: 'i88', 'i89'"):
+        run(new_query=NEW.select(slice(0, 88)))
+    with pytest.raises(EmptyOverlapError, match="items of the independent gallery are not in the old gallery"):
+        run(old_gallery=OLD.select(slice(0, 88)), new_gallery=NEW.select(slice(0, 88)))
+
+
+def test_labels_may_come_with_any_set_but_must_agree() -> None:
+    bare = OLD.replace(labels=None, class_names=None)
+    assert run(old_query=bare, old_gallery=bare, curve=False).self_old == run(curve=False).self_old
+    renumbered = NEW.replace(labels=CLASSES - 1 - NEW.labels, class_names=StringArray.of(list(NEW.class_names)[::-1]))
+    assert run(new_query=renumbered, new_gallery=renumbered, curve=False).cross == run(curve=False).cross
+    wrong = NEW.replace(labels=np.append(NEW.labels[1:], NEW.labels[:1]))
+    with pytest.raises(DataError, match="90 items have different labels in two sets: 'i0', 'i1', 'i2'"):
+        run(new_query=wrong, curve=False)
+
+
+def test_without_labels_only_agreement_is_measured() -> None:
+    old, new = (side.replace(labels=None, class_names=None) for side in (OLD, NEW))
+    found = evaluate(old, old, new, new, **QUICK)
+    assert found.verdict == "unlabelled"
+    assert found.cross is None
+    before, after = (top_k(side, old, 10, exclude_same_id=True).rows for side in (old, new))
+    overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before.tolist(), after.tolist(), strict=True)])
+    assert found.agreement["overlap@10"] == pytest.approx(overlap)
+    assert found.agreement["interval"][0] < overlap < found.agreement["interval"][1]
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["self_old"] is None
+
+
+def test_fingerprints_must_fit() -> None:
+    with pytest.raises(DataError, match="same model"):
+        run(new_query=NEW.replace(fingerprint="declared:old"), new_gallery=NEW.replace(fingerprint="declared:old"))
+    for side in ("old_query", "new_gallery", "independent_query"):
+        with pytest.raises(DataError, match=f"{side.split('_')[0]} queries have the fingerprint"):
+            run(**{side: NEW.replace(fingerprint="declared:another")})
+
+
+def test_other_dimensions_are_refused_with_what_to_do() -> None:
+    flat = NEW.replace(vectors=NEW.vectors[:, :4].copy(), space=Hypersphere(4))
+    with pytest.raises(SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*adapter"):
+        run(new_query=flat, new_gallery=flat)
+    third = INDEPENDENT.replace(vectors=INDEPENDENT.vectors[:, :9].copy(), space=Hypersphere(9))
+    found = run(independent_query=third, independent_gallery=third, curve=False)
+    assert found.cross_independent is None
+    assert found.self_independent is not None
+
+
+def test_options_reach_what_they_name() -> None:
+    found = run(metrics=("recall@1",), gate_metric="map@2", curve=False, level=0.5, seed=3, resample="classes")
+    assert list(found.cross) == ["recall@1", "map@2"]
+    expected = paired_interval(
+        found.per_query["cross"]["map@2"], found.per_query["self_old"]["map@2"],
+        level=0.5, seed=3, resamples=200, clusters=OLD.labels,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.interval["map@2"]["cross_minus_self_old"], expected)
+    lonely = {
+        name: side.replace(labels=np.append(0, side.labels[1:] % 8 + 1)) for name, side in (("o", OLD), ("n", NEW))
+    }
+    sides = (lonely["o"], lonely["o"], lonely["n"], lonely["n"])
+    excluded = evaluate(*sides, exclude_same_id=True, resamples=50)
+    zero = evaluate(*sides, exclude_same_id=True, resamples=50, no_relevant="zero")
+    assert excluded.protocol["queries_counted"] == SIZE - 1
+    assert zero.cross["map"] == pytest.approx(excluded.cross["map"] * (SIZE - 1) / SIZE)
+    assert zero.upgrade_curve["values"]["random"][0] == zero.cross["map"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate": "points"}, "Unknown gate 'points'.*'point'"),
+        ({"resample": "class"}, "Unknown resample 'class'.*'classes'"),
+        ({"level": 95}, "level 95"),
+        ({"metrics": ("mapp",)}, "Unknown metric 'mapp'.*'map'"),
+        ({"gate_metric": "rank"}, "Unknown metric 'rank'"),
+        ({"metrics": "map"}, "sequence of names"),
+        ({"no_relevant": "skip"}, "no_relevant='skip'"),
+    ],
+)
+def test_unknown_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(**options)
+
+
+def test_the_package_imports_without_torch() -> None:
+    code = "import sys, holdfast.evaluation; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

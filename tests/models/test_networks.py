@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from holdfast.errors import ConfigError, DataError
+from holdfast.methods.base import View
+from holdfast.models.backbones import BACKBONES, build_backbone
+from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.heads import HEADS, build_head
+from holdfast.models.seeding import seeded
+
+# parameters in millions, from the papers' tables or the reference implementations (classifier left out)
+SIZES = {
+    ("resnet18", 224): 11.18,
+    ("resnet50", 224): 23.51,
+    ("vit_s", 224): 21.67,
+    ("vit_b", 224): 85.80,
+    ("resnet18", 32): 11.17,
+    ("iresnet18", 112): 11.17 + 0.01,
+    ("iresnet50", 112): 30.78,
+    ("convnet", 32): 0.24,
+}
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES)
+def test_size_of_backbones(name: str, size: int) -> None:
+    backbone = build_backbone(name, 3, size, None, {})
+    millions = sum(parameter.numel() for parameter in backbone.parameters()) / 1e6
+    assert millions == pytest.approx(SIZES[name, size], abs=0.06)
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_backbone_embeds_small_images(name: str, channels: int) -> None:
+    encoder = Encoder(EncoderSpec(backbone=name, dim=16, channels=channels, image_size=32)).eval()
+    images = torch.randint(0, 256, (2, channels, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    features = encoder(images)
+    assert features.shape == (2, 16) and features.dtype == torch.float32 and torch.isfinite(features).all()
+    assert not torch.equal(features[0], features[1])
+
+
+def test_small_stem_keeps_the_resolution() -> None:
+    small = build_backbone("resnet18", 3, 32, None, {})
+    large = build_backbone("resnet18", 3, 32, None, {"stem": "imagenet"})
+    assert small.body.model.embedder(torch.zeros(1, 3, 32, 32)).shape[-1] == 32
+    assert large.body.model.embedder(torch.zeros(1, 3, 32, 32)).shape[-1] == 8
+
+
+@pytest.mark.parametrize(("projection", "width"), [("linear", 16), ("linear-bn", 16), ("mlp", 16), ("none", 128)])
+def test_projections(projection: str, width: int) -> None:
+    spec = EncoderSpec(dim=width, image_size=28, channels=1, projection=projection)
+    assert Encoder(spec).eval()(torch.zeros(2, 1, 28, 28)).shape == (2, width)
+
+
+def test_projection_none_needs_the_backbones_width() -> None:
+    with pytest.raises(DataError, match=r"--model\.dim 128|dim 128"):
+        Encoder(EncoderSpec(dim=64, projection="none"))
+
+
+def test_bytes_and_unit_floats_are_the_same_image() -> None:
+    encoder = Encoder(EncoderSpec(dim=8, image_size=16)).eval()
+    images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    torch.testing.assert_close(encoder(images), encoder(images.float() / 255))
+
+
+def test_other_sizes_are_resized_and_other_channels_refused() -> None:
+    encoder = Encoder(EncoderSpec(dim=8, image_size=16)).eval()
+    assert encoder(torch.zeros(1, 3, 40, 40)).shape == (1, 8)
+    with pytest.raises(DataError, match="3 channels"):
+        encoder(torch.zeros(1, 1, 16, 16))
+
+
+def test_a_frozen_backbone_does_not_move() -> None:
+    encoder = Encoder(EncoderSpec(dim=8, image_size=16), freeze_backbone=True).train()
+    before = {name: value.clone() for name, value in encoder.backbone.state_dict().items()}
+    encoder(torch.rand(4, 3, 16, 16)).sum().backward()
+    assert all(torch.equal(value, before[name]) for name, value in encoder.backbone.state_dict().items())
+    assert encoder.projection.weight.grad is not None
+    assert not any(parameter.requires_grad for parameter in encoder.backbone.parameters())
+
+
+def test_published_weights_are_read_from_a_local_folder(tmp_path) -> None:
+    import transformers
+
+    with seeded(3):
+        published = transformers.ResNetModel(
+            transformers.ResNetConfig(
+                num_channels=3, embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2],
+                layer_type="basic",
+            )
+        )  # fmt: skip
+    published.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["layer_type"] == "basic"
+    backbone = build_backbone("resnet18", 3, 224, tmp_path, {})
+    for name, value in published.state_dict().items():
+        assert torch.equal(value, backbone.body.model.state_dict()[name])
+    with pytest.raises(ConfigError, match="local folder"):
+        build_backbone("resnet18", 3, 224, tmp_path / "nothing", {})
+    with pytest.raises(ConfigError, match="convnet"):
+        build_backbone("convnet", 3, 32, tmp_path, {})
+
+
+def test_same_seed_same_weights_and_the_global_state_is_untouched() -> None:
+    state = torch.get_rng_state()
+    encoders = []
+    for _ in range(2):
+        with seeded(5):
+            encoders.append(Encoder(EncoderSpec(dim=8)))
+    assert all(torch.equal(a, b) for a, b in zip(encoders[0].parameters(), encoders[1].parameters(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", sorted(HEADS))
+def test_heads(name: str) -> None:
+    head = build_head(name, 5, 8, {})
+    features = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    view, labels = View(features, torch.nn.functional.normalize(features, dim=1)), torch.arange(6) % 5
+    logits = head.logits(view)
+    assert logits.shape == (6, 5) and head.weight.shape == (5, 8)
+    assert torch.isfinite(head.loss(view, labels))
+    if head.normalised:
+        scaled = View(3 * features, view.points)
+        torch.testing.assert_close(head.logits(scaled), logits)
+        assert logits.abs().max() <= head.scale
+
+
+def test_arcface_without_margin_is_cosine_softmax() -> None:
+    head = build_head("arcface", 5, 8, {"margin": 0.0, "scale": 10.0})
+    features, labels = torch.randn(6, 8), torch.arange(6) % 5
+    view = View(features, features)
+    torch.testing.assert_close(head.loss(view, labels), torch.nn.functional.cross_entropy(head.logits(view), labels))
+    harder = build_head("arcface", 5, 8, {"margin": 0.3, "scale": 10.0})
+    harder.load_state_dict(head.state_dict())
+    assert harder.loss(view, labels) > head.loss(view, labels)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: build_backbone("resnet81", 3, 32, None, {}), "Did you mean 'resnet18'"),
+        (lambda: build_backbone("convnet", 3, 32, None, {"filtres": 3}), "filtres"),
+        (lambda: build_backbone("resnet18", 3, 32, None, {"stem": "big"}), "small, imagenet"),
+        (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), "whole number of patches"),
+        (lambda: build_head("softmx", 3, 8, {}), "Did you mean 'softmax'"),
+        (lambda: build_head("softmax", 3, 8, {"temperature": 1}), "temperature"),
+        (lambda: build_head("normalised", 3, 8, {"temperature": 0}), "above 0"),
+    ],
+)
+def test_wrong_names_and_options(build, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build()

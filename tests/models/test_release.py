@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.errors import ReleaseError
+from holdfast.geometry import Hypersphere
+from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.heads import build_head
+from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release
+from holdfast.models.seeding import seeded
+
+
+def make(seed: int = 0, classes: tuple[str, ...] = ("a", "b", "c"), **spec) -> Release:
+    with seeded(seed):
+        encoder = Encoder(EncoderSpec(**{"dim": 8, "image_size": 16, **spec}))
+        head = build_head("softmax", len(classes), 8, {"bias": True})
+    return make_release(
+        encoder, Hypersphere(8), classifier=head, classes=classes, head="softmax", head_options={"bias": True},
+        method="p2s", method_options={"weight": 2.0},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return save_release(make(), tmp_path / "release")
+
+
+def test_what_is_saved_comes_back(saved) -> None:
+    release, again = make(), load_release(saved)
+    assert again.fingerprint == release.fingerprint and again.classes == ("a", "b", "c")
+    assert again.record.method_options == {"weight": 2.0} and again.space == Hypersphere(8)
+    images = torch.rand(3, 3, 16, 16)
+    assert torch.equal(again.encoder(images), release.encoder(images))
+    assert torch.equal(again.head.weight, release.head.weight)
+    assert not any(parameter.requires_grad for parameter in again.encoder.parameters())
+    assert sorted(file.name for file in saved.iterdir()) == [
+        "README.md", "classes.json", "config.json", "head.safetensors", "model.safetensors",
+    ]  # fmt: skip
+
+
+def test_fingerprint_names_weights_architecture_contract_and_space() -> None:
+    base = make().encoder
+    prints = {
+        fingerprint_of(base, Hypersphere(8)), fingerprint_of(make(seed=1).encoder, Hypersphere(8)),
+        make(mean=(0.4,)).fingerprint, make(image_size=24).fingerprint,
+        make(backbone_options={"filters": 8}).fingerprint,
+    }  # fmt: skip
+    assert len(prints) == 5 and all(one.startswith("release:") and len(one) == 72 for one in prints)
+    assert make(classes=("x", "y")).fingerprint == make().fingerprint, "the classifier is no part of it"
+
+
+def alter_weight(folder: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def alter_head(folder: Path) -> None:
+    content = bytearray((folder / "head.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "head.safetensors").write_bytes(content)
+
+
+def edit(folder: Path, *path: str, value: object) -> None:
+    record = json.loads((folder / "config.json").read_text())
+    at = record
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    (folder / "config.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (alter_weight, "altered(.|\n)*fingerprint"),
+        (alter_head, "head.safetensors is not the classifier"),
+        (lambda folder: edit(folder, "encoder", "mean", value=[0.1]), "altered(.|\n)*fingerprint"),
+        (lambda folder: edit(folder, "encoder", "dim", value=9), "altered"),
+        (lambda folder: edit(folder, "space", "dim", value=9), "altered"),
+        (lambda folder: edit(folder, "surprise", value=1), "surprise"),
+        (lambda folder: edit(folder, "format_version", value=99), "newer holdfast"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "altered"),
+        (lambda folder: (folder / "classes.json").unlink(), "altered"),
+        (lambda folder: (folder / "config.json").write_text("{"), "does not describe a release"),
+        (lambda folder: (folder / "config.json").unlink(), "is no release"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x00" * 50), "altered"),
+    ],
+)
+def test_an_altered_release_is_refused(saved, alter, message) -> None:
+    alter(saved)
+    with pytest.raises(ReleaseError, match=message):
+        load_release(saved)
+
+
+def test_loading_never_unpickles(saved) -> None:
+    code = textwrap.dedent(f"""
+        import pickle, torch
+        def refuse(*args, **kwargs): raise SystemExit("unpickled")
+        pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse
+        from holdfast.models.release import load_release
+        print(load_release({str(saved)!r}).fingerprint)
+    """)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("release:")
+
+
+def test_a_full_disk_leaves_the_old_release(saved) -> None:
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    code = textwrap.dedent(f"""
+        import resource, signal
+        from holdfast.errors import ReleaseError
+        from holdfast.models.release import load_release, save_release
+        release = load_release({str(saved)!r})
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        try:
+            save_release(release, {str(saved)!r})
+        except ReleaseError as error:
+            print(error)
+    """)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "a release that was there before is intact" in result.stdout
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
+    load_release(saved)
+
+
+def test_other_files_in_the_folder_are_left_alone(saved) -> None:
+    (saved / "events.jsonl").write_text("{}\n")
+    save_release(make(seed=1), saved)
+    assert (saved / "events.jsonl").read_text() == "{}\n" and load_release(saved).fingerprint == make(1).fingerprint

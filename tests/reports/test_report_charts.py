@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from holdfast.evaluation import Evaluation
+from holdfast.reports.curve_plot import curve_plot, curve_range
+from holdfast.reports.plots import difference_plot, score_bars
+from holdfast.reports.svg import Scale, clean, reaching, shortened
+from holdfast.reports.trade_off_plot import trade_off
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def elements(drawing: str, name: str, kind: str) -> list[ElementTree.Element]:
+    return [item for item in ElementTree.fromstring(drawing).iter(SVG + name) if item.get("class") == kind]
+
+
+def words(drawing: str) -> list[str]:
+    return [item.text or "" for item in ElementTree.fromstring(drawing).iter(SVG + "text")]
+
+
+def all_charts(records: dict[str, Any], width: float) -> list[str]:
+    limits = curve_range(records)
+    assert limits is not None
+    drawings = [
+        score_bars(records, width=width),
+        difference_plot(records, width=width),
+        trade_off(records, width=width),
+    ]
+    drawings += [curve_plot(name, record, limits, width=width) for name, record in records.items()]
+    return [drawing for drawing in drawings if drawing]
+
+
+@pytest.mark.parametrize("width", [350, 640])
+def test_charts_are_well_formed_and_have_text_alternatives(document: dict[str, Any], width: float) -> None:
+    drawings = all_charts(document["evaluations"], width)
+    assert len(drawings) == 6
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        title, description = root.find(SVG + "title"), root.find(SVG + "desc")
+        assert title is not None and title.text
+        assert description is not None and description.text
+        assert root.get("role") == "img"
+        assert root.get("aria-label") == f"{title.text}. {description.text}"
+        assert float(str(root.get("viewBox")).split()[2]) == width
+
+
+def test_names_are_escaped_and_control_characters_dropped(document: dict[str, Any]) -> None:
+    records = {"<script>alert(1)</script>\x00&\"'": document["evaluations"]["p2s"]}
+    for drawing in all_charts(records, 640):
+        assert "<script" not in drawing
+        assert ElementTree.fromstring(drawing) is not None
+    assert clean("a\x00<b>\x1f") == "a&lt;b&gt;"
+
+
+def test_bars_are_as_long_as_their_scores(document: dict[str, Any]) -> None:
+    records = document["evaluations"]
+    drawing = score_bars(records, width=640)
+    for system in ("cross", "self_new"):
+        bars = elements(drawing, "rect", f"bar {system}")
+        lengths = [float(str(bar.get("width"))) for bar in bars]
+        scores = [record[system]["map"] for record in records.values()]
+        factor = lengths[0] / scores[0]
+        assert lengths == pytest.approx([score * factor for score in scores], abs=0.02)
+        assert [f"{score:.3f}" in words(drawing) for score in scores] == [True] * 3
+    lines = elements(drawing, "line", "reference self_old")
+    old = records["p2s"]["self_old"]["map"]
+    assert [float(str(item.get("x1"))) - 0.5 for item in lines] == pytest.approx([old * factor] * 3, abs=0.02)
+    assert f"old {old:.3f}" in words(drawing)
+
+
+def test_bands_and_whiskers_are_the_intervals(document: dict[str, Any]) -> None:
+    record = document["evaluations"]["p2s"]
+    drawing = score_bars({"p2s": record}, width=640)
+    (bar,) = elements(drawing, "rect", "bar cross")
+    factor = float(str(bar.get("width"))) / record["cross"]["map"]
+    (band,) = elements(drawing, "rect", "band self_old")
+    low, high = record["mean_interval"]["self_old"]["map"]
+    assert float(str(band.get("width"))) == pytest.approx((high - low) * factor, abs=0.05)
+    whisker = elements(drawing, "line", "whisker")[0]
+    low, high = record["mean_interval"]["cross"]["map"]
+    assert float(str(whisker.get("x2"))) - float(str(whisker.get("x1"))) == pytest.approx(
+        (high - low) * factor, abs=0.05
+    )
+
+
+def test_differences_stand_on_their_side_of_zero(document: dict[str, Any]) -> None:
+    records = document["evaluations"]
+    drawing = difference_plot({"p2s": records["p2s"]}, width=400)
+    (zero,) = elements(drawing, "line", "zero")
+    (whisker, *_) = elements(drawing, "line", "whisker compatible")
+    assert float(str(whisker.get("x1"))) > float(str(zero.get("x1")))
+    assert elements(drawing, "path", "point compatible")
+
+
+def test_a_difference_off_the_scale_is_an_arrow_with_its_number(document: dict[str, Any]) -> None:
+    records = {name: deepcopy(record) for name, record in document["evaluations"].items()}
+    drawing = difference_plot(records, width=400)
+    assert "◂ off the scale" in words(drawing)
+    assert not elements(drawing, "path", "point not-compatible")
+    far = records["independent"]["cross"]["map"] - records["independent"]["self_old"]["map"]
+    assert f"{far:+.3f}".replace("-", "−") in words(drawing)
+    alone = difference_plot({"independent": records["independent"]}, width=400)
+    assert elements(alone, "path", "point not-compatible")
+
+
+def test_trade_off_places_models_by_their_numbers(document: dict[str, Any]) -> None:
+    records = {name: document["evaluations"][name] for name in ("p2s", "same")}
+    drawing = trade_off(records) or ""
+    marks = [item for item in ElementTree.fromstring(drawing).iter(SVG + "path") if "point" in str(item.get("class"))]
+    places = [tuple(map(float, str(mark.get("transform")).split("(")[1].split(")")[0].split())) for mark in marks]
+    p_comp, p_up = ([record[key]["raw"]["map"] for record in records.values()] for key in ("p_comp", "p_up"))
+    assert (places[0][0] > places[1][0]) == (p_comp[0] > p_comp[1])
+    assert (places[0][1] < places[1][1]) == (p_up[0] > p_up[1])
+    assert {mark.get("d") for mark in marks} == {marks[0].get("d"), marks[1].get("d")}
+    assert marks[0].get("d") != marks[1].get("d")
+
+
+def test_trade_off_keeps_far_marks_with_their_number(document: dict[str, Any]) -> None:
+    record = deepcopy(document["evaluations"]["p2s"])
+    record["p_comp"]["raw"]["map"] = -7.25
+    drawing = trade_off({"p2s": record}) or ""
+    assert "p2s (P_comp −7.250)" in words(drawing)
+
+
+def test_names_that_are_shortened_alike_keep_their_marks(document: dict[str, Any]) -> None:
+    long = "n" * 60
+    records = {f"{long}{end}": document["evaluations"]["p2s"] for end in "ab"}
+    assert (trade_off(records) or "").count('class="point series-') == 2
+
+
+def test_models_without_p_metrics_are_not_placed(document: dict[str, Any]) -> None:
+    record = deepcopy(document["evaluations"]["p2s"])
+    record["p_up"]["raw"]["map"] = None
+    assert trade_off({"p2s": record}) is None
+
+
+def test_curves_begin_at_cross_and_end_at_self_new(document: dict[str, Any]) -> None:
+    record = document["evaluations"]["p2s"]
+    limits = curve_range({"p2s": record})
+    assert limits is not None
+    drawing = curve_plot("p2s", record, limits) or ""
+    for order in ("random", "margin", "margin_reversed"):
+        (curve,) = elements(drawing, "path", f"curve {order}")
+        points = [tuple(map(float, point.split())) for point in str(curve.get("d"))[1:].split("L")]
+        assert len(points) == len(record["upgrade_curve"]["shares"])
+        assert points[0][0] < points[-1][0] and points[0][1] > points[-1][1]
+        assert f"{record['upgrade_curve']['area'][order]:.3f}" in drawing
+    assert f"all re-embedded {record['self_new']['map']:.3f}" in words(drawing)
+
+
+def test_without_a_curve_none_is_drawn(evaluated: Callable[..., Evaluation]) -> None:
+    record = evaluated("p2s", curve=False).to_dict()
+    assert curve_range({"p2s": record}) is None
+    assert curve_plot("p2s", record, (0.0, 1.0)) is None
+
+
+def test_scales_keep_their_ends() -> None:
+    scale = reaching(0.13, 0.52, 0, 100)
+    assert (scale.low, scale.high) == pytest.approx((0.1, 0.6))
+    assert scale.ticks() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert Scale(0, 0, 5, 10)(0) == 5
+    assert shortened("abc", 1) == "a…"

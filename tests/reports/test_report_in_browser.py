@@ -1,0 +1,132 @@
+"""The page in a real browser, at the width of a desk and of a phone."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.evaluation import Evaluation
+from holdfast.evaluation.examples import Example, Found, choose_examples
+from holdfast.reports.page import render_report
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+WIDTHS = (1280, 390)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --virtual-time-budget=20000"
+)
+MEASURE = """
+const results = [...document.querySelectorAll('iframe')].map(frame => {
+  const page = frame.contentDocument, root = page.documentElement, overlaps = [], outside = [];
+  page.querySelectorAll('details').forEach(details => { details.open = true; });
+  const shown = e => e.getClientRects().length > 0;
+  for (const chart of [...page.querySelectorAll('svg.chart')].filter(shown)) {
+    const texts = [...chart.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
+    for (const [words, box] of texts)
+      if (box.left < 0 || box.right > root.clientWidth) outside.push(words);
+    texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
+      if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 3 && q.top < p.bottom - 3)
+        overlaps.push(a + ' | ' + b);
+    }));
+  }
+  for (const e of [...page.querySelectorAll('body *')].filter(e => shown(e) && !e.closest('.scroll')))
+    if (e.getBoundingClientRect().right > root.clientWidth + 1) outside.push(e.tagName + '.' + e.getAttribute('class'));
+  return {client: root.clientWidth, scroll: root.scrollWidth, overlaps, outside,
+          charts: [...page.querySelectorAll('svg.chart')].filter(shown).length,
+          pictures: [...page.querySelectorAll('.picture')].filter(shown).length,
+          smallest: Math.min(...[...page.querySelectorAll('svg.chart text')].filter(shown)
+                             .map(e => e.getBoundingClientRect().height))};
+});
+document.body.innerHTML = '<pre id="result">' + btoa(encodeURIComponent(JSON.stringify(results))) + '</pre>';
+"""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"),
+]
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Callable[[str], dict[int, dict[str, Any]]]:
+    """Show a page in frames of both widths and return what the browser measured, by width."""
+
+    def run(page: str) -> dict[int, dict[str, Any]]:
+        frames = "".join(
+            f'<iframe width="{width}" height="900" style="border:0" srcdoc="{html.escape(page)}"></iframe>'
+            for width in WIDTHS
+        )
+        wrapper = tmp_path / "wrapper.html"
+        script = f"<script>window.addEventListener('load', () => {{ {MEASURE} }});</script>"
+        wrapper.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{frames}{script}</body>", encoding="utf-8")
+        command = [
+            str(BROWSER),
+            *FLAGS.split(),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            wrapper.as_uri(),
+        ]
+        dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        found = re.search(r'<pre id="result">([A-Za-z0-9+/=]+)</pre>', dom)
+        assert found is not None, dom[:500]
+        decoded = json.loads(_decoded(found[1]))
+        return {result["client"]: result for result in decoded}
+
+    return run
+
+
+def _decoded(text: str) -> str:
+    from base64 import b64decode
+    from urllib.parse import unquote
+
+    return unquote(b64decode(text).decode())
+
+
+def test_many_models_with_pictures_fit_both_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    document: dict[str, Any],
+    evaluations: dict[str, Evaluation],
+    simulated: SimpleNamespace,
+) -> None:
+    old, new = simulated.old, simulated.new["p2s"]
+    examples = choose_examples(evaluations["p2s"], old, old, new, new, exclude_same_id=True)
+    page = render_report(document, examples={"p2s": examples}, picture=lambda _: np.zeros((1, 28, 28), np.uint8))
+    results = measure(page)
+    assert set(results) == set(WIDTHS)
+    for result in results.values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 6
+        assert result["pictures"] == len(examples) * 16
+        assert result["smallest"] >= 11
+
+
+def test_one_model_with_long_names_fits_both_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    evaluated: Callable[..., Evaluation],
+    make_document: Callable[..., dict[str, Any]],
+) -> None:
+    name = "a_very_long_method_name_without_any_place_to_break_" * 3
+    long = Found((name,) * 5, (name,) * 5, (True, False) * 2 + (True,))
+    document = make_document(
+        {name: evaluated("p2s")},
+        title=name,
+        data={"name": name, "description": name, "numbers": {name: 10**9}},
+        models={name: {name: name}},
+    )
+    page = render_report(document, examples={name: [Example(name, name, "kept", long, long, long)]})
+    for result in measure(page).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 4

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.evaluation import Evaluation
+from holdfast.evaluation.examples import Example, choose_examples
+from holdfast.reports.page import render_report, write_report
+from holdfast.reports.results import read_results, write_results
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """The tags, the visible text and the addresses of a page; complains about tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self.marked: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
+        self.marked += [(tag, str(found)) for name, found in attrs if name == "class"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def examples(simulated: SimpleNamespace, evaluations: dict[str, Evaluation]) -> dict[str, list[Example]]:
+    def of(name: str) -> list[Example]:
+        old, new = simulated.old, simulated.new[name]
+        return choose_examples(evaluations[name], old, old, new, new, exclude_same_id=True, count=4)
+
+    return {name: of(name) for name in ("p2s", "same")}
+
+
+def picture(name: str) -> np.ndarray:
+    return np.full((1, 8, 8), int(name.removeprefix("item")), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def page(document: dict[str, Any], examples: dict[str, list[Example]]) -> str:
+    return render_report(document, examples=examples, picture=picture)
+
+
+def numbers(found: Any) -> Iterator[float]:
+    if isinstance(found, dict | list | tuple):
+        for item in found.values() if isinstance(found, dict) else found:
+            yield from numbers(item)
+    elif isinstance(found, float):
+        yield found
+
+
+def test_every_measured_number_is_on_the_page(document: dict[str, Any], page: str) -> None:
+    text = Page(page).text
+    count = 0
+    for record in document["evaluations"].values():
+        parts = {key: record[key] for key in record if key not in ("protocol", "negative_flip_rate", "upgrade_curve")}
+        curve = {key: record["upgrade_curve"][key] for key in ("values", "area")}
+        for number in numbers([parts, curve]):
+            assert f"{abs(number):.3f}" in text or abs(number) < 0.0005, number
+            count += 1
+        for number in numbers(record["negative_flip_rate"]):
+            assert f"{100 * number:.1f} %" in text
+    assert count > 600
+
+
+def test_every_number_of_each_part_stands_in_its_table(document: dict[str, Any], page: str) -> None:
+    rows = page.split("<tr>")
+    record = document["evaluations"]["p2s"]
+    for metric in ("recall@1", "map@r"):
+        cross, (low, high) = record["cross"][metric], record["mean_interval"]["cross"][metric]
+        wanted = f"<td>{cross:.3f} <small>[{low:.3f}, {high:.3f}]</small></td>"
+        assert any("new queries, old gallery: cross</th>" in row and wanted in row for row in rows)
+    value = record["upgrade_curve"]["values"]["margin"][10]
+    assert any('<th scope="row">50&nbsp;%</th>' in row and f"<td>{value:.3f}</td>" in row for row in rows)
+
+
+def test_the_page_is_sound_and_self_contained(page: str) -> None:
+    read = Page(page)
+    assert read.tags[:2] == ["html", "head"]
+    assert "script" not in read.tags and "link" not in read.tags and "iframe" not in read.tags
+    assert read.addresses == []
+    assert "@import" not in page and "@font-face" not in page
+    assert page.count("url(") == page.count("url(data:image/png;base64,") > 0
+    assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+
+
+def test_the_order_is_verdict_charts_examples_numbers_method(page: str) -> None:
+    places = [page.index(f'<h2 id="{name}"') for name in ("scores", "trade-off", "curve", "examples", "numbers", "how")]
+    assert places == sorted(places)
+    assert page.index("1 of 3 new models can search your old gallery today: p2s.") < places[0]
+    assert page.index("p2s: <span") < places[0]
+
+
+def test_every_term_is_explained(page: str) -> None:
+    text = Page(page).text
+    for term in (
+        "self-test",
+        "cross-test",
+        "compatible",
+        "P_up",
+        "P_comp",
+        "negative flip",
+        "backfill",
+        "mAP",
+        "interval",
+    ):
+        assert f"<dfn>{term}</dfn>: " in page, term
+    assert "mAP : mean average precision" in text
+
+
+def test_the_protocol_and_the_models_are_told(document: dict[str, Any], page: str) -> None:
+    text = Page(page).text
+    for words in (
+        "leave one out yes",
+        "bootstrap resamples 200",
+        "bootstrap seed 0",
+        "declared:old",
+        "declared:independent",
+        "weight: 1.5",
+        f"torch {document['versions']['torch']}",
+        "interval on mAP",
+        "classes 12",
+    ):
+        assert words in text, words
+
+
+def test_untrusted_text_is_escaped(
+    document: dict[str, Any], examples: dict[str, list[Example]], simulated: SimpleNamespace
+) -> None:
+    attack = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'"
+    hostile = deepcopy(document)
+    hostile["evaluations"] = {attack: hostile["evaluations"]["p2s"]}
+    hostile["title"] = hostile["data"]["name"] = hostile["data"]["description"] = attack
+    hostile["models"] = {attack: {attack: attack, "options": {attack: attack}}}
+    hostile["evaluations"][attack]["fingerprints"]["new"]["fingerprint"] = attack
+    sample = examples["p2s"][0]
+    found = type(sample.cross)((attack,), (attack,), (False,))
+    chosen = [Example(attack, attack, "flipped", found, found, found)]
+    for seen in (None, picture_of_nothing, lambda name: picture("item1")):
+        read = Page(render_report(hostile, examples={attack: chosen}, picture=seen))
+        assert not {"script", "img"} & set(read.tags)
+        assert read.addresses == []
+        assert attack in read.text.replace("  ", " ")
+
+
+def picture_of_nothing(name: str) -> None:
+    return None
+
+
+def test_hits_and_misses_are_marked_beyond_colour(page: str, examples: dict[str, list[Example]]) -> None:
+    read = Page(page)
+    hits = [
+        hit for chosen in examples.values() for e in chosen for s in (e.self_old, e.cross, e.self_new) for hit in s.hits
+    ]
+    assert read.marked.count(("li", "hit")) == sum(hits) > 0
+    assert read.marked.count(("li", "miss")) == len(hits) - sum(hits) > 0
+    assert page.count('aria-label="hit">✓') == sum(hits)
+    assert page.count('aria-label="miss">✗') == len(hits) - sum(hits)
+
+
+def test_shared_pictures_are_embedded_once(page: str, examples: dict[str, list[Example]]) -> None:
+    shown = {e.query for chosen in examples.values() for e in chosen}
+    shown |= {i for c in examples.values() for e in c for s in (e.self_old, e.cross, e.self_new) for i in s.ids}
+    assert page.count("url(data:image/png;base64,") == len(shown)
+
+
+def test_without_pictures_labels_and_ids_are_shown(
+    document: dict[str, Any], examples: dict[str, list[Example]]
+) -> None:
+    text = Page(render_report(document, examples=examples)).text
+    example = examples["p2s"][0]
+    assert f"{example.cross.labels[0]} {example.cross.ids[0]}" in text
+    assert f"{example.label} {example.query}" in text
+
+
+def test_examples_of_a_compatible_model_are_open(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
+    order = {"same": examples["same"], "p2s": examples["p2s"]}
+    page = render_report(document, examples=order)
+    assert '<details class="group" open><summary>p2s</summary>' in page
+    assert '<details class="group"><summary>same</summary>' in page
+
+
+def test_examples_of_an_unknown_model_are_refused(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
+    with pytest.raises(ConfigError, match="'p2z'.*Did you mean 'p2s'"):
+        render_report(document, examples={"p2z": examples["p2s"]})
+
+
+def test_one_model_without_independent_and_without_curve(
+    evaluated: Callable[..., Evaluation], make_document: Callable[..., dict[str, Any]]
+) -> None:
+    document = make_document({"p2s": evaluated("p2s", independent=False, curve=False)}, models={})
+    text = Page(render_report(document)).text
+    assert "p2s can search your old gallery today." in text
+    assert "No independent model was given" in text
+    assert "holdfast train --method independent" in text
+    assert "was not measured for p2s" in text
+    assert "None" not in text and "nan" not in text.lower().split()
+
+
+def test_an_unlabelled_comparison_says_what_is_missing(
+    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+) -> None:
+    page = render_report(make_document({"p2s": unlabelled}))
+    text = Page(page).text
+    assert "Nothing could be judged: the data has no labels." in text
+    assert "Add labels to queries and gallery" in text
+    assert f"{unlabelled.to_dict()['agreement']['overlap@10']:.3f}" in text
+    assert "<svg" not in page
+    assert "declared:p2s" in text
+
+
+def test_missing_numbers_are_dashes_everywhere(document: dict[str, Any]) -> None:
+    gaps = deepcopy(document)
+    for name in ("p_up", "p_comp", "p_score"):
+        for of_variant in gaps["evaluations"]["p2s"][name].values():
+            for metric in of_variant or {}:
+                of_variant[metric] = None
+    gaps["evaluations"]["p2s"]["interval"]["map"]["self_new_minus_self_independent"] = None
+    gaps["evaluations"]["p2s"]["upgrade_curve"]["values"]["margin"][3] = None
+    page = render_report(gaps)
+    assert "not defined for them: p2s" in Page(page).text
+    assert not math.isnan(len(page)) and "None" not in Page(page).text
+
+
+def test_a_report_of_a_file_equals_one_of_the_document(
+    document: dict[str, Any], examples: dict[str, list[Example]], tmp_path: Path
+) -> None:
+    read = read_results(write_results(document, tmp_path))
+    path = write_report(read, tmp_path, examples=examples, picture=picture)
+    assert path == tmp_path / "report.html"
+    assert path.read_text(encoding="utf-8") == render_report(document, examples=examples, picture=picture)
+    assert path.stat().st_size < 1_500_000
+
+
+def test_an_incomplete_document_is_refused(document: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="models"):
+        write_report({key: document[key] for key in document if key != "models"}, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_jinja_the_extra_is_named(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigError, match=r"holdfast\[report\]"):
+        render_report(document)
+
+
+def test_png_files_are_embedded_as_they_are(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
+    page = render_report(document, examples=examples, picture=lambda name: b"\x89PNG\r\n\x1a\n" + name.encode())
+    encoded = base64.b64encode(b"\x89PNG\r\n\x1a\n" + examples["p2s"][0].query.encode()).decode()
+    assert f"url(data:image/png;base64,{encoded})" in page

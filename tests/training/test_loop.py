@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from holdfast.data.augment import Augmentation
+from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
+from holdfast.data.loading import encoding_loader, training_loader
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.geometry import Hypersphere
+from holdfast.methods import METHODS
+from holdfast.methods.base import CompatibilityMethod, OldModel, Step
+from holdfast.models.heads import build_head
+from holdfast.models.seeding import seeded
+from holdfast.training.encode import encode, encode_features
+from holdfast.training.loop import History, fit
+from holdfast.training.schedules import Schedule, cosine
+
+CLASSES, SIDE, DIM = 5, 8, 6
+
+
+@pytest.fixture(scope="module")
+def images() -> ImageSet:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % CLASSES
+    pixels = rng.integers(0, 80, (60, 1, SIDE, SIDE)) + 30 * labels[:, None, None, None]
+    return ImageSet(
+        ArrayImages(pixels.astype(np.uint8)),
+        labels,
+        tuple(f"c{c}" for c in range(CLASSES)),
+        [f"i{r}" for r in range(60)],
+    )
+
+
+class Net(nn.Module):
+    """Small, but with all that makes resuming hard: batch statistics and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Flatten(), nn.Linear(SIDE * SIDE, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, DIM)
+        )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.body(inputs.float() / 255)
+
+
+@pytest.fixture
+def fabric():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from lightning_fabric import Fabric
+    return Fabric(accelerator="cpu", devices=1)
+
+
+@pytest.fixture(scope="module")
+def old(images: ImageSet) -> OldModel:
+    with seeded(9):
+        net, head = Net().eval(), build_head("softmax", CLASSES, DIM, {})
+    embeddings = encode(
+        net, encoding_loader(images, batch_size=32), Hypersphere(DIM), ids=images.ids, fingerprint="declared:old",
+        class_names=images.class_names, form="features",
+    )  # fmt: skip
+    return OldModel(embeddings, images.class_names, head, own_training=embeddings)
+
+
+class Run:
+    def __init__(self, images: ImageSet, fabric: Any, old: OldModel | None) -> None:
+        self.images, self.fabric, self.old = images, fabric, old
+
+    def __call__(
+        self, method: str | CompatibilityMethod = "bct", **changes: Any
+    ) -> tuple[dict[str, torch.Tensor], History]:
+        built = METHODS[method]() if isinstance(method, str) else method
+        old = changes.pop("old", self.old)
+        with seeded(1):
+            net, head = changes.pop("net", None) or Net(), build_head("softmax", CLASSES, DIM, {})
+        loader = training_loader(
+            self.images, batch_size=16, seed=3, augmentation=Augmentation(crop_padding=1, flip=True)
+        )
+        arguments: dict[str, Any] = {
+            "space": Hypersphere(DIM), "class_names": self.images.class_names, "old": old if built.needs_old else None,
+            "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+            "scheduler": cosine(), "fabric": self.fabric, "epochs": 3, "seed": 4,
+        }  # fmt: skip
+        history = fit(net, head, built, loader, encoding_loader(self.images, batch_size=32), **{**arguments, **changes})
+        modules = {"model": net, "head": head, "method": built}
+        state = {f"{k}.{n}": v for k, module in modules.items() for n, v in module.state_dict().items()}
+        return state, history
+
+
+@pytest.fixture
+def run(images: ImageSet, fabric: Any, old: OldModel) -> Run:
+    return Run(images, fabric, old)
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_lowers_its_loss(run, method) -> None:
+    _, history = run(method, epochs=8)
+    assert [set(epoch) for epoch in history.epochs] == [set(history.epochs[0])] * 8
+    assert history.epochs[-1]["loss"] < history.epochs[0]["loss"]
+
+
+class Interrupt:
+    """Stops the run, as a user would, at the n-th step."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("stop", [1, 2, 3, 5, 8])
+def test_interrupted_and_resumed_equals_uninterrupted(run, method, stop, tmp_path) -> None:
+    whole, history = run(method)
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        run(method, checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(stop))
+    resumed, again = run(method, checkpoint=path, checkpoint_seconds=0)
+    assert same(whole, resumed)
+    assert again == history
+
+
+def test_resuming_with_adamw_and_selection(run, tmp_path) -> None:
+    changes = {
+        "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        "select": lambda model: float(next(model.parameters()).abs().sum()),
+    }
+    whole, history = run(**changes)
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        run(**changes, checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(5))
+    resumed, again = run(**changes, checkpoint=path, checkpoint_seconds=0)
+    assert same(whole, resumed) and again == history and history.best_epoch is not None
+
+
+def test_a_checkpoint_is_never_unpickled_and_of_the_same_run(run, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        run(checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(2))
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("unpickled"))
+    with pytest.raises(ConfigError, match="epochs differ"):
+        run(checkpoint=path, epochs=4)
+    with pytest.raises(ConfigError, match="method differ"):
+        run("p2s", checkpoint=path)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(ConfigError, match="delete this file"):
+        run(checkpoint=path)
+    assert path.read_bytes() == b"nonsense"
+
+
+def test_same_seed_same_result_and_the_global_state_is_untouched(run) -> None:
+    state = torch.get_rng_state()
+    first, second = run("advbct")[0], run("advbct")[0]
+    assert same(first, second) and torch.equal(state, torch.get_rng_state())
+    assert not same(first, run("advbct", seed=5)[0])
+
+
+def test_the_first_best_epoch_is_kept(run) -> None:
+    scores = iter([0.2, 0.7, 0.7])
+    seen: list[torch.Tensor] = []
+
+    def select(model: nn.Module) -> float:
+        seen.append(model.body[1].weight.detach().clone())
+        return next(scores)
+
+    state, history = run(select=select)
+    assert history.best_epoch == 1 and [epoch["score"] for epoch in history.epochs] == [0.2, 0.7, 0.7]
+    assert torch.equal(state["model.body.1.weight"], seen[1])
+
+
+class Recorder(CompatibilityMethod):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+        self.epochs: list[Any] = []
+        self.moved: list[bool] = []
+        self.before: torch.Tensor | None = None
+
+    def on_epoch_start(self, epoch: Any) -> None:
+        self.epochs.append((epoch, epoch.new_embeddings()))
+
+    def forward(self, step: Step) -> dict[str, torch.Tensor]:
+        self.steps.append(step)
+        return {"task": step.head.loss(step.new, step.labels)}
+
+    def penalty(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        self.before = model.body[1].weight.detach().clone()
+        return {"decay": 0.1 * model.body[1].weight.square().sum()}
+
+    def after_step(self, model: nn.Module) -> None:
+        weight = model.body[1].weight
+        self.moved.append(weight.grad is not None and not torch.equal(weight, self.before))
+
+
+def test_what_a_method_is_told(run, images, old) -> None:
+    method = Recorder()
+    _, history = run(method)
+    assert len(method.steps) == 9 and all(method.moved) and len(method.moved) == 9
+    assert [step.epoch for step in method.steps] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [step.progress for step in method.steps] == [pytest.approx(n / 9) for n in range(9)]
+    for step in method.steps:
+        np.testing.assert_array_equal(step.old.features, old.embeddings.vectors[step.index.numpy()])
+        np.testing.assert_array_equal(step.labels, images.labels[step.index.numpy()])
+        torch.testing.assert_close(step.new.points.norm(dim=1), torch.ones(16))
+        assert not step.old.features.requires_grad and step.new.features.requires_grad
+        assert not step.replayed.any()
+    assert set(history.epochs[0]) == {"loss", "task", "decay"}
+    assert history.epochs[0]["loss"] == pytest.approx(history.epochs[0]["task"] + history.epochs[0]["decay"])
+    assert [epoch.index for epoch, _ in method.epochs] == [0, 1, 2]
+    epoch, view = method.epochs[0]
+    assert epoch.total == 3 and epoch.training_size == 60 and view.features.shape == (60, DIM)
+    assert not view.features.requires_grad
+
+
+def test_old_labels_are_matched_by_class_name(run, old) -> None:
+    method = Recorder()
+    backwards = OldModel(old.embeddings, ["c4", "c3", "unknown"], old.head)
+    run(method, old=backwards)
+    for step in method.steps:
+        assert step.old_labels.tolist() == [{4: 0, 3: 1}.get(label, -1) for label in step.labels.tolist()]
+
+
+def test_the_old_model_sees_the_same_augmented_view_when_asked(run, old) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Watching(Net):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            seen.append(inputs)
+            return super().forward(inputs)
+
+    method = Recorder()
+    with seeded(9):
+        encoder = Watching()
+    run(method, old=OldModel(old.embeddings, old.classes, old.head, encoder=encoder), epochs=1)
+    assert len(seen) == 3 and not encoder.training
+    cached = old.embeddings.vectors[method.steps[0].index.numpy()]
+    assert not np.allclose(method.steps[0].old.features, cached), "augmented, so not the clean rows"
+
+
+def test_clipping_covers_the_model_only(run) -> None:
+    class Steep(CompatibilityMethod):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Parameter(torch.ones(1))
+            self.norms: list[tuple[float, float]] = []
+
+        def forward(self, step: Step) -> dict[str, torch.Tensor]:
+            return {"task": 1000 * step.head.loss(step.new, step.labels) + 1000 * self.own.sum()}
+
+        def after_step(self, model: nn.Module) -> None:
+            total = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+            self.norms.append((total.item(), self.own.grad.norm().item()))
+
+    method = Steep()
+    run(method, clip_norm=0.5, epochs=1, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-6))
+    assert all(model <= 0.5001 and own == 1000 for model, own in method.norms)
+
+
+def test_learning_rate_follows_the_schedule(run) -> None:
+    rates: list[float] = []
+    run(scheduler=Schedule("step", lambda done, epochs: 1 - done / epochs),
+        on_step=lambda event: rates.append(event["learning_rate"]))  # fmt: skip
+    assert rates == pytest.approx([0.1 * (1 - n / 9) for n in range(9)])
+
+
+def test_bf16_computes_losses_in_float32(images, old) -> None:
+    from lightning_fabric import Fabric
+
+    method = Recorder()
+    Run(images, Fabric(accelerator="cpu", devices=1, precision="bf16-mixed"), old)(method, epochs=1)
+    assert all(step.new.features.dtype == torch.float32 for step in method.steps)
+
+
+def test_refusals(run, old) -> None:
+    with pytest.raises(ConfigError, match="needs a predecessor"):
+        run("bct", old=None)
+    smaller = old.embeddings.replace(vectors=old.embeddings.vectors[:, :4].copy(), space=Hypersphere(4))
+    with pytest.raises(SpaceMismatchError, match=r"--model\.dim 4|--dim 4"):
+        run("bct", old=OldModel(smaller, old.classes, old.head))
+
+    class Elsewhere(Recorder):
+        spaces = frozenset({"torus"})
+
+    with pytest.raises(ConfigError, match="does not know the space 'hypersphere'"):
+        run(Elsewhere())
+    with pytest.raises(DataError, match="lower the learning rate"):
+        run(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e20))
+
+
+def test_encoding_keeps_order_and_mode(images) -> None:
+    with seeded(0):
+        net = Net().train()
+    counted: list[int] = []
+    features, labels = encode_features(net, encoding_loader(images, batch_size=7), on_batch=counted.append)
+    assert net.training and sum(counted) == 60
+    np.testing.assert_array_equal(labels, images.labels)
+    whole = net.eval()(torch.from_numpy(images.read(np.arange(60))))
+    torch.testing.assert_close(features, whole.detach())
+    with pytest.raises(DataError, match="nothing to encode"):
+        encode_features(net, [])
+
+
+def test_a_workers_loader_gives_the_same_batches(images) -> None:
+    def batches(workers: int) -> list[torch.Tensor]:
+        loader = training_loader(images, batch_size=16, seed=0, augmentation=Augmentation(flip=True), workers=workers)
+        loader.sampler.set_position(1, 1)
+        return [batch.inputs for batch in loader]
+
+    assert all(torch.equal(a, b) for a, b in zip(batches(0), batches(1), strict=True))
