@@ -17,6 +17,8 @@ from holdfast.methods.base import Head, OldModel, Step, View
 
 GOLDEN = Path(__file__).parent / "golden"
 
+torch.set_num_threads(1)  # two test processes on two cores: more threads would only wait for each other
+
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], dict[str, np.ndarray]]:

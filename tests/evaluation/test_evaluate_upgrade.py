@@ -10,7 +10,15 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation import Evaluation, evaluate, mean_interval, paired_interval, rank_metrics, top_k
+from holdfast.evaluation import (
+    Evaluation,
+    evaluate,
+    mean_interval,
+    paired_interval,
+    rank_metrics,
+    top_k,
+    upgrade_curves,
+)
 from holdfast.geometry import Hypersphere
 
 SIZE, CLASSES = 90, 9
@@ -201,6 +209,8 @@ def test_options_reach_what_they_name() -> None:
         level=0.5, seed=3, resamples=200, clusters=OLD.labels,
     )  # fmt: skip
     np.testing.assert_allclose(found.interval["map@2"]["cross_minus_self_old"], expected)
+    curves = upgrade_curves(NEW, OLD, NEW, exclude_same_id=True, seeds=(3, 4, 5))
+    assert run(seed=3).upgrade_curve["values"]["random"] == curves["random"].values.tolist()
     lonely = {
         name: side.replace(labels=np.append(0, side.labels[1:] % 8 + 1)) for name, side in (("o", OLD), ("n", NEW))
     }

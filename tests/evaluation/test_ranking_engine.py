@@ -194,4 +194,4 @@ def test_wrong_lists_are_refused(rows: list[list[int]], message: str) -> None:
 def test_lists_of_other_things_than_rows_are_refused() -> None:
     with pytest.raises(DataError, match="float64"):
         RowLists.of([[0.5]])  # type: ignore[list-item]
-    assert RowLists.of([[0, 1], [2]]).union(RowLists.of([[1], []])).flat()[1].tolist() == [0, 1, 2]
+    assert RowLists.of([[0, 1], [2]]).union(RowLists.of([[1, 3], []])).flat()[1].tolist() == [0, 1, 3, 2]

@@ -1,4 +1,4 @@
-"""The page in a real browser, at the width of a desk and of a phone."""
+"""The page in a real browser, at the widths of a desk, a tablet and a phone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from holdfast.evaluation.examples import Example, Found, choose_examples
 from holdfast.reports.page import render_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-WIDTHS = (1280, 390)
+WIDTHS = (1280, 768, 390)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --virtual-time-budget=20000"
@@ -58,7 +59,7 @@ pytestmark = [
 
 @pytest.fixture
 def measure(tmp_path: Path) -> Callable[[str], dict[int, dict[str, Any]]]:
-    """Show a page in frames of both widths and return what the browser measured, by width."""
+    """Show a page in frames of all widths and return what the browser measured, by width."""
 
     def run(page: str) -> dict[int, dict[str, Any]]:
         frames = "".join(
@@ -91,7 +92,7 @@ def _decoded(text: str) -> str:
     return unquote(b64decode(text).decode())
 
 
-def test_many_models_with_pictures_fit_both_widths(
+def test_many_models_with_pictures_fit_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
     document: dict[str, Any],
     evaluations: dict[str, Evaluation],
@@ -111,7 +112,7 @@ def test_many_models_with_pictures_fit_both_widths(
         assert result["smallest"] >= 11
 
 
-def test_one_model_with_long_names_fits_both_widths(
+def test_one_model_with_long_names_fits_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
     evaluated: Callable[..., Evaluation],
     make_document: Callable[..., dict[str, Any]],
@@ -130,3 +131,15 @@ def test_one_model_with_long_names_fits_both_widths(
         assert result["outside"] == []
         assert result["overlaps"] == []
         assert result["charts"] == 4
+
+
+def test_names_of_models_that_score_alike_do_not_cover_each_other(
+    measure: Callable[[str], dict[int, dict[str, Any]]], document: dict[str, Any]
+) -> None:
+    crowd = {f"method {number}": deepcopy(document["evaluations"]["p2s"]) for number in range(6)}
+    for number, record in enumerate(crowd.values()):
+        record["p_comp"]["raw"]["map"] += 0.01 * (number % 3)
+        record["p_up"]["raw"]["map"] += 0.005 * number
+    for result in measure(render_report(document | {"evaluations": crowd})).values():
+        assert result["charts"] == 9
+        assert result["overlaps"] == []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -96,7 +95,7 @@ def test_every_measured_number_is_on_the_page(document: dict[str, Any], page: st
             count += 1
         for number in numbers(record["negative_flip_rate"]):
             assert f"{100 * number:.1f} %" in text
-    assert count > 600
+    assert count > 400
 
 
 def test_every_number_of_each_part_stands_in_its_table(document: dict[str, Any], page: str) -> None:
@@ -118,7 +117,8 @@ def test_the_page_is_sound_and_self_contained(page: str) -> None:
     assert "@import" not in page and "@font-face" not in page
     assert page.count("url(") == page.count("url(data:image/png;base64,") > 0
     assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0
-    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
 
 
 def test_the_order_is_verdict_charts_examples_numbers_method(page: str) -> None:
@@ -218,7 +218,7 @@ def test_examples_of_a_compatible_model_are_open(document: dict[str, Any], examp
 
 
 def test_examples_of_an_unknown_model_are_refused(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
-    with pytest.raises(ConfigError, match="'p2z'.*Did you mean 'p2s'"):
+    with pytest.raises(ConfigError, match=r"'p2z'.*Did you mean 'p2s'"):
         render_report(document, examples={"p2z": examples["p2s"]})
 
 
@@ -256,7 +256,7 @@ def test_missing_numbers_are_dashes_everywhere(document: dict[str, Any]) -> None
     gaps["evaluations"]["p2s"]["upgrade_curve"]["values"]["margin"][3] = None
     page = render_report(gaps)
     assert "not defined for them: p2s" in Page(page).text
-    assert not math.isnan(len(page)) and "None" not in Page(page).text
+    assert "None" not in Page(page).text
 
 
 def test_a_report_of_a_file_equals_one_of_the_document(

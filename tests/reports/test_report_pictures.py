@@ -50,6 +50,12 @@ def test_large_pictures_become_small() -> None:
     assert len(content) < 8_000
 
 
+def test_every_picture_is_asked_for_once() -> None:
+    asked: list[str] = []
+    data_uris(["a", "b", "a"], lambda name: asked.append(name))
+    assert asked == ["a", "b"]
+
+
 def test_items_without_a_picture_are_left_out() -> None:
     assert data_uris(["a"], lambda _: None) == {}
 

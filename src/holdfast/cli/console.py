@@ -17,6 +17,7 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
+WIDE = 140  # columns of a table that goes to a file
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -41,7 +42,10 @@ def print_error(command: str, error: HoldfastError, *, as_json: bool) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table for people: text to the left, numbers to the right."""
+    """Write a table for people: text to the left, numbers to the right; turned on its side where it is too wide."""
+    width = console.width if console.is_terminal else WIDE
+    if len(rows) < len(columns) - 1 and _width(columns, rows) > width:
+        columns, *rows = (list(line) for line in zip(columns, *rows, strict=True))
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
     for position, column in enumerate(columns):
         cells = [row[position] for row in rows]
@@ -49,7 +53,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    console.print(table, width=width)
+
+
+def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
 
 
 def _progress(*columns: Any) -> Progress:

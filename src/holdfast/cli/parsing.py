@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import yaml
+
 from holdfast.config import known_options, read_yaml, refuse_unknown
 from holdfast.errors import ConfigError
 
@@ -49,7 +51,17 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
             to_do=f"`holdfast {command} --help` lists the options.",
         ) from error
     arguments.pop("config", None)
+    for name, kind in known.items():
+        if get_origin(kind) is dict:
+            arguments[name] = _scalars(arguments[name])
     return arguments, text
+
+
+def _scalars(value: Any) -> Any:
+    """Read the words inside a mapping of options as YAML does: 0.5 is a number, true a truth value."""
+    if isinstance(value, dict):
+        return {key: _scalars(inner) for key, inner in value.items()}
+    return yaml.safe_load(value) if isinstance(value, str) else value
 
 
 def _short(error: BaseException) -> str:

@@ -11,8 +11,9 @@ from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import print_json, print_table, training_progress
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError
+from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
-from holdfast.training.recipe import Experiment, Recipe, build_method
+from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData

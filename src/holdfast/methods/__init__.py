@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from typing import Any
 
 from holdfast.errors import ConfigError, unknown_name
 from holdfast.methods.advbct import AdvBCT
@@ -12,6 +14,7 @@ from holdfast.methods.independent import Independent
 from holdfast.methods.l2 import L2
 from holdfast.methods.mixbct import MixBCT
 from holdfast.methods.p2s import P2S
+from holdfast.options import bound
 
 
 class MethodTable(dict[str, type[CompatibilityMethod]]):
@@ -36,6 +39,16 @@ class MethodTable(dict[str, type[CompatibilityMethod]]):
                     expected="a name of its own",
                     to_do=f"uninstall or rename the entry point of {entry.dist.name if entry.dist else 'its package'}.",
                 )
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> CompatibilityMethod:
+    """Build a method by name.
+
+    Raises:
+        ConfigError: The name or an option is unknown, and the nearest known one is suggested; or a value is wrong.
+    """
+    method = METHODS[name]
+    return method(**bound(method, options, f"method '{name}'", listing="holdfast methods"))
 
 
 METHODS = MethodTable(

@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ConfigError, unknown_name
+from holdfast.options import bound
 
 
 class Backbone(nn.Module):
@@ -233,8 +233,5 @@ def build_backbone(
     """
     if name not in BACKBONES:
         raise unknown_name("backbone", name, BACKBONES)
-    try:
-        with torch.no_grad():
-            return BACKBONES[name](channels, image_size, weights, **options)
-    except TypeError as error:
-        raise ConfigError(f"The backbone '{name}' does not take these options: {options} ({error}).") from error
+    build = BACKBONES[name]
+    return build(channels, image_size, weights, **bound(build, options, f"backbone '{name}'"))

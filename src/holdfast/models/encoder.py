@@ -54,7 +54,7 @@ def _projection(name: str, width: int, dim: int) -> nn.Module:
     if name == "none" and width != dim:
         raise DataError(
             f"The backbone gives {width} values and the embedding has {dim}.",
-            expected=f"--model.dim {width}, or a projection",
+            expected=f"--dim {width}, or a projection",
         )
     return layers[name]()
 

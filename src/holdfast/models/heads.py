@@ -14,6 +14,7 @@ from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import arcface_logits
 from holdfast.methods.base import Head, View
+from holdfast.options import bound
 
 
 def _initial_weight(classes: int, dim: int) -> nn.Parameter:
@@ -108,7 +109,4 @@ def build_head(name: str, classes: int, dim: int, options: dict[str, Any]) -> He
     """
     if name not in HEADS:
         raise unknown_name("head", name, HEADS)
-    try:
-        return HEADS[name](classes, dim, **options)
-    except TypeError as error:
-        raise ConfigError(f"The head '{name}' does not take these options: {options} ({error}).") from error
+    return HEADS[name](classes, dim, **bound(HEADS[name], options, f"head '{name}'"))

@@ -64,7 +64,7 @@ def render_report(document: Document, *, examples: Examples | None = None, pictu
     for name in shown:
         if name not in evaluations:
             raise unknown_name("evaluation", name, evaluations)
-    uris = data_uris(dict.fromkeys(_items(shown)), picture) if picture else {}
+    uris = data_uris(_items(shown), picture) if picture else {}
     page: str = _template().render(
         document=document,
         evaluations=evaluations,

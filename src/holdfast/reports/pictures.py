@@ -28,13 +28,13 @@ def data_uris(ids: Iterable[str], picture: Picture) -> dict[str, str]:
     white paper; PNG files are kept as they are.
 
     Args:
-        ids: Which items.
+        ids: Which items; each is asked for once.
         picture: Returns a PNG file, pixels (C, H, W) with C of 1 or 3, or None for an item.
 
     Raises:
         DataError: It returned something else.
     """
-    found = {name: picture(name) for name in ids}
+    found = {name: picture(name) for name in dict.fromkeys(ids)}
     arrays = {name: _checked(name, pixels) for name, pixels in found.items() if isinstance(pixels, np.ndarray)}
     inverted = _are_white_ink(arrays)
     files = {name: pixels for name, pixels in found.items() if isinstance(pixels, bytes)}

@@ -12,6 +12,7 @@ from holdfast.reports.tables import value
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 _COMPARABLE, _REACH = (-1.0, 2.0), (-1.0, 1.0)  # P_comp and P_up that are drawn in place
+_LEFT, _TOP = 62, 46
 _NO_LOSS = "no quality lost"
 
 
@@ -23,15 +24,15 @@ def trade_off(evaluations: Evaluations, *, width: float = 640, height: float = 4
     points = trade_off_points(evaluations)
     if not points:
         return None
-    x = Scale(*_around([p for p, _ in points.values()], 0.0, 1.05, _COMPARABLE), 62, width - 14)
-    y = Scale(*_around([p for _, p in points.values()], -0.05, 0.05, _REACH), height - 52, 46)
+    x = Scale(*_around([p for p, _ in points.values()], 0.0, 1.05, _COMPARABLE), _LEFT, width - 14)
+    y = Scale(*_around([p for _, p in points.values()], -0.05, 0.05, _REACH), height - 52, _TOP)
     marks = [
         (shortened(name, width / 3) + _beyond(p_comp, x, "P_comp") + _beyond(p_up, y, "P_up"), x(p_comp), y(p_up))
         for name, (p_comp, p_up) in points.items()
     ]
     parts = [
-        x_axis(x, 46, height - 52, "P_comp: compatibility; further right is better →", 6),
-        y_axis(y, 62, width - 14, "P_up: quality kept; further up is better ↑"),
+        x_axis(x, _TOP, height - 52, "P_comp: compatibility; further right is better →", 6),
+        y_axis(y, _LEFT, width - 14, "P_up: quality kept; further up is better ↑"),
         *_lines(x, y),
         *_named_marks(marks, width, [_rectangle(x(0) + 8, y(0) - 6, width_of(_NO_LOSS, 12))]),
     ]
@@ -61,23 +62,31 @@ def trade_off_points(evaluations: Evaluations) -> dict[str, tuple[float, float]]
 
 
 def _named_marks(marks: Sequence[tuple[str, float, float]], width: float, taken: Sequence[Rectangle]) -> list[str]:
-    """Draw marks with their names beside them, each where it covers no other."""
-    parts: list[str] = []
+    """Draw marks with their names beside them, each where it covers no other; a thin line leads to a far name."""
+    leaders, shapes, labels = [], [], []
     used = [*taken, *(_rectangle(x - 8, y + 6, 16) for _, x, y in marks)]
     for number, (name, x, y) in enumerate(marks):
-        parts.append(marker(x, y, number, f"point series-{number % 7}", 7, name))
-        wide = width_of(name)
-        options = [
-            _rectangle(x + 13 + (-wide - 26) * left, y + 5 + down, wide)
-            for down in (0, -16, 16, -30, 30, -44, 44)
-            for left in (0, 1)
-        ]
-        inside = [option for option in options if option[0] >= 62 and option[2] <= width]
-        free = [option for option in inside if not any(_overlap(option, other) for other in used)]
-        chosen = (free or inside or options)[0]
-        used.append(chosen)
-        parts.append(text(chosen[0], chosen[3] - 2, name, "name"))
-    return parts
+        left, top, right, bottom = _free_place(name, x, y, width, used)
+        used.append((left, top, right, bottom))
+        if abs(bottom - 7 - y) > 16:
+            leaders.append(line(x, y, right if right < x else left, (top + bottom) / 2, "leader"))
+        shapes.append(marker(x, y, number, f"point series-{number % 7}", 7, name))
+        labels.append(text(left, bottom - 2, name, "name"))
+    return [*leaders, *shapes, *labels]
+
+
+def _free_place(name: str, x: float, y: float, width: float, used: Sequence[Rectangle]) -> Rectangle:
+    """Return the first place around a mark where its name covers nothing."""
+    wide = width_of(name)
+    options = [
+        _rectangle(x - 13 - wide if left else x + 13, y + 5 + step * up, wide)
+        for step in range(0, 160, 15)
+        for up in (-1, 1)
+        for left in (False, True)
+    ]
+    inside = [option for option in options if option[0] >= _LEFT and option[2] <= width and option[1] >= _TOP]
+    free = [option for option in inside if not any(_overlap(option, other) for other in used)]
+    return (free or inside or options)[0]
 
 
 def _rectangle(x: float, baseline: float, wide: float) -> Rectangle:

@@ -145,7 +145,7 @@ def _refuse_mismatch(method: CompatibilityMethod, space: Space, old: OldModel | 
         raise SpaceMismatchError(
             f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
             expected="one space and one dimension for both",
-            to_do=f"train the new model with --model.dim {old.embeddings.space.dim}.",
+            to_do=f"train the new model with --dim {old.embeddings.space.dim}.",
         )
 
 

@@ -17,9 +17,9 @@ from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.embeddings import EmbeddingSet, Form, Role, storage
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError, nearest
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
+from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod, OldModel
 from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head
@@ -144,26 +144,6 @@ class Experiment:
     seed: int = 0
 
 
-def build_method(name: str, options: Mapping[str, Any]) -> CompatibilityMethod:
-    """Build a method by name.
-
-    Raises:
-        ConfigError: The name or an option is unknown; the nearest known one is suggested.
-    """
-    import inspect
-
-    method = METHODS[name]
-    known = list(inspect.signature(method).parameters)
-    for option in options:
-        if option not in known:
-            raise ConfigError(
-                f"The method '{name}' has no option '{option}'.{nearest(option, known)}",
-                expected=f"one of {', '.join(known)}" if known else "no options at all",
-                to_do="`holdfast methods` lists them.",
-            )
-    return method(**options)
-
-
 def train_release(
     images: ImageSet,
     experiment: Experiment,
@@ -278,7 +258,7 @@ def _check(images: ImageSet, experiment: Experiment, method: CompatibilityMethod
         raise SpaceMismatchError(
             f"The old model has {old.space.dim} dimensions, the new one {experiment.model.dim}.",
             expected="one dimension, since new queries search old vectors",
-            to_do=f"train the new model with --model.dim {old.space.dim}.",
+            to_do=f"train the new model with --dim {old.space.dim}.",
         )
 
 

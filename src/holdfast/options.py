@@ -1,0 +1,64 @@
+"""Options by name, checked against the signature of what they configure."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from holdfast.errors import ConfigError, nearest
+
+
+def bound(target: Callable[..., Any], options: Mapping[str, Any], what: str, *, listing: str = "") -> dict[str, Any]:
+    """Return the options with values of the annotated types, or refuse the first that does not fit.
+
+    Only optional parameters with an annotation count as options; those that a `functools.partial` has fixed do not.
+
+    Args:
+        target: A class or function, or a partial of one.
+        options: Values by name.
+        what: What is configured, such as ``"method 'p2s'"``.
+        listing: A command that lists the options, if there is one.
+
+    Raises:
+        ConfigError: An option is unknown, and the nearest known one is suggested; or its value has another type.
+
+    >>> def smooth(values: list[float], width: int = 3) -> None: ...
+    >>> bound(smooth, {"width": 5}, "filter 'smooth'")
+    {'width': 5}
+    """
+    types = option_types(target)
+    for name, value in options.items():
+        if name not in types:
+            raise ConfigError(
+                f"The {what} has no option '{name}'.{nearest(name, types)}",
+                expected=f"one of {', '.join(types)}" if types else "no options at all",
+                to_do=f"`{listing}` lists them." if listing else "",
+            )
+        _check_value(name, value, types[name], what)
+    return dict(options)
+
+
+def option_types(target: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotated type of every option of a class, a function, or a partial of one."""
+    fixed = set(target.keywords) if isinstance(target, partial) else set()
+    inner = target.func if isinstance(target, partial) else target
+    hints = get_type_hints(inner.__init__ if inspect.isclass(inner) else inner)
+    return {
+        parameter.name: hints.get(parameter.name, Any)
+        for parameter in inspect.signature(inner).parameters.values()
+        if parameter.default is not parameter.empty and parameter.name not in fixed
+    }
+
+
+def _check_value(name: str, value: Any, kind: Any, what: str) -> None:
+    try:
+        TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(
+            f"The option '{name}' of the {what} is {value!r}.",
+            expected=error.errors()[0]["msg"][0].lower() + error.errors()[0]["msg"][1:],
+        ) from error

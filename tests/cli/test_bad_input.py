@@ -1,0 +1,197 @@
+"""Wrong use ends with exit code 2 and says what was given, what was expected and what to type; never a traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.cli import main
+
+Fails = Callable[..., str]
+
+
+def test_unknown_command(capsys) -> None:
+    assert main(["trian"]) == 2
+    assert "Did you mean 'train'?" in capsys.readouterr().err
+    assert main([]) == 2
+
+
+def test_unknown_method(fails: Fails, tmp_path) -> None:
+    said = fails("train", "--data", tmp_path, "--method", "p2z", "--out", tmp_path / "out")
+    assert "Unknown method 'p2z'. Did you mean 'p2s'?" in said and "Expected: one of" in said
+    assert "holdfast methods" in said and not (tmp_path / "out").exists()
+
+
+def test_unknown_method_option(fails: Fails, tmp_path) -> None:
+    said = fails("train", "--data", tmp_path, "--method", "p2s", "--method-options.temprature", "1", "--out", tmp_path)
+    assert "no option 'temprature'. Did you mean 'temperature'?" in said
+
+
+def test_unknown_option(fails: Fails, tmp_path) -> None:
+    said = fails("train", "--data", tmp_path, "--recipe.epoch", "3", "--out", tmp_path)
+    assert "'--recipe.epoch'" in said and "Did you mean '--recipe.epochs'?" in said
+
+
+def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
+    assert "Got value: three" in fails("train", "--data", tmp_path, "--recipe.epochs", "three", "--out", tmp_path)
+    assert "required: data" in fails("train", "--out", tmp_path)
+    assert "does not know what 'photos' is" in fails("train", "photos")
+    assert "2 values for --data" in fails("train", "--data", "a", "b", "--out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("methd: bct\n", "Unknown option 'methd' in"),
+        ("recipe:\n  epoch: 3\n", "Did you mean 'recipe.epochs'?"),
+        ("recipe:\n  augmentation:\n    flop: true\n", "Did you mean 'recipe.augmentation.flip'?"),
+        ("- 1\n", "holds list"),
+        ("a: [1\n", "no valid YAML"),
+    ],
+)
+def test_wrong_settings_file(fails: Fails, tmp_path, content: str, message: str) -> None:
+    (tmp_path / "run.yaml").write_text(content)
+    said = fails("train", "--config", tmp_path / "run.yaml", "--data", tmp_path, "--out", tmp_path / "out")
+    assert message in said and not (tmp_path / "out").exists()
+
+
+def test_missing_settings_file(fails: Fails, tmp_path) -> None:
+    assert "Cannot read" in fails("train", "--config", tmp_path / "no.yaml", "--data", "x", "--out", tmp_path)
+
+
+def test_missing_folder(fails: Fails, tmp_path) -> None:
+    said = fails("train", "--data", tmp_path / "fotos", "--method", "independent", "--out", tmp_path / "out")
+    assert "There is no folder" in said and "fotos" in said and "Expected: a folder of images" in said
+
+
+def test_named_data_without_its_root(fails: Fails, tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    said = fails("train", "--data", "omniglot", "--method", "independent", "--out", tmp_path / "out")
+    assert "set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER" in said
+    assert "Did you mean 'glyphs'?" in fails("data", "describe", "glyph")
+
+
+def test_corrupt_image(fails: Fails, copied: Path, tmp_path) -> None:
+    for number in range(3):  # two of ten are held out: one at least is trained on
+        (copied / "photos" / "kind1" / f"{number}.png").write_bytes(b"\x89PNG but not really")
+    said = fails("train", "--data", copied / "photos", "--method", "independent", "--out", tmp_path / "out")
+    assert "kind1/" in said and ".png" in said and "Expected:" in said and "Next:" in said
+    assert "kind1/" in fails("data", "check", copied / "photos")
+
+
+def test_one_class(fails: Fails, made: Path, tmp_path) -> None:
+    shutil.copytree(made / "photos" / "kind0", tmp_path / "one" / "kind0")
+    said = fails("train", "--data", tmp_path / "one", "--method", "independent", "--out", tmp_path / "out")
+    assert "1 class" in said and "at least two classes" in said
+
+
+def test_method_without_its_predecessor(fails: Fails, made: Path, tmp_path) -> None:
+    said = fails("train", "--data", made / "photos", "--method", "bct", "--out", tmp_path / "out")
+    assert "needs a predecessor" in said and "--old RELEASE" in said
+
+
+def test_old_and_new_dimension_differ(fails: Fails, made: Path, tmp_path) -> None:
+    said = fails("train", "--data", made / "photos", "--method", "bct", "--old", made / "runs" / "old", "--dim", "32",
+                 "--out", tmp_path / "out")  # fmt: skip
+    assert "The old model has 16 dimensions, the new one 32." in said and "--dim 16" in said
+
+
+def test_altered_release(fails: Fails, copied: Path, tmp_path) -> None:
+    model = copied / "runs" / "old" / "model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+    for words in (
+        [
+            "train",
+            "--data",
+            copied / "photos",
+            "--method",
+            "bct",
+            "--old",
+            model.parent,
+            "--dim",
+            "16",
+            "--out",
+            tmp_path,
+        ],
+        ["embed", "--data", copied / "photos", "--release", model.parent, "--out", tmp_path / "e"],
+    ):
+        said = fails(*words)
+        assert "was altered since it was saved" in said and "fingerprint" in said and "restore the folder" in said
+
+
+def test_no_release(fails: Fails, made: Path, tmp_path) -> None:
+    said = fails("embed", "--data", made / "photos", "--release", tmp_path, "--out", tmp_path / "e")
+    assert "is no release" in said and "holdfast train" in said
+
+
+def test_another_release_is_never_replaced(fails: Fails, copied: Path) -> None:
+    before = (copied / "runs" / "old" / "config.json").read_bytes()
+    said = fails("train", "--data", copied / "photos", "--method", "independent", "--out", copied / "runs" / "old")
+    assert "already holds a release made with other settings" in said and "it is intact" in said
+    assert (copied / "runs" / "old" / "config.json").read_bytes() == before
+
+
+def test_nan_in_embeddings(fails: Fails, made: Path, tmp_path) -> None:
+    vectors = np.ones((3, 16), np.float32)
+    vectors[1, 2] = np.nan
+    np.savez(tmp_path / "new.npz", vectors=vectors, ids=np.array(["a", "b", "c"]))
+    said = fails("evaluate", "--old", made / "embedded" / "old", "--new", tmp_path / "new.npz", "--out", tmp_path)
+    assert "1 of 3 vectors hold NaN or infinite values, first: 'b'" in said and "finite numbers" in said
+
+
+def test_embeddings_of_other_items_or_dimensions(fails: Fails, made: Path, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    for name, dim in (("a", 16), ("b", 8)):
+        np.savez(
+            tmp_path / f"{name}.npz", vectors=rng.normal(size=(5, dim)).astype(np.float32), labels=np.arange(5) % 2
+        )
+    old = ["evaluate", "--old", tmp_path / "a.npz", "--out", tmp_path / "out", "--new"]
+    assert "dimension" in fails(*old, tmp_path / "b.npz")
+    assert "Expected:" in fails(*old, made / "embedded" / "bct")
+    assert "same model" in fails(*old, tmp_path / "a.npz")
+    assert "There is no" in fails(*old, tmp_path / "c.npz")
+    assert "holdfast embed" in fails(*old, made / "photos")
+
+
+def test_unknown_metric(fails: Fails, made: Path, tmp_path) -> None:
+    sides = ["--old", made / "embedded" / "old", "--new", made / "embedded" / "bct", "--out", tmp_path]
+    assert "Did you mean 'map'?" in fails("evaluate", *sides, "--gate-metric", "mapp")
+
+
+def test_disk_full_while_saving_a_release(copied: Path, tmp_path) -> None:
+    """A limit on the size of files is the disk that a test can fill; the release from before must survive."""
+    old = copied / "runs" / "old"
+    before = {file.name: file.read_bytes() for file in old.iterdir()}
+    code = textwrap.dedent(f"""
+        import resource, signal, sys
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        from holdfast.cli import main
+        import holdfast.training.recipe as recipe
+        def limited(release, folder, save=recipe.save_release):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+            return save(release, folder)
+        recipe.save_release = limited
+        sys.exit(main(["train", "--data", {str(copied / "photos")!r}, "--method", "independent", "--out",
+                       {str(tmp_path / "out")!r}, "--recipe.epochs", "1", "--backbone-options.filters", "8"]))
+    """)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    assert "Could not save the release" in result.stderr and "is intact" in " ".join(result.stderr.split())
+    assert not (tmp_path / "out" / "config.json").exists()
+    assert {file.name: file.read_bytes() for file in old.iterdir()} == before
+
+
+def test_errors_are_one_json_document_for_machines(capsys, tmp_path) -> None:
+    assert main(["train", "--data", str(tmp_path), "--method", "p2z", "--out", str(tmp_path), "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"]["type"] == "ConfigError" and "p2z" in document["error"]["given"]

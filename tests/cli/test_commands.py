@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from holdfast.cli import COMMANDS, main
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*map(str, words), "--json"]) == code
+    return dict(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys) -> None:
+    if command == "data":
+        assert main(["data", "list"]) == 0
+    with pytest.raises(SystemExit) as stopped:
+        main([command, *(["describe"] if command == "data" else []), "--help"])
+    assert stopped.value.code == 0 and "--json" in capsys.readouterr().out
+
+
+def test_start_is_fast() -> None:
+    for words in (["-c", "import holdfast"], ["-m", "holdfast", "--help"]):
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *words], check=True, capture_output=True)
+            seconds.append(time.perf_counter() - start)
+        assert min(seconds) < 0.5
+
+
+def test_version(capsys) -> None:
+    assert main(["--version"]) == 0 and capsys.readouterr().out.startswith("holdfast 0.")
+
+
+def test_methods(capsys) -> None:
+    found = document(capsys, "methods")["methods"]
+    assert found["p2s"]["options"] == {"weight": 1.0, "temperature": 0.07} and found["p2s"]["needs_old"]
+    assert "CVPR 2020" in found["bct"]["paper"] and not found["independent"]["needs_old"]
+    assert main(["methods"]) == 0 and "arXiv:2003.11942" in capsys.readouterr().err
+
+
+def test_data(capsys, made: Path) -> None:
+    assert "glyphs" in document(capsys, "data", "list")["data"]
+    found = document(capsys, "data", "describe", made / "photos")
+    assert found["leave_one_out"] and found["parts"]["train"] == {
+        "images": 48, "classes": 6, "smallest_class": 8, "largest_class": 8, "shape": [3, 32, 32],
+    }  # fmt: skip
+    assert document(capsys, "data", "check", made / "photos")["readable"]
+
+
+def test_a_comparison_leaves_releases_logs_and_settings(made: Path) -> None:
+    runs = made / "runs"
+    settings = yaml.safe_load((runs / "train.yaml").read_text())
+    assert settings["recipe"]["epochs"] == 4 and settings["seed"] == 0 and settings["head"] == "softmax"
+    for name in ("old", "independent", "bct"):
+        events = [json.loads(line) for line in (runs / name / "events.jsonl").read_text().splitlines()]
+        assert events[-1]["epoch"] == 3 and events[-1]["images_per_second"] > 0
+        assert not (runs / name / "checkpoint.safetensors").exists()
+    assert set(events[-1]["terms"]) == {"task", "influence"}
+    record = json.loads((runs / "bct" / "config.json").read_text())
+    assert record["compatible_with"] == json.loads((runs / "old" / "config.json").read_text())["fingerprint"]
+    assert record["old_view"] == "cached" and record["data"]["images"] == "48"
+
+
+def test_a_finished_comparison_is_not_trained_again(capsys, copied: Path) -> None:
+    settings = copied / "runs" / "train.yaml"
+    before = {name: (copied / "runs" / name / "model.safetensors").stat().st_mtime_ns for name in ("old", "bct")}
+    found = document(capsys, "train", "--config", settings)
+    assert set(found["releases"]) == {"old", "independent", "bct"}
+    for name, stamp in before.items():
+        assert (copied / "runs" / name / "model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_one_new_model_over_an_old_release(capsys, made: Path, tmp_path) -> None:
+    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "mixbct", "--dim", "16",
+             "--recipe.epochs", "1", "--backbone-options.filters", "8", "--recipe.old-view", "same",
+             "--head", "arcface", "--recipe.augmentation.flip", "--tensorboard", "--out", tmp_path / "new"]  # fmt: skip
+    found = document(capsys, *words)["releases"]["mixbct"]
+    record = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert (
+        record["fingerprint"] == found["fingerprint"] and record["old_view"] == "same" and record["head"] == "arcface"
+    )
+    assert record["recipe"]["augmentation"]["flip"] is True
+    assert list((tmp_path / "new").glob("events.out.tfevents*"))
+
+
+def test_several_methods_with_options(capsys, made: Path, tmp_path) -> None:
+    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "p2s", "l2", "--dim", "16",
+             "--method-options.l2.power", "2", "--recipe.epochs", "1", "--backbone-options.filters", "8",
+             "--out", tmp_path / "two"]  # fmt: skip
+    assert set(document(capsys, *words)["releases"]) == {"p2s", "l2"}
+    record = json.loads((tmp_path / "two" / "l2" / "config.json").read_text())
+    assert record["method_options"] == {"power": 2}
+
+
+def test_evaluate(capsys, made: Path, tmp_path) -> None:
+    embedded = made / "embedded"
+    words = ["evaluate", "--old", embedded / "old", "--new", embedded / "bct", "--independent",
+             embedded / "independent", "--out", tmp_path / "out", "--data", made / "photos"]  # fmt: skip
+    capsys.readouterr()
+    code = main([*map(str, words), "--json"])
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert code == (0 if found["verdict"] == "compatible" else 1)
+    for key in ("self_old", "self_new", "self_independent", "cross"):
+        assert set(found[key]) == {"recall@1", "recall@5", "map", "map@r"}
+    assert set(found["compatible"]) == set(found["interval"]) == set(found["self_old"])
+    assert len(found["interval"]["map"]["cross_minus_self_old"]) == 2
+    assert set(found["p_up"]) == {"raw", "sigmoid"} and found["p_score"]["raw"] is None
+    assert set(found["negative_flip_rate"]) == {"cross", "self_new"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "data:image/png;base64," in page and "kind" in page
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["evaluations"]["bct"]["self_old"] == found["self_old"]
+    assert yaml.safe_load((tmp_path / "out" / "evaluate.yaml").read_text())["gate"] == "interval"
+
+
+def test_the_independent_model_fails_the_gate(made: Path, tmp_path) -> None:
+    embedded = made / "embedded"
+    words = ["evaluate", "--old", embedded / "old", "--new", embedded / "independent", "--out", tmp_path]
+    assert main([str(word) for word in words]) == 1
+
+
+def test_vectors_made_elsewhere(capsys, made: Path, tmp_path) -> None:
+    from holdfast.embeddings import storage
+
+    for name, write, suffix in (("old", storage.to_npz, "npz"), ("bct", storage.to_parquet, "parquet")):
+        write(storage.load(made / "embedded" / name / "embeddings.safetensors"), tmp_path / f"{name}.{suffix}")
+    capsys.readouterr()
+    code = main(["evaluate", "--old", str(tmp_path / "old.npz"), "--new", str(tmp_path / "bct.parquet"), "--out",
+                 str(tmp_path / "out"), "--json"])  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert code in (0, 1) and found["fingerprints"]["old"] == {"fingerprint": "declared:old", "declared": True}
+    assert found["self_independent"] is None and found["p_up"] is not None
+
+
+def test_embed_training_images_with_one_release(capsys, made: Path, tmp_path) -> None:
+    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "bct", "--part", "train", "--out"]
+    found = document(capsys, *words, tmp_path / "e")["embeddings"]
+    assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "embeddings.safetensors").exists()

@@ -1,0 +1,59 @@
+"""The README's commands and code run as printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast.cli import main
+from holdfast.methods import METHODS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder: ten classes of patterns that a small network can tell apart."""
+    rng = np.random.default_rng(0)
+    for label in range(10):
+        pattern = rng.integers(0, 256, (8, 8, 3))
+        folder = tmp_path / "photos" / f"kind {label}"
+        folder.mkdir(parents=True)
+        for number in range(15):
+            noisy = np.clip(pattern + rng.normal(0, 60, pattern.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(noisy).resize((40, 32)).save(folder / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_three_commands(photos: Path) -> None:
+    lines = [line for block in blocks("bash") for line in block.splitlines() if line]
+    assert [line.split()[1] for line in lines] == ["train", "embed", "evaluate"]
+    codes = [main(shlex.split(line)[1:]) for line in lines]
+    assert codes[:2] == [0, 0] and codes[2] in (0, 1)
+    assert (photos / "runs/report/report.html").exists() and (photos / "runs/report/results.json").exists()
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_blocks(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("compatible ")
+
+
+def test_every_method_has_a_row() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.M)) == set(METHODS)
+
+
+def test_pictures_and_links_exist() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
