@@ -34,7 +34,7 @@ from holdfast.training.upgrade import train_upgrade
 from machine import describe
 
 HERE = Path(__file__).parent
-RATES = (0.03, 0.1, 0.3)
+RATES = (0.03, 0.05, 0.1, 0.3)
 
 
 @dataclass(frozen=True)

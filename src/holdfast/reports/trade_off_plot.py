@@ -34,7 +34,7 @@ def trade_off(evaluations: Evaluations, *, width: float = 640, height: float = 4
         x_axis(x, _TOP, height - 52, "P_comp: compatibility; further right is better →", 6),
         y_axis(y, _LEFT, width - 14, "P_up: quality kept; further up is better ↑"),
         *_lines(x, y),
-        *_named_marks(marks, width, [_rectangle(x(0) + 8, y(0) - 6, width_of(_NO_LOSS, 12))]),
+        *_named_marks(marks, (_LEFT, _TOP, width, y.start), [_rectangle(x(0) + 8, y(0) - 6, width_of(_NO_LOSS, 12))]),
     ]
     described = "; ".join(f"{name}: P_comp {signed(p[0])}, P_up {signed(p[1])}" for name, p in points.items())
     return chart(width, height, "Compatibility against quality kept", described + ".", parts)
@@ -61,12 +61,12 @@ def trade_off_points(evaluations: Evaluations) -> dict[str, tuple[float, float]]
     return points
 
 
-def _named_marks(marks: Sequence[tuple[str, float, float]], width: float, taken: Sequence[Rectangle]) -> list[str]:
+def _named_marks(marks: Sequence[tuple[str, float, float]], area: Rectangle, taken: Sequence[Rectangle]) -> list[str]:
     """Draw marks with their names beside them, each where it covers no other; a thin line leads to a far name."""
     leaders, shapes, labels = [], [], []
     used = [*taken, *(_rectangle(x - 8, y + 6, 16) for _, x, y in marks)]
     for number, (name, x, y) in enumerate(marks):
-        left, top, right, bottom = _free_place(name, x, y, width, used)
+        left, top, right, bottom = _free_place(name, x, y, area, used)
         used.append((left, top, right, bottom))
         if abs(bottom - 7 - y) > 16:
             leaders.append(line(x, y, right if right < x else left, (top + bottom) / 2, "leader"))
@@ -75,7 +75,7 @@ def _named_marks(marks: Sequence[tuple[str, float, float]], width: float, taken:
     return [*leaders, *shapes, *labels]
 
 
-def _free_place(name: str, x: float, y: float, width: float, used: Sequence[Rectangle]) -> Rectangle:
+def _free_place(name: str, x: float, y: float, area: Rectangle, used: Sequence[Rectangle]) -> Rectangle:
     """Return the first place around a mark where its name covers nothing."""
     wide = width_of(name)
     options = [
@@ -84,7 +84,7 @@ def _free_place(name: str, x: float, y: float, width: float, used: Sequence[Rect
         for up in (-1, 1)
         for left in (False, True)
     ]
-    inside = [option for option in options if option[0] >= _LEFT and option[2] <= width and option[1] >= _TOP]
+    inside = [option for option in options if _within(option, area)]
     free = [option for option in inside if not any(_overlap(option, other) for other in used)]
     return (free or inside or options)[0]
 
@@ -95,6 +95,10 @@ def _rectangle(x: float, baseline: float, wide: float) -> Rectangle:
 
 def _overlap(a: Rectangle, b: Rectangle) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _within(a: Rectangle, area: Rectangle) -> bool:
+    return a[0] >= area[0] and a[1] >= area[1] and a[2] <= area[2] and a[3] <= area[3]
 
 
 def _around(values: Sequence[float], low: float, high: float, limits: tuple[float, float]) -> tuple[float, float]:
