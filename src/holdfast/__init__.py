@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from holdfast.methods import METHODS
     from holdfast.methods.base import CompatibilityMethod
     from holdfast.models.release import Release, load_release, save_release
-    from holdfast.training.encode import encode
+    from holdfast.training.encode import embed_images, encode
     from holdfast.training.loop import fit
-    from holdfast.training.recipe import Experiment, Recipe, embed_images, train_release
+    from holdfast.training.recipe import Experiment, Recipe, train_release
 
 _HOMES = {
     "METHODS": "holdfast.methods",
@@ -36,7 +36,7 @@ _HOMES = {
     "Recipe": "holdfast.training.recipe",
     "Release": "holdfast.models.release",
     "Space": "holdfast.geometry",
-    "embed_images": "holdfast.training.recipe",
+    "embed_images": "holdfast.training.encode",
     "encode": "holdfast.training.encode",
     "evaluate": "holdfast.evaluation.evaluate",
     "fit": "holdfast.training.loop",

@@ -148,3 +148,17 @@ def test_embed_training_images_with_one_release(capsys, made: Path, tmp_path) ->
     words = ["embed", "--data", made / "photos", "--release", made / "runs" / "bct", "--part", "train", "--out"]
     found = document(capsys, *words, tmp_path / "e")["embeddings"]
     assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "embeddings.safetensors").exists()
+
+
+def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
+    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "advbct", "--dim", "16",
+             "--method-options.classes", "new", "--backbone-options.filters", "8", "--recipe.epochs", "2",
+             "--recipe.batch-size", "8", "--recipe.devices", "2", "--recipe.accelerator", "cpu", "--json",
+             "--out", tmp_path / "new"]  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "-m", "holdfast", *map(str, words)], capture_output=True, text=True, check=True
+    )
+    found = json.loads(result.stdout)["releases"]["advbct"]
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["fingerprint"] == found["fingerprint"]
+    lines = [json.loads(line) for line in (tmp_path / "new" / "events.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == sorted(line["epoch"] for line in lines) and len(lines) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,15 @@ from rich.text import Text
 
 from holdfast.errors import HoldfastError
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
+console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not FIRST)
 WIDE = 140  # columns of a table that goes to a file
 
 
 def print_json(document: dict[str, Any]) -> None:
     """Write the one JSON document of a command to standard output."""
+    if not FIRST:
+        return
     json.dump(document, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
 

@@ -42,7 +42,7 @@ def experiment(seed: int) -> Experiment:
 
     return Experiment(
         model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),
-        recipe=Recipe(epochs=6, learning_rate=0.1, warmup_epochs=0.5, accelerator="cpu"),
+        recipe=Recipe(epochs=6, learning_rate=0.05, warmup_epochs=0.5, accelerator="cpu"),
         seed=seed,
     )
 
@@ -110,7 +110,7 @@ def _train(data: RetrievalData, methods: tuple[str, ...], out: Path, seed: int) 
 
 def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> Sides:
     from holdfast.embeddings import storage
-    from holdfast.training.recipe import embed_images
+    from holdfast.training.encode import embed_images
 
     opened = {}
     for part, images in (("query", data.query), ("gallery", data.gallery)):

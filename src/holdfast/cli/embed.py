@@ -65,7 +65,7 @@ def main(words: list[str]) -> int:
     """Embed, and say where the files are."""
     from holdfast.embeddings import storage
     from holdfast.models.release import load_release
-    from holdfast.training.recipe import embed_images
+    from holdfast.training.encode import embed_images
 
     arguments, _ = parse(embed, words, "embed")
     folders = _folders(arguments["release"], arguments["out"])

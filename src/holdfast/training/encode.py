@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray
+from holdfast.data.image_set import ImageSet
+from holdfast.data.loading import encoding_loader
+from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.geometry import Space
 from holdfast.methods.base import Batch
+from holdfast.models.release import Release
 
 
 def encode_features(
@@ -87,4 +92,52 @@ def encode(
         form=form,
         labels=labels.numpy().astype(np.int64),
         class_names=None if class_names is None else StringArray.of(class_names),
+    )
+
+
+def cached_embeddings(release: Release, images: ImageSet, cache: Path, **settings: Any) -> EmbeddingSet:
+    """Embed images as raw features once; a file in ``cache`` for this release and these images is opened instead."""
+    digest = images.digest()
+    path = cache / f"features-{release.fingerprint.split(':')[1][:16]}-{digest[:16]}.safetensors"
+    if path.exists():
+        return storage.load(path)
+    storage.save(embed_images(release, images, form="features", **settings), path)
+    return storage.load(path)
+
+
+def embed_images(
+    release: Release,
+    images: ImageSet,
+    *,
+    form: Form = "points",
+    role: Role = "both",
+    batch_size: int = 512,
+    workers: int = 0,
+    device: torch.device | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed a set of images with a release; rows, ids and classes are those of the images.
+
+    Args:
+        release: The model.
+        images: What to embed.
+        form: "points" for queries and galleries, "features" for training caches.
+        role: What the images are to the model.
+        batch_size: Images at a time.
+        workers: Processes that read images.
+        device: Where to compute; the CPU when left out.
+        on_batch: Told the number of images of every finished batch.
+    """
+    encoder = release.encoder if device is None else release.encoder.to(device)
+    return encode(
+        encoder,
+        encoding_loader(images, batch_size=batch_size, workers=workers),
+        release.space,
+        ids=images.ids,
+        fingerprint=release.fingerprint,
+        class_names=images.class_names,
+        role=role,
+        form=form,
+        device=device,
+        on_batch=on_batch,
     )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch.nn import Parameter
 from torch.optim import SGD, AdamW, Optimizer
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.embeddings import EmbeddingSet, Form, Role, storage
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
@@ -26,7 +25,7 @@ from holdfast.models.heads import build_head
 from holdfast.models.release import Release, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 from holdfast.training import schedules
-from holdfast.training.encode import encode
+from holdfast.training.encode import cached_embeddings
 from holdfast.training.events import EventLog
 from holdfast.training.loop import History, fit
 
@@ -188,14 +187,16 @@ def train_release(
         encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
         head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
     checkpoint = folder / "checkpoint.safetensors"
-    with EventLog(folder, tensorboard=tensorboard, then=on_step) as log:
+    first = fabric.global_rank == 0
+    with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
         _run(encoder, head, method, images, experiment, space, old_model, fabric, checkpoint, log)
     encoder.cpu(), head.cpu()
-    release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
-    if fabric.global_rank == 0:
+    if first:
+        release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
         save_release(release, folder)
         checkpoint.unlink(missing_ok=True)
-    return release
+    fabric.barrier()  # batch statistics differ between processes; the release is that of the first
+    return release if first else load_release(folder)
 
 
 def _run(
@@ -208,7 +209,7 @@ def _run(
     old: OldModel | None,
     fabric: Any,
     checkpoint: Path,
-    on_step: OnStep,
+    on_step: OnStep | None,
 ) -> History:
     recipe = experiment.recipe
     loader = training_loader(
@@ -306,52 +307,4 @@ def _old_model(
         head=old.head,
         own_training=own,
         encoder=old.encoder if experiment.recipe.old_view == "same" else None,
-    )
-
-
-def cached_embeddings(release: Release, images: ImageSet, cache: Path, **settings: Any) -> EmbeddingSet:
-    """Embed images as raw features once; a file in ``cache`` for this release and these images is opened instead."""
-    digest = images.digest()
-    path = cache / f"features-{release.fingerprint.split(':')[1][:16]}-{digest[:16]}.safetensors"
-    if path.exists():
-        return storage.load(path)
-    storage.save(embed_images(release, images, form="features", **settings), path)
-    return storage.load(path)
-
-
-def embed_images(
-    release: Release,
-    images: ImageSet,
-    *,
-    form: Form = "points",
-    role: Role = "both",
-    batch_size: int = 512,
-    workers: int = 0,
-    device: torch.device | None = None,
-    on_batch: Callable[[int], object] | None = None,
-) -> EmbeddingSet:
-    """Embed a set of images with a release; rows, ids and classes are those of the images.
-
-    Args:
-        release: The model.
-        images: What to embed.
-        form: "points" for queries and galleries, "features" for training caches.
-        role: What the images are to the model.
-        batch_size: Images at a time.
-        workers: Processes that read images.
-        device: Where to compute; the CPU when left out.
-        on_batch: Told the number of images of every finished batch.
-    """
-    encoder = release.encoder if device is None else release.encoder.to(device)
-    return encode(
-        encoder,
-        encoding_loader(images, batch_size=batch_size, workers=workers),
-        release.space,
-        ids=images.ids,
-        fingerprint=release.fingerprint,
-        class_names=images.class_names,
-        role=role,
-        form=form,
-        device=device,
-        on_batch=on_batch,
     )
