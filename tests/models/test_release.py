@@ -13,7 +13,7 @@ from holdfast.errors import ReleaseError
 from holdfast.geometry import Hypersphere
 from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head
-from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release
+from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release, write_card
 from holdfast.models.seeding import seeded
 
 
@@ -136,3 +136,11 @@ def test_other_files_in_the_folder_are_left_alone(saved) -> None:
     (saved / "events.jsonl").write_text("{}\n")
     save_release(make(seed=1), saved)
     assert (saved / "events.jsonl").read_text() == "{}\n" and load_release(saved).fingerprint == make(1).fingerprint
+
+
+def test_a_card_with_results_leaves_the_release_valid(saved) -> None:
+    release = load_release(saved)
+    write_card(release, saved, "| mAP |\n|---|\n| 0.5 |")
+    card = (saved / "README.md").read_text()
+    assert "| 0.5 |" in card and release.fingerprint[:20] in card and "p2s" in card
+    assert load_release(saved).fingerprint == release.fingerprint

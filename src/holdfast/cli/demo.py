@@ -49,6 +49,9 @@ def experiment(seed: int) -> Experiment:
 
 def main(words: list[str]) -> int:
     """Train, embed, evaluate and show."""
+    from holdfast.models.release import write_card
+    from holdfast.reports.tables import markdown_table
+
     arguments, _ = parse(demo, words, "demo")
     out, seed, started = arguments["out"], arguments["seed"], time.monotonic()
     data = open_data("glyphs", None, {"seed": seed})
@@ -71,6 +74,8 @@ def main(words: list[str]) -> int:
         pictures=Pictures(data),
         seed=seed,
     )  # fmt: skip
+    for name, release in releases.items():
+        write_card(release, out / name, markdown_table(document))
     if arguments["json"]:
         print_json(document)
     console.print(f"[dim]{time.monotonic() - started:.0f} s in all[/dim]")

@@ -254,6 +254,22 @@ def _altered(folder: Path, why: str) -> ReleaseError:
     )
 
 
+def write_card(release: Release, folder: str | Path, table: str) -> Path:
+    """Write the card of a saved release anew, with a table of measured results in Markdown.
+
+    Raises:
+        ReleaseError: The card could not be written; the release itself is intact.
+    """
+    path = Path(folder) / "README.md"
+    try:
+        path.write_text(model_card(release, table), encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(
+            f"Could not write '{path}': {error}.", expected="a folder that can be written, and room in it"
+        ) from error
+    return path
+
+
 def model_card(release: Release, table: str = "") -> str:
     """Return a short description in Markdown, with a table of measured results if there is one."""
     record = release.record
