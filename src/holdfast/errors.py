@@ -69,6 +69,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
 
+def refuse(wrong: bool, given: str, expected: str) -> None:
+    """Raise a `ConfigError` if something is wrong.
+
+    >>> refuse(True, "temperature=0", "a temperature above 0")
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.ConfigError: temperature=0
+    Expected: a temperature above 0
+    """
+    if wrong:
+        raise ConfigError(given, expected=expected)
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], *, listing: str = "") -> ConfigError:
     """Build the error for a name that is not in a table of names.
 

@@ -82,10 +82,17 @@ def edit(folder: Path, *path: str, value: object) -> None:
     [
         (alter_weight, "altered(.|\n)*fingerprint"),
         (alter_head, "head.safetensors is not the classifier"),
-        (lambda folder: edit(folder, "encoder", "mean", value=[0.1]), "altered(.|\n)*fingerprint"),
+        (lambda folder: edit(folder, "encoder", "mean", value=[0.1]), "not what was saved"),
         (lambda folder: edit(folder, "encoder", "dim", value=9), "altered"),
         (lambda folder: edit(folder, "space", "dim", value=9), "altered"),
         (lambda folder: edit(folder, "surprise", value=1), "surprise"),
+        (lambda folder: edit(folder, "compatible_with", value="release:" + "0" * 64), "not what was saved"),
+        (lambda folder: edit(folder, "method", value="bct"), "not what was saved"),
+        (lambda folder: edit(folder, "head", value="normalised"), "altered"),
+        (lambda folder: edit(folder, "format_version", value=0), "format_version"),
+        (lambda folder: (folder / "classes.json").write_text('["c", "b", "a"]'), "not what was saved"),
+        (lambda folder: (folder / "classes.json").write_text("null"), "altered"),
+        (lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe\x00"), "no text"),
         (lambda folder: edit(folder, "format_version", value=99), "newer holdfast"),
         (lambda folder: (folder / "model.safetensors").unlink(), "altered"),
         (lambda folder: (folder / "classes.json").unlink(), "altered"),
@@ -134,8 +141,15 @@ def test_a_full_disk_leaves_the_old_release(saved) -> None:
 
 def test_other_files_in_the_folder_are_left_alone(saved) -> None:
     (saved / "events.jsonl").write_text("{}\n")
-    save_release(make(seed=1), saved)
-    assert (saved / "events.jsonl").read_text() == "{}\n" and load_release(saved).fingerprint == make(1).fingerprint
+    save_release(make(), saved)
+    assert (saved / "events.jsonl").read_text() == "{}\n" and load_release(saved).fingerprint == make().fingerprint
+
+
+def test_a_release_is_never_replaced_by_another(saved) -> None:
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    with pytest.raises(ReleaseError, match="already holds the release"):
+        save_release(make(seed=1), saved)
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
 
 
 def test_a_card_with_results_leaves_the_release_valid(saved) -> None:

@@ -8,12 +8,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import ConfigError, EmptyOverlapError, unknown_name
+from holdfast.errors import EmptyOverlapError, refuse, unknown_name
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise, segment_mean
 from holdfast.losses.adversarial import domain_loss, reversal_strength, reverse_gradient
 from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, class_rows, labelled_features, require_old
+from holdfast.methods.base import (
+    CompatibilityMethod,
+    Head,
+    OldModel,
+    Step,
+    labelled_features,
+    require_old,
+    rows_by_name,
+)
 
 GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "released": lambda epoch, epochs: (epochs - epoch + 1) / epochs,
@@ -42,6 +50,8 @@ class AdvBCT(CompatibilityMethod):
         hidden: Width of the critic's hidden layer.
     """
 
+    old_view = "same"
+
     centres: Tensor
     reach: Tensor
     valid: Tensor
@@ -59,8 +69,12 @@ class AdvBCT(CompatibilityMethod):
         hidden: int = 100,
     ) -> None:
         super().__init__()
-        if weight == adversarial_weight == task_weight == 0:
-            raise ConfigError("advbct was given weights that are all 0.", expected="at least one term to train with")
+        weights = (weight, adversarial_weight, task_weight)
+        refuse(min(weights) < 0 or max(weights) == 0, f"advbct was given the weights {weights}",
+               "weights of at least 0, one of them above 0")  # fmt: skip
+        refuse(classes not in ("old", "new"), f"advbct was given classes='{classes}'", "'old' or 'new'")
+        refuse(iqr < 0 or threshold < 0 or hidden < 1, f"advbct was given iqr={iqr}, threshold={threshold}, "
+               f"hidden={hidden}", "iqr and threshold of at least 0, hidden of at least 1")  # fmt: skip
         self.weight, self.adversarial_weight, self.task_weight = weight, adversarial_weight, task_weight
         self.threshold, self.classes, self.iqr = threshold, classes, iqr
         if gamma_schedule not in GAMMA_SCHEDULES:
@@ -87,16 +101,17 @@ class AdvBCT(CompatibilityMethod):
         """Return centre (C, D), reach (C,) and kept items (C,) for every new class; nothing kept where unknown."""
         if self.classes == "new":
             return class_statistics(*labelled_features(old.embeddings), self.iqr)
-        names = list(old.embeddings.class_names or ())
-        rows = class_rows(old, names)
-        if old.own_training is None or not (rows >= 0).any():
-            missing = "shares no class with the new data" if old.own_training is not None else "is not available"
+        own, names = old.own_training, list(old.embeddings.class_names or ())
+        rows = rows_by_name(list(own.class_names or ()) if own is not None else [], names)
+        if own is None or not (rows >= 0).any():
+            missing = "is not available" if own is None else "shares no class with the new data"
             raise EmptyOverlapError(
                 f"advbct measures its boundaries on the old model's own training set, which {missing}.",
-                expected="the old training data with classes of the new one",
-                to_do="measure them on the new data instead: --method_options.classes new.",
+                expected="the old training data (--old-data), with classes of the new one",
+                to_do="or measure them on the new data: --method_options.classes new (with several methods, "
+                "--method_options.advbct.classes new).",
             )
-        statistics = class_statistics(*labelled_features(old.own_training), self.iqr)
+        statistics = class_statistics(*labelled_features(own), self.iqr)
         centres, reach, kept = (part[rows.clamp_min(0)] for part in statistics)
         return centres, reach, kept.masked_fill(rows < 0, 0)
 

@@ -10,7 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -183,6 +183,8 @@ class CompatibilityMethod(nn.Module):
     """How exemplars of earlier sessions are chosen, for methods that replay them."""
     gallery_policy: ClassVar[str] = "append"
     """What a session does to the gallery of earlier sessions: "append" or "reindex"."""
+    old_view: ClassVar[Literal["cached", "same"]] = "cached"
+    """What the predecessor sees unless the recipe says otherwise: clean items, embedded once, or the augmented ones."""
     sessions_only: ClassVar[bool] = False
     """Whether the method makes sense only in a sequence of sessions."""
 
@@ -196,7 +198,10 @@ class CompatibilityMethod(nn.Module):
         """
 
     def on_epoch_start(self, epoch: Epoch) -> None:
-        """Run before the first step of every epoch."""
+        """Run before the first step of every epoch; what it computes belongs into buffers.
+
+        A run that is resumed in the middle of an epoch does not run it again: it finds the buffers as they were.
+        """
 
     @abstractmethod
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -242,9 +247,21 @@ def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
 
 
 def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Tensor]:
-    """Return the mean point (C, D) of every class under the model that made ``embeddings``, and the counts (C,)."""
+    """Return the mean point (C, D) of every class under the model that made ``embeddings``, and the counts (C,).
+
+    Raises:
+        DataError: The set has no classes, or one of them has no item.
+    """
     features, labels, classes = labelled_features(embeddings)
-    return space.mean(space.project(features), labels, classes)
+    prototypes, counts = space.mean(space.project(features), labels, classes)
+    empty = int((counts == 0).sum())
+    if empty:
+        raise DataError(
+            f"{empty} of {classes} classes have no item, so there is no mean to align them to.",
+            expected="at least one item of every class",
+            to_do="drop the unused classes: ImageSet.compact() does.",
+        )
+    return prototypes, counts
 
 
 def frozen(module: Head) -> Head:
@@ -258,7 +275,11 @@ def shares_classes(old: OldModel) -> bool:
     return names is not None and bool(set(old.classes) & set(names))
 
 
-def class_rows(old: OldModel, class_names: Sequence[str]) -> Tensor:
-    """Return, for every new class, its row in the old classifier (C,), or -1: matched by name, never by number."""
-    rows = {name: row for row, name in enumerate(old.classes)}
-    return torch.tensor([rows.get(name, -1) for name in class_names], dtype=torch.int64)
+def rows_by_name(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    """Return the row in ``names`` of every wanted class (C,), or -1: classes match by name, never by number.
+
+    >>> rows_by_name(["dog", "cat"], ["cat", "cow"]).tolist()
+    [1, -1]
+    """
+    rows = {name: row for row, name in enumerate(names)}
+    return torch.tensor([rows.get(name, -1) for name in wanted], dtype=torch.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.methods.base import (
@@ -34,6 +35,11 @@ class BCT(CompatibilityMethod):
 
     def __init__(self, weight: float = 1.0, temperature: float = 0.05) -> None:
         super().__init__()
+        refuse(
+            weight < 0 or temperature <= 0,
+            f"bct was given weight={weight} and temperature={temperature}",
+            "a weight of at least 0 and a temperature above 0",
+        )
         self.weight, self.temperature = weight, temperature
         self.synthesised = False
 

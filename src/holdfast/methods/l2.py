@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from holdfast.errors import refuse
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.alignment import distance_alignment, squared_alignment
 from holdfast.methods.base import CompatibilityMethod, Step
@@ -23,6 +24,9 @@ class L2(CompatibilityMethod):
 
     def __init__(self, weight: float = 10.0, power: Literal[1, 2] = 1, hinge: float = 0.0) -> None:
         super().__init__()
+        refuse(weight < 0 or hinge < 0, f"l2 was given weight={weight} and hinge={hinge}", "values of at least 0")
+        refuse(power not in (1, 2), f"l2 was given power={power}", "1 or 2")
+        refuse(power == 2 and hinge > 0, f"l2 was given hinge={hinge} with power=2", "a hinge only with power=1")
         self.weight, self.power, self.hinge = weight, power, hinge
 
     def forward(self, step: Step) -> dict[str, Tensor]:

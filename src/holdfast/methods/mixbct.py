@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import ConfigError
+from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.denoising import credible_rows
@@ -35,11 +35,12 @@ class MixBCT(CompatibilityMethod):
         self, ratio: float = 0.3, denoise: float = 0.9, old_scale: Literal["matched", "raw"] = "matched"
     ) -> None:
         super().__init__()
-        if not (0 <= ratio <= 1 and 0 < denoise <= 1):
-            raise ConfigError(
-                f"mixbct was given ratio={ratio} and denoise={denoise}.",
-                expected="ratio in [0, 1] and denoise in (0, 1]",
-            )
+        refuse(
+            not (0 <= ratio <= 1 and 0 < denoise <= 1),
+            f"mixbct was given ratio={ratio} and denoise={denoise}",
+            "ratio in [0, 1] and denoise in (0, 1]",
+        )
+        refuse(old_scale not in ("matched", "raw"), f"mixbct was given old_scale='{old_scale}'", "'matched' or 'raw'")
         self.ratio, self.denoise, self.old_scale = ratio, denoise, old_scale
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
@@ -62,7 +63,7 @@ class MixBCT(CompatibilityMethod):
         if self.old_scale == "matched":
             old = normalise(old)
             if not step.head.normalised:
-                kept = (~chosen).to(new.dtype)
+                kept = (~chosen | chosen.all()).to(new.dtype)  # all rows where none is kept
                 old = old * (new.detach().norm(dim=1) * kept).sum() / kept.sum().clamp_min(1)
         return torch.where(chosen[:, None], old, new)
 

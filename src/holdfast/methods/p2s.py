@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.prototypes import prototype_contrast
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, class_prototypes, require_old
@@ -24,6 +25,11 @@ class P2S(CompatibilityMethod):
 
     def __init__(self, weight: float = 1.0, temperature: float = 0.07) -> None:
         super().__init__()
+        refuse(
+            weight < 0 or temperature <= 0,
+            f"p2s was given weight={weight} and temperature={temperature}",
+            "a weight of at least 0 and a temperature above 0",
+        )
         self.weight, self.temperature = weight, temperature
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:

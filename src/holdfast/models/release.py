@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -48,15 +49,18 @@ class ReleaseRecord(BaseModel):
         head_digest: sha256 of the classifier's weights.
         recipe: Settings of the training run.
         old_view: Whether the predecessor saw clean items ("cached") or the same augmented ones ("same").
+        initial_weights: Name and digest of the published weights that the backbone started from; None for none.
+        frozen_backbone: Whether only the projection was trained.
         lift: How features were lifted onto the space, where it has such a setting.
         data: Name and digest of the training set.
         seed: Seed of the run.
         versions: Versions of holdfast, torch and Python.
+        digest: sha256 of all values above and of the class names.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = Field(default=FORMAT_VERSION, ge=1)
     fingerprint: str
     encoder: EncoderSpec
     space: dict[str, Any]
@@ -68,10 +72,13 @@ class ReleaseRecord(BaseModel):
     head_digest: str | None = None
     recipe: dict[str, Any] = {}
     old_view: Literal["cached", "same"] | None = None
+    initial_weights: str | None = None
+    frozen_backbone: bool = False
     lift: dict[str, float] = {}
     data: dict[str, str] = {}
     seed: int | None = None
     versions: dict[str, str] = {}
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,11 +147,17 @@ def make_release(
         versions=versions,
         **record,
     )
+    full = full.model_copy(update={"digest": _record_digest(full, tuple(classes))})
     return Release(encoder.eval(), full, classifier, tuple(classes))
 
 
+def _record_digest(record: ReleaseRecord, classes: tuple[str, ...]) -> str:
+    content = json.dumps([record.model_dump(mode="json", exclude={"digest"}), classes], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 def save_release(release: Release, folder: str | Path, *, card: str | None = None) -> Path:
-    """Write a release to a folder. All files are written beside their places before the first one is replaced.
+    """Write a release to a folder. All files are durable beside their places before the first one takes its place.
 
     Args:
         release: What to save.
@@ -152,26 +165,29 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
         card: Text of ``README.md``; a short one is written when left out.
 
     Raises:
-        ReleaseError: Something could not be written; a release that was there before is intact.
+        ReleaseError: The folder holds another release, or something could not be written; what was there is intact.
     """
     folder = Path(folder)
+    _refuse_another(folder, release)
     writers: dict[str, Callable[[Path], object]] = {
         "model.safetensors": lambda part: save_file(_contiguous(release.encoder.state_dict()), part),
-        "README.md": lambda part: part.write_text(card or model_card(release)),
+        "README.md": lambda part: part.write_text(card or model_card(release), encoding="utf-8"),
     }
     if release.head is not None:
-        head = release.head
+        head, classes = release.head, json.dumps(release.classes)
         writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
-        writers["classes.json"] = lambda part: part.write_text(json.dumps(release.classes))
+        writers["classes.json"] = lambda part: part.write_text(classes, encoding="utf-8")
     record = release.record.model_dump_json(indent=2)
-    writers["config.json"] = lambda part: part.write_text(record + "\n")  # last: it vouches for the others
-    parts = {name: folder / f".{name}.part" for name in writers}
+    writers["config.json"] = lambda part: part.write_text(record + "\n", encoding="utf-8")  # last: vouches for all
+    parts = {name: folder / f".{name}.{os.getpid()}.part" for name in writers}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
             write(parts[name])
+            _make_durable(parts[name])
         for name, part in parts.items():
             part.replace(folder / name)
+        _make_durable(folder)
     except (OSError, SafetensorError) as error:
         for part in parts.values():
             with suppress(OSError):
@@ -182,6 +198,27 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
             to_do="free space or choose another --out; a release that was there before is intact.",
         ) from error
     return folder
+
+
+def _refuse_another(folder: Path, release: Release) -> None:
+    """Releases are never replaced by others: a gallery may still depend on the one that is there."""
+    if not (folder / "config.json").exists():
+        return
+    found = _read_record(folder).fingerprint
+    if found != release.fingerprint:
+        raise ReleaseError(
+            f"'{folder}' already holds the release {found}.",
+            expected="an empty folder for another release",
+            to_do="choose another folder; the release that is there is intact.",
+        )
+
+
+def _make_durable(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -196,34 +233,41 @@ def load_release(folder: str | Path) -> Release:
     """
     folder = Path(folder)
     record = _read_record(folder)
+    classes = _read_classes(folder, record)
+    if _record_digest(record, classes) != record.digest:
+        raise _altered(folder, "config.json or classes.json is not what was saved")
     try:
         with seeded(0):  # building draws initial weights that are overwritten at once
             encoder = Encoder(record.encoder)
+            head = record.head and build_head(record.head, len(classes), record.encoder.dim, dict(record.head_options))
         encoder.load_state_dict(load_file(folder / "model.safetensors"))
-        head, classes = _read_head(folder, record)
-    except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
+        if head:
+            head.load_state_dict(load_file(folder / "head.safetensors"))
+    except (OSError, SafetensorError, RuntimeError) as error:
         if isinstance(error, HoldfastError):
             raise
         raise _altered(folder, f"its weights cannot be read ({error})") from error
-    encoder.requires_grad_(False).eval()
     found = fingerprint_of(encoder, space_from_record(record.space))
     if found != record.fingerprint:
         raise _altered(folder, f"weights or settings have fingerprint {found}, config.json says {record.fingerprint}")
-    if head is not None and weights_digest(head.state_dict()) != record.head_digest:
+    if head and weights_digest(head.state_dict()) != record.head_digest:
         raise _altered(folder, "head.safetensors is not the classifier that was saved")
-    return Release(encoder, record, head, classes)
+    encoder.requires_grad_(False).eval()
+    return Release(encoder, record, head.requires_grad_(False).eval() if head else None, classes)
 
 
 def _read_record(folder: Path) -> ReleaseRecord:
     path = folder / "config.json"
     try:
-        record = ReleaseRecord.model_validate_json(path.read_text())
+        record = ReleaseRecord.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReleaseError(
             f"'{folder}' is no release: {error.strerror or error}.",
             expected="a folder with config.json and model.safetensors, as `holdfast train` writes it",
             to_do="check the path; `ls` the folder that was given as --out when the model was trained.",
         ) from error
+    except UnicodeDecodeError as error:
+        raise _altered(folder, "config.json is no text") from error
     except ValidationError as error:
         where = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
         raise _altered(folder, f"config.json does not describe a release ({where})") from error
@@ -236,14 +280,13 @@ def _read_record(folder: Path) -> ReleaseRecord:
     return record
 
 
-def _read_head(folder: Path, record: ReleaseRecord) -> tuple[Head | None, tuple[str, ...]]:
+def _read_classes(folder: Path, record: ReleaseRecord) -> tuple[str, ...]:
     if record.head is None:
-        return None, ()
-    classes = tuple(json.loads((folder / "classes.json").read_text()))
-    with seeded(0):
-        head = build_head(record.head, len(classes), record.encoder.dim, dict(record.head_options))
-    head.load_state_dict(load_file(folder / "head.safetensors"))
-    return head.requires_grad_(False).eval(), classes
+        return ()
+    try:
+        return TypeAdapter(tuple[str, ...]).validate_json((folder / "classes.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _altered(folder, "classes.json holds no list of class names") from error
 
 
 def _altered(folder: Path, why: str) -> ReleaseError:

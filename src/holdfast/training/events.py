@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from holdfast.errors import ConfigError
 
@@ -22,7 +23,7 @@ class EventLog:
         then: Told every event as well, such as a progress bar.
 
     Raises:
-        ConfigError: TensorBoard was asked for and is not installed.
+        ConfigError: The folder cannot be written, or TensorBoard was asked for and is not installed.
     """
 
     def __init__(
@@ -33,8 +34,12 @@ class EventLog:
         tensorboard: bool = False,
         then: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / "events.jsonl").open("a", encoding="utf-8")
+        self._path = folder / "events.jsonl"
+        self._file: TextIO | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
         self._every, self._then = every, then
         self._writer = _tensorboard_writer(folder) if tensorboard else None
         self._images, self._since = 0, time.monotonic()
@@ -57,17 +62,32 @@ class EventLog:
             "learning_rate": event["learning_rate"],
             "images_per_second": round(self._images / max(seconds, 1e-9), 1),
         }
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        try:
+            self._file = self._file or self._continued(event["epoch"], event["step"])
+            self._file.write(json.dumps({key: _finite(value) for key, value in line.items()}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
         if self._writer is not None:
             done = event["epoch"] * event["steps"] + event["step"]
             for name, value in {"loss": line["loss"], **line["terms"], "learning_rate": line["learning_rate"]}.items():
                 self._writer.add_scalar(name, value, done)
         self._images, self._since = 0, time.monotonic()
 
+    def _continued(self, epoch: int, step: int) -> TextIO:
+        """Open the log behind what was written before this place, so that a resumed run repeats no line."""
+        kept = []
+        if self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            places = ((line, json.loads(line)) for line in lines if line.endswith("}"))
+            kept = [f"{line}\n" for line, event in places if (event["epoch"], event["step"]) < (epoch, step)]
+        self._path.write_text("".join(kept), encoding="utf-8")
+        return self._path.open("a", encoding="utf-8")
+
     def close(self) -> None:
         """Close the files."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         if self._writer is not None:
             self._writer.close()
 
@@ -86,3 +106,18 @@ def _tensorboard_writer(folder: Path) -> Any:
             "TensorBoard was asked for and is not installed.", to_do="pip install 'holdfast[tensorboard]'"
         ) from error
     return SummaryWriter(str(folder))
+
+
+def _finite(value: Any) -> Any:
+    """Replace what JSON cannot write (NaN, infinity) by None."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cannot_write(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"Cannot write to '{path}': {error.strerror or error}.",
+        expected="a folder that can be written, with room in it",
+        to_do="choose another --out, or free space; the same command continues the run.",
+    )

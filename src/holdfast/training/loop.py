@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import Space
-from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View, class_rows
+from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View, rows_by_name
 from holdfast.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -79,6 +79,7 @@ def fit(
     clip_norm: float | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 60.0,
+    identity: Mapping[str, Any] | None = None,
     select: Callable[[nn.Module], float] | None = None,
     on_step: Callable[[dict[str, Any]], object] | None = None,
 ) -> History:
@@ -104,14 +105,16 @@ def fit(
         clip_norm: Largest norm of the model's gradient (not the head's or the method's); None does not clip.
         checkpoint: File that keeps the state of the run; None keeps none.
         checkpoint_seconds: Longest time between two writes of it within an epoch.
-        select: Scores the model after every epoch; the weights of the first best one are kept at the end.
+        identity: Plain values of everything else that decides the run (data, learning rate, options, ...); a
+            checkpoint written under other values is refused.
+        select: Scores the model, in evaluation mode, after every epoch; the weights of the first best one are kept.
         on_step: Told after every step: epoch, epochs, step, steps, loss, terms, learning_rate and images.
 
     Raises:
         ConfigError: The method does not fit the space or needs a predecessor, or the checkpoint is of another run.
-        DataError: The loss is no longer finite.
+        DataError: The loss is no longer finite, or the old embeddings are not those of the training set.
     """
-    _refuse_mismatch(method, space, old)
+    _refuse_mismatch(method, space, old, loader)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         method.prepare(old, model, head, space)
@@ -120,16 +123,24 @@ def fit(
         wrapped, wrapped_optimizer = fabric.setup(objective, built)
         run = _Run(
             objective, wrapped, built, wrapped_optimizer, loader, encode_loader, fabric, space, old,
-            class_rows(old, class_names) if old is not None else torch.full((len(class_names),), -1),
-            epochs, scheduler or constant(), clip_norm, select, on_step or (lambda event: None),
-            torch.Generator().manual_seed(seed + fabric.global_rank), checkpoint, checkpoint_seconds,
-            {"method": type(method).__name__, "epochs": epochs, "seed": seed, "steps": len(loader),
-             "classes": len(class_names), "old": old.embeddings.fingerprint if old is not None else None},
+            rows_by_name(old.classes if old is not None else (), class_names),
+            epochs, seed, scheduler or constant(), clip_norm, select, on_step or (lambda event: None),
+            checkpoint, checkpoint_seconds,
+            {**(identity or {}), "method class": type(method).__name__, "epochs": epochs, "seed": seed,
+             "steps": len(loader), "classes": list(class_names), "optimizer": type(built).__name__,
+             "processes": fabric.world_size, "shapes": _shapes(objective),
+             "old": old.embeddings.fingerprint if old is not None else None},
         )  # fmt: skip
         return run.to_the_end()
 
 
-def _refuse_mismatch(method: CompatibilityMethod, space: Space, old: OldModel | None) -> None:
+def _shapes(objective: nn.Module) -> dict[str, list[int]]:
+    return {name: list(value.shape) for name, value in objective.state_dict().items()}
+
+
+def _refuse_mismatch(
+    method: CompatibilityMethod, space: Space, old: OldModel | None, loader: DataLoader[Batch]
+) -> None:
     name = type(method).__name__
     if space.name not in method.spaces:
         raise ConfigError(
@@ -146,6 +157,13 @@ def _refuse_mismatch(method: CompatibilityMethod, space: Space, old: OldModel | 
             f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
             expected="one space and one dimension for both",
             to_do=f"train the new model with --dim {old.embeddings.space.dim}.",
+        )
+    items: Any = loader.dataset
+    if old is not None and (len(old.embeddings) != len(items) or old.embeddings.form != "features"):
+        raise DataError(
+            f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {len(items)} training items.",
+            expected="raw features of the new training set, row by row",
+            to_do="embed the training set with the old release, form='features'.",
         )
 
 
@@ -164,17 +182,18 @@ class _Run:
     old: OldModel | None
     old_rows: Tensor
     epochs: int
+    seed: int
     schedule: Schedule
     clip_norm: float | None
     select: Callable[[nn.Module], float] | None
     on_step: Callable[[dict[str, Any]], object]
-    generator: torch.Generator
     path: Path | None
     seconds: float
     identity: dict[str, Any]
     history: History = field(default_factory=History)
     sums: dict[str, Tensor] = field(default_factory=dict)
     best: dict[str, Tensor] = field(default_factory=dict)
+    generator: torch.Generator = field(default_factory=torch.Generator)
 
     def to_the_end(self) -> History:
         epoch, first_step = self._restore()
@@ -183,6 +202,7 @@ class _Run:
         self.old_rows = self.fabric.to_device(self.old_rows)
         for index in range(epoch, self.epochs):
             if first_step == 0:
+                self._reseed(index, 0)
                 self.objective.method.on_epoch_start(self._epoch(index))
             self._train_epoch(index, first_step)
             self._finish_epoch(index)
@@ -191,12 +211,18 @@ class _Run:
             self.objective.load_state_dict(self.best)
         return self.history
 
+    def _reseed(self, epoch: int, step: int) -> None:
+        """Make the method's draws a function of the place in the run and the process, so that resuming is exact."""
+        place = (self.seed * 1_000_003 + epoch * (len(self.loader) + 1) + step) * self.fabric.world_size
+        self.generator.manual_seed((place + self.fabric.global_rank) % 2**63)
+
     def _train_epoch(self, epoch: int, first_step: int) -> None:
         self.wrapped.train()
         sampler: Any = self.loader.sampler
         sampler.set_position(epoch, first_step)
         steps, written = len(self.loader), time.monotonic()
         for step, cpu_batch in enumerate(self.loader, first_step):
+            self._reseed(epoch, step + 1)
             factor = self.schedule.at(epoch, step, steps, self.epochs)
             for group in self.optimizer.param_groups:
                 group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
@@ -270,17 +296,15 @@ class _Run:
         return Epoch(index, self.epochs, len(items), self.generator, new_embeddings)
 
     def _finish_epoch(self, epoch: int) -> None:
+        self._refuse_not_finite(epoch)
         means = {name: (total / len(self.loader)).item() for name, total in self.sums.items()}
-        if not np.isfinite(means["loss"]):
-            raise DataError(
-                f"The loss is {means['loss']} after epoch {epoch + 1}: {means}.",
-                expected="finite loss terms",
-                to_do="lower the learning rate or set a clip norm; the last checkpoint before this epoch is intact.",
-            )
         self.sums = {}
         if self.select is not None:
+            self.objective.model.eval()
             with torch.no_grad():
                 means["score"] = float(self.select(self.objective.model))
+            if np.isnan(means["score"]):
+                raise DataError(f"The score after epoch {epoch + 1} is NaN.", expected="a number to choose by")
             previous = self.history.best_epoch
             if previous is None or means["score"] > self.history.epochs[previous]["score"]:
                 self.history.best_epoch = epoch
@@ -288,17 +312,28 @@ class _Run:
         self.history.epochs.append(means)
         self._save(epoch + 1, 0)
 
+    def _refuse_not_finite(self, epoch: int) -> None:
+        sums = {name: total.item() for name, total in self.sums.items()}
+        if not np.isfinite(sums["loss"]):
+            raise DataError(
+                f"The loss became {sums['loss']} in epoch {epoch + 1}; sums of its terms: {sums}.",
+                expected="finite loss terms",
+                to_do="lower the learning rate or set a clip norm, and use another --out; nothing broken was saved.",
+            )
+
     def _save(self, epoch: int, step: int) -> None:
         if self.path is None or self.fabric.global_rank != 0:
             return
+        if self.sums:
+            self._refuse_not_finite(epoch)
         values = {"epoch": epoch, "step": step, "history": self.history.epochs, "best_epoch": self.history.best_epoch}
         tensors = {
             **prefixed("objective", self.objective.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self.optimizer)),
             **prefixed("best", self.best),
             **prefixed("sums", self.sums),
-            "random.generator": self.generator.get_state(),
-            "random.global": torch.get_rng_state(),
+            "random.cpu": torch.get_rng_state(),
+            **{f"random.cuda.{device}": state for device, state in enumerate(_cuda_states())},
         }
         save_checkpoint(Checkpoint(self.identity, values, tensors), self.path)
 
@@ -312,7 +347,12 @@ class _Run:
         self.sums = {
             name: self.fabric.to_device(total) for name, total in without_prefix("sums", found.tensors).items()
         }
-        self.generator.set_state(found.tensors["random.generator"])
-        torch.set_rng_state(found.tensors["random.global"])
+        torch.set_rng_state(found.tensors["random.cpu"])
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(list(without_prefix("random.cuda", found.tensors).values()))
         self.history = History(found.values["history"], found.values["best_epoch"])
         return int(found.values["epoch"]), int(found.values["step"])
+
+
+def _cuda_states() -> list[Tensor]:
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -16,7 +19,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod, OldModel
@@ -50,8 +53,8 @@ class Recipe:
         warmup_epochs: Epochs of linear rise before the schedule.
         clip_norm: Largest norm of the model's gradient; none when left out.
         augmentation: What is drawn anew for every image and epoch.
-        old_view: What the predecessor sees: "cached", the clean image, embedded once; or "same", the very augmented
-            image the new model sees, embedded at every step.
+        old_view: What the predecessor sees: "cached", the clean image, embedded once; "same", the very augmented
+            image the new model sees, embedded at every step; or "method", what the method's paper does.
         precision: "32-true", or "bf16-mixed" (losses are computed in float32 all the same).
         accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
         devices: Number of processes, one per device.
@@ -71,17 +74,40 @@ class Recipe:
     warmup_epochs: float = 0.0
     clip_norm: float | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
-    old_view: Literal["cached", "same"] = "cached"
+    old_view: Literal["method", "cached", "same"] = "method"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     accelerator: str = "auto"
     devices: int = 1
     workers: int = 0
 
     def __post_init__(self) -> None:
-        wrong = [name for name in ("epochs", "batch_size", "devices") if getattr(self, name) < 1]
-        if wrong or self.learning_rate <= 0:
-            given = ", ".join(f"{name}={getattr(self, name)}" for name in [*wrong, "learning_rate"])
-            raise ConfigError(f"A recipe with {given}.", expected="whole numbers of at least 1 and a positive rate")
+        rules = {
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "batch_size": (self.batch_size >= 2, "at least 2, since batch statistics need two images"),
+            "devices": (self.devices >= 1, "at least 1"),
+            "workers": (self.workers >= 0, "at least 0"),
+            "learning_rate": (0 < self.learning_rate < math.inf, "a number above 0"),
+            "momentum": (0 <= self.momentum < 1, "from 0 to below 1"),
+            "nesterov": (not self.nesterov or self.momentum > 0, "false, or a momentum above 0"),
+            "weight_decay": (self.weight_decay >= 0, "at least 0"),
+            "milestones": (self.schedule != "steps" or bool(self.milestones), "epochs for the schedule 'steps'"),
+            "power": (self.power > 0, "above 0"),
+            "warmup_epochs": (self.warmup_epochs >= 0, "at least 0"),
+            "clip_norm": (self.clip_norm is None or self.clip_norm > 0, "above 0, or none"),
+        }
+        for name, (holds, expected) in rules.items():
+            refuse(not holds, f"The recipe was given {name}={getattr(self, name)}.", expected)
+
+    def decides(self) -> dict[str, Any]:
+        """Return the settings that change the result, and not those of the machine it is computed on."""
+        machine = ("accelerator", "workers")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in machine}
+
+    def view_for(self, method: CompatibilityMethod) -> Literal["cached", "same"]:
+        """Return what the predecessor sees; without augmentation both views are equal, and the cached one is free."""
+        if self.augmentation == Augmentation():
+            return "cached"
+        return method.old_view if self.old_view == "method" else self.old_view
 
     def build_optimizer(self, parameters: Iterable[Parameter]) -> Optimizer:
         """Return the optimiser over these parameters."""
@@ -110,7 +136,16 @@ class Recipe:
         from lightning_fabric import Fabric
 
         strategy = "ddp_find_unused_parameters_true" if self.devices > 1 else "auto"
-        fabric = Fabric(accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy)
+        try:
+            fabric = Fabric(
+                accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy
+            )
+        except Exception as error:  # Fabric raises many kinds for devices that are not there
+            raise ConfigError(
+                f"Cannot train on accelerator '{self.accelerator}' with {self.devices} devices: {error}",
+                expected="a device of this machine",
+                to_do="--recipe.accelerator cpu runs everywhere.",
+            ) from error
         if self.devices > 1:
             fabric.launch()
         return fabric
@@ -141,6 +176,14 @@ class Experiment:
     weights: Path | None = None
     freeze_backbone: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        refuse(self.seed < 0, f"The seed {self.seed}.", "a whole number of at least 0")
+        refuse(
+            self.freeze_backbone and self.weights is None,
+            "A frozen backbone without weights would stay random.",
+            "the folder of published weights (--weights FOLDER), or a backbone that is trained",
+        )
 
 
 def train_release(
@@ -178,18 +221,22 @@ def train_release(
     method = build_method(experiment.method, experiment.method_options)
     space = Hypersphere(experiment.model.dim)
     _check(images, experiment, method, old)
-    record = _record(images, experiment, old if method.needs_old else None, data_name)
+    record = _record(images, experiment, method, old if method.needs_old else None, data_name)
+    identity = {**record, "encoder": experiment.model.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
     if (folder / "config.json").exists():
-        return _finished(folder, record)
+        return _finished(folder, identity)
     fabric = experiment.recipe.build_fabric()
-    old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric) if method.needs_old else None
+    old_model = None
+    if old is not None and method.needs_old:
+        same_view = experiment.recipe.view_for(method) == "same"
+        old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric, same_view=same_view)
     with seeded(experiment.seed):
         encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
         head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
     checkpoint = folder / "checkpoint.safetensors"
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
-        _run(encoder, head, method, images, experiment, space, old_model, fabric, checkpoint, log)
+        _run(encoder, head, method, images, experiment, space, old_model, fabric, checkpoint, identity, log)
     encoder.cpu(), head.cpu()
     if first:
         release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
@@ -209,6 +256,7 @@ def _run(
     old: OldModel | None,
     fabric: Any,
     checkpoint: Path,
+    identity: Mapping[str, Any],
     on_step: OnStep | None,
 ) -> History:
     recipe = experiment.recipe
@@ -237,6 +285,7 @@ def _run(
         seed=experiment.seed,
         clip_norm=recipe.clip_norm,
         checkpoint=checkpoint,
+        identity=identity,
         on_step=on_step,
     )
 
@@ -263,7 +312,9 @@ def _check(images: ImageSet, experiment: Experiment, method: CompatibilityMethod
         )
 
 
-def _record(images: ImageSet, experiment: Experiment, old: Release | None, data_name: str) -> dict[str, Any]:
+def _record(
+    images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None, data_name: str
+) -> dict[str, Any]:
     return {
         "compatible_with": None if old is None else old.fingerprint,
         "method": experiment.method,
@@ -271,19 +322,26 @@ def _record(images: ImageSet, experiment: Experiment, old: Release | None, data_
         "head": experiment.head,
         "head_options": dict(experiment.head_options),
         "recipe": dataclasses.asdict(experiment.recipe),
-        "old_view": None if old is None else experiment.recipe.old_view,
+        "old_view": None if old is None else experiment.recipe.view_for(method),
+        "initial_weights": None if experiment.weights is None else _weights_name(experiment.weights),
+        "frozen_backbone": experiment.freeze_backbone,
         "data": {"name": data_name, "digest": images.digest(), "images": str(len(images))},
         "seed": experiment.seed,
     }
 
 
-def _finished(folder: Path, record: Mapping[str, Any]) -> Release:
-    """Load a release that these very settings made; refuse to replace another one."""
-    import json
+def _weights_name(folder: Path) -> str:
+    """Return the name of a folder of weights with the sha256 of their file."""
+    file = folder / "model.safetensors"
+    return f"{folder.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}" if file.exists() else folder.name
 
+
+def _finished(folder: Path, identity: Mapping[str, Any]) -> Release:
+    """Load a release that these very settings made; refuse to replace another one."""
     release = load_release(folder)
     found = release.record.model_dump(mode="json")
-    wanted = json.loads(json.dumps(record))
+    found["recipe"] = {name: found["recipe"].get(name) for name in identity["recipe"]}
+    wanted = json.loads(json.dumps(identity))
     different = [key for key in wanted if found[key] != wanted[key]]
     if different:
         raise ConfigError(
@@ -295,16 +353,22 @@ def _finished(folder: Path, record: Mapping[str, Any]) -> Release:
 
 
 def _old_model(
-    old: Release | None, images: ImageSet, old_images: ImageSet | None, experiment: Experiment, cache: Path, fabric: Any
-) -> OldModel | None:
-    if old is None:
-        return None
-    settings = {"batch_size": 4 * experiment.recipe.batch_size, "device": fabric.device}
+    old: Release,
+    images: ImageSet,
+    old_images: ImageSet | None,
+    experiment: Experiment,
+    cache: Path,
+    fabric: Any,
+    *,
+    same_view: bool,
+) -> OldModel:
+    recipe = experiment.recipe
+    settings = {"batch_size": 4 * recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
     own = None if old_images is None else cached_embeddings(old, old_images, cache, **settings)
     return OldModel(
         embeddings=cached_embeddings(old, images, cache, **settings),
         classes=old.classes,
         head=old.head,
         own_training=own,
-        encoder=old.encoder if experiment.recipe.old_view == "same" else None,
+        encoder=old.encoder if same_view else None,
     )
