@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -75,19 +75,31 @@ def read_yaml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a YAML file of settings") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is no text in UTF-8.", expected="a YAML file of settings") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"'{path}' is no valid YAML: {error}", expected="a YAML mapping of settings") from error
     if not isinstance(content, dict):
         raise ConfigError(f"'{path}' holds {type(content).__name__}.", expected="a YAML mapping such as 'method: bct'")
-    refuse_unknown(_flattened(content, known), known, f"in '{path}'")
+    for name, value in leaves(content, known):
+        refuse_unknown([name], known, f"in '{path}'")
+        if any(option.startswith(f"{name}.") for option in known):
+            raise ConfigError(
+                f"'{name}' in '{path}' is {value!r}.",
+                expected=f"settings of their own below it, such as {name}: {{...}}",
+            )
     return content
 
 
-def _flattened(content: Mapping[Any, Any], known: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+def leaves(content: Mapping[Any, Any], known: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of every setting; a mapping that is one option stays whole.
+
+    >>> list(leaves({"recipe": {"epochs": 3}}, {"recipe": object, "recipe.epochs": int}))
+    [('recipe.epochs', 3)]
+    """
     for key, value in content.items():
         name = f"{prefix}{key}"
-        nested = any(option.startswith(f"{name}.") for option in known)
-        if isinstance(value, Mapping) and nested:
-            yield from _flattened(value, known, f"{name}.")
+        if isinstance(value, Mapping) and any(option.startswith(f"{name}.") for option in known):
+            yield from leaves(value, known, f"{name}.")
         else:
-            yield name
+            yield name, value

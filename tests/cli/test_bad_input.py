@@ -195,3 +195,76 @@ def test_errors_are_one_json_document_for_machines(capsys, tmp_path) -> None:
     assert main(["train", "--data", str(tmp_path), "--method", "p2z", "--out", str(tmp_path), "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["error"]["type"] == "ConfigError" and "p2z" in document["error"]["given"]
+
+
+TRAIN = ["train", "--method", "independent"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed", "-1"], "--seed -1"),
+        (["--dim", "0"], "dim"),
+        (["--projection", "foo"], "projection"),
+        (["--std", "0"], "std"),
+        (["--mean", "0.5", "0.5"], "mean"),
+        (["--backbone-options.filters", "1"], "filters"),
+        (["--backbone-options.filtres", "8"], "Did you mean 'filters'?"),
+        (["--backbone", "resnet81"], "Did you mean 'resnet18'?"),
+        (["--head", "softmx"], "Did you mean 'softmax'?"),
+        (["--recipe.momentum", "-1"], "momentum=-1"),
+        (["--recipe.clip-norm", "-1"], "clip_norm=-1"),
+        (["--recipe.schedule", "steps"], "milestones"),
+        (["--recipe.batch-size", "1"], "batch_size=1"),
+        (["--recipe.accelerator", "foo"], "accelerator 'foo'"),
+        (["--data-options.image-size", "big"], "image_size"),
+        (["--data-options.image_sise", "32"], "Did you mean 'image_size'?"),
+        (["--data-options.seed", "-1"], "seed"),
+        (["--scenario", "extended-klass"], "Did you mean 'extended-class'?"),
+        (["--scenario", "extended-class", "--scenario-options.old-fraction", "abc"], "old_fraction"),
+        (["--scenario", "extended-class", "--scenario-options.foo", "1"], "foo"),
+        (["--freeze-backbone"], "stay random"),
+        (["--method"], "--method without a value"),
+        (["--method", "independent", "independent"], "each method once"),
+        (["--method-options", "["], "--method_options"),
+    ],
+)
+def test_impossible_settings(fails: Fails, made: Path, tmp_path, words: list[str], message: str) -> None:
+    given = ["train", "--data", made / "photos", "--out", tmp_path / "out", *words]
+    said = fails(*given, *([] if "--method" in words else ["--method", "independent"]))
+    assert message in said and not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_setting_where_settings_are_expected(fails: Fails, made: Path, tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text("recipe: 3\n")
+    said = fails(*TRAIN, "--config", tmp_path / "run.yaml", "--data", made / "photos", "--out", tmp_path / "out")
+    assert "'recipe'" in said and "settings of their own" in said
+
+
+def test_refused_settings_do_not_replace_those_of_the_run(fails: Fails, copied: Path) -> None:
+    before = (copied / "runs" / "train.yaml").read_bytes()
+    said = fails("train", "--config", copied / "runs" / "train.yaml", "--recipe.learning-rate", "0.5")
+    assert "other settings" in said and (copied / "runs" / "train.yaml").read_bytes() == before
+
+
+def test_output_below_a_file(fails: Fails, made: Path, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    said = fails(*TRAIN, "--data", made / "photos", "--out", tmp_path / "file" / "x")
+    assert "Could not write" in said and "Next:" in said
+
+
+def test_independent_does_not_take_an_old_model(fails: Fails, made: Path, tmp_path) -> None:
+    said = fails(*TRAIN, "--data", made / "photos", "--old", made / "runs" / "old", "--out", tmp_path / "out")
+    assert "does not use" in said
+
+
+def test_images_of_another_shape_than_the_release(fails: Fails, made: Path, tmp_path) -> None:
+    said = fails("embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
+                 "--data-options.image-size", "48")  # fmt: skip
+    assert "(3, 48, 48)" in said and "trained on (3, 32, 32)" in said
+
+
+def test_a_device_that_is_not_there(fails: Fails, made: Path, tmp_path) -> None:
+    said = fails("embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
+                 "--device", "nonsense")  # fmt: skip
+    assert "Cannot compute on 'nonsense'" in said

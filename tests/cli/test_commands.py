@@ -140,7 +140,9 @@ def test_vectors_made_elsewhere(capsys, made: Path, tmp_path) -> None:
     code = main(["evaluate", "--old", str(tmp_path / "old.npz"), "--new", str(tmp_path / "bct.parquet"), "--out",
                  str(tmp_path / "out"), "--json"])  # fmt: skip
     found = json.loads(capsys.readouterr().out)
-    assert code in (0, 1) and found["fingerprints"]["old"] == {"fingerprint": "declared:old", "declared": True}
+    assert code in (0, 1) and found["fingerprints"]["old"] == {
+        "fingerprint": f"declared:{tmp_path / 'old.npz'}", "declared": True,
+    }  # fmt: skip
     assert found["self_independent"] is None and found["p_up"] is not None
 
 
@@ -162,3 +164,52 @@ def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
     assert json.loads((tmp_path / "new" / "config.json").read_text())["fingerprint"] == found["fingerprint"]
     lines = [json.loads(line) for line in (tmp_path / "new" / "events.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == sorted(line["epoch"] for line in lines) and len(lines) == 4
+
+
+def test_names_with_brackets_are_names(capsys, made: Path, tmp_path) -> None:
+    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "x[/y]"]
+    assert main([str(word) for word in words]) == 0
+    assert "x[/y]" in capsys.readouterr().err.replace("\n", "")
+
+
+def test_settings_in_a_file_and_words_that_override_them(capsys, made: Path, tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        f"data: {made / 'photos'}\nmethod: independent\ndim: 16\nbackbone_options: {{filters: 8}}\n"
+        "recipe: {epochs: 9, milestones: [1], schedule: steps}\n"
+    )
+    words = ["train", "--config", tmp_path / "run.yaml", "--recipe.epochs", "1", "--out", tmp_path / "out"]
+    assert "independent" in document(capsys, *words)["releases"]
+    settings = yaml.safe_load((tmp_path / "out" / "train.yaml").read_text())
+    assert settings["recipe"]["epochs"] == 1 and settings["recipe"]["milestones"] == [1]
+    assert settings["backbone_options"] == {"filters": 8} and settings["method"] == ["independent"]
+
+
+def test_the_old_models_own_data(capsys, made: Path, tmp_path) -> None:
+    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--old-data", made / "photos",
+             "--method", "advbct", "--dim", "16", "--recipe.epochs", "1", "--backbone-options.filters", "8",
+             "--out", tmp_path / "new"]  # fmt: skip
+    assert "advbct" in document(capsys, *words)["releases"]
+
+
+def test_releases_decide_how_images_are_read(capsys, made: Path, tmp_path) -> None:
+    words = [
+        "train",
+        "--data",
+        made / "photos",
+        "--method",
+        "independent",
+        "--dim",
+        "16",
+        "--recipe.epochs",
+        "1",
+        "--backbone-options.filters",
+        "8",
+        "--data-options.image-size",
+        "24",
+        "--data-options.channels",
+        "1",
+    ]
+    document(capsys, *words, "--out", tmp_path / "small")
+    both = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", tmp_path / "small"]
+    found = document(capsys, *both, "--out", tmp_path / "e")["embeddings"]
+    assert [entry["items"] for entry in found] == [12, 12]

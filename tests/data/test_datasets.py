@@ -53,7 +53,7 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
 
 def test_a_misspelt_option_gets_the_nearest_before_anything_is_read(tmp_path: Path) -> None:
     for name in ("glyphs", "omniglot", tmp_path):
-        with pytest.raises(ConfigError, match=r"Unknown data option 'image_siz'\. Did you mean 'image_size'"):
+        with pytest.raises(ConfigError, match=r"has no option 'image_siz'\. Did you mean 'image_size'"):
             load_dataset(name, tmp_path, image_siz=3)
 
 

@@ -264,3 +264,48 @@ def test_advbct_gamma(schedule: str, first: float, last: float) -> None:
 def test_unknown_method_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"'p2z'\. Did you mean 'p2s'\?(.|\n)*holdfast methods"):
         METHODS["p2z"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("l2", {"power": 3}), ("l2", {"weight": -1.0}), ("l2", {"power": 2, "hinge": 0.1}),
+        ("p2s", {"temperature": 0.0}), ("p2s", {"weight": -1.0}), ("bct", {"temperature": -1.0}),
+        ("mixbct", {"ratio": 1.5}),
+        ("mixbct", {"denoise": 0.0}), ("mixbct", {"old_scale": "x"}), ("advbct", {"classes": "x"}),
+        ("advbct", {"gamma_schedule": "x"}), ("advbct", {"iqr": -1.0}), ("advbct", {"weight": -1.0}),
+    ],
+)  # fmt: skip
+def test_impossible_options(name: str, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        METHODS[name](**options)
+
+
+def test_mixbct_keeps_lengths_when_every_row_is_replaced(world, make_step) -> None:
+    new, old = torch.tensor([[3.0, 0, 0, 0, 0], [0, 5.0, 0, 0, 0]]), torch.tensor([[0, 0, 7.0, 0, 0]] * 2)
+    mixed = METHODS["mixbct"](ratio=1.0).mix(make_step(new, [0, 1], world.head, old), torch.tensor([True, True]))
+    assert mixed.tolist() == [[0, 0, 4.0, 0, 0]] * 2
+
+
+def test_advbct_reads_old_classes_from_the_old_data_by_name(world) -> None:
+    """The old data may name its classes in any order, and the old classifier may be gone."""
+    own = world.old.own_training
+    order = np.array([2, 0, 3, 1])
+    renamed = own.replace(class_names=[own.class_names[c] for c in order], labels=np.argsort(order)[own.labels])
+    found = []
+    for training, classes in ((own, world.old.classes), (renamed, ())):
+        method = METHODS["advbct"]()
+        method.prepare(
+            OldModel(world.embeddings, classes, None, training), torch.nn.Identity(), world.head, world.space
+        )
+        found.append((method.centres, method.reach, method.valid))
+    for first, second in zip(*found, strict=True):
+        torch.testing.assert_close(first, second)
+
+
+def test_prototypes_of_classes_without_items_are_refused(world) -> None:
+    from holdfast.errors import DataError
+
+    empty = world.embeddings.replace(class_names=[*world.embeddings.class_names, "nobody"])
+    with pytest.raises(DataError, match="1 of 7 classes have no item"):
+        METHODS["p2s"]().prepare(OldModel(empty, ()), torch.nn.Identity(), world.head, world.space)

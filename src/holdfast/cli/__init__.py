@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import holdfast
-from holdfast.errors import HoldfastError, nearest
+from holdfast.errors import ConfigError, HoldfastError, unknown_name
 
 COMMANDS = {
     "demo": "train an old and several new models on rendered characters and compare them, in about two minutes",
@@ -28,27 +29,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] in ("-V", "--version"):
         print(f"holdfast {holdfast.__version__}")
         return 0
-    if words[0] not in COMMANDS:
-        print(
-            f"holdfast: unknown command '{words[0]}'.{nearest(words[0], COMMANDS)}\n"
-            f"Expected: one of {', '.join(COMMANDS)}\nNext: `holdfast --help` describes them.",
-            file=sys.stderr,
-        )
-        return 2
     return _run(words[0], words[1:])
 
 
 def _run(command: str, arguments: list[str]) -> int:
     from holdfast.cli.console import print_error
 
+    as_json = _wants_json(arguments)
     try:
+        if command not in COMMANDS:
+            raise unknown_name("command", command, COMMANDS, listing="holdfast --help")
         return int(import_module(f"holdfast.cli.{command}").main(arguments))
     except HoldfastError as error:
-        print_error(command, error, as_json=_wants_json(arguments))
-        return 2
+        print_error(command, error, as_json=as_json)
+    except BrokenPipeError:  # the reader of standard output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = f" '{error.filename}'" if error.filename else ""
+        print_error(command, ConfigError(f"Cannot read or write{where}: {error.strerror or error}."), as_json=as_json)
     except KeyboardInterrupt:
         print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
         return 130
+    return 2
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigError
-
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.models.encoder import EncoderSpec
 
 
 def data_root(given: Path | None) -> Path | None:
@@ -30,18 +30,22 @@ def open_data(data: str, root: Path | None, options: Mapping[str, Any]) -> Retri
         return load_dataset(data, data_root(root), **options)
 
 
+def input_options(data: str, contract: EncoderSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with which a data set is read as an encoder wants its images, overridden by those given."""
+    from holdfast.data.datasets import DATASETS, arrays, image_folder
+
+    reader = DATASETS[data].read if data in DATASETS else image_folder if Path(data).is_dir() else arrays
+    wanted = {"image_size": contract.image_size, "channels": contract.channels, "fit": contract.fit}
+    accepted = inspect.signature(reader).parameters
+    return {**{name: value for name, value in wanted.items() if name in accepted}, **given}
+
+
 def write_settings(folder: Path, name: str, text: str) -> None:
-    """Write the resolved settings of a command beside its results.
+    """Write the resolved settings of a command beside its results, wholly or not at all.
 
     Raises:
-        ConfigError: The folder cannot be written.
+        DataError: The folder cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"Cannot write to '{folder}': {error.strerror}.",
-            expected="a folder that can be written",
-            to_do="change --out.",
-        ) from error
+    from holdfast.embeddings.storage import write_atomically
+
+    write_atomically(folder / name, lambda part: part.write_text(text, encoding="utf-8"))

@@ -19,7 +19,7 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
-console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not FIRST)
+console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, quiet=not FIRST)
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its greetings say nothing about the run
 logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
@@ -51,6 +51,7 @@ def print_error(command: str, error: HoldfastError, *, as_json: bool) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table for people: text to the left, numbers to the right; turned on its side where it is too wide."""
     width = console.width if console.is_terminal else WIDE
+    console.width = width
     if len(rows) < len(columns) - 1 and _width(columns, rows) > width:
         columns, *rows = (list(line) for line in zip(columns, *rows, strict=True))
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
@@ -59,8 +60,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         numeric = bool(cells) and all(cell[:1] in "+-0123456789.–" for cell in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    console.print(table, width=width)
+        table.add_row(*map(Text, row))
+    console.print(table)
 
 
 def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
@@ -69,7 +70,7 @@ def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 
 def _progress(*columns: Any) -> Progress:
     return Progress(
-        TextColumn("{task.description}", style="bold"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         *columns,
         TimeRemainingColumn(),
@@ -83,7 +84,7 @@ def _progress(*columns: Any) -> Progress:
 def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Show epochs, loss terms and images per second of one run; yields what `fit` tells its events to."""
     started, images = time.monotonic(), 0
-    with _progress(TextColumn("{task.fields[state]}")) as progress:
+    with _progress(TextColumn("{task.fields[state]}", markup=False)) as progress:
         task = progress.add_task(name, total=None, state="")
         shown = 0.0
 
@@ -100,7 +101,7 @@ def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
             progress.update(task, total=event["epochs"] * event["steps"], completed=done, state=state)
 
         yield on_step
-    console.print(f"[bold]{name}[/bold]  {time.monotonic() - started:.1f} s")
+    console.print(Text.assemble((name, "bold"), f"  {time.monotonic() - started:.1f} s"))
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
         write_card(release, out / name, markdown_table(document))
     if arguments["json"]:
         print_json(document)
-    console.print(f"[dim]{time.monotonic() - started:.0f} s in all[/dim]")
+    console.print(f"{time.monotonic() - started:.0f} s in all", style="dim")
     return 0
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import open_data
+from holdfast.cli.choices import input_options, open_data
 from holdfast.cli.console import counting_progress, print_json, print_table
 from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.models.release import Release
 
 
 def embed(
@@ -22,6 +23,7 @@ def embed(
     part: Literal["evaluation", "train", "validation"] = "evaluation",
     batch_size: int = 512,
     workers: int = 0,
+    device: str = "cpu",
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
     json: bool = False,
@@ -39,8 +41,9 @@ def embed(
         part: Which images: those for evaluation, those for training, or those for validation.
         batch_size: Images at a time.
         workers: Processes that read images.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size.
+        data_options: Options of the data set; size and channels of images are those of the release.
         json: Print one JSON document with the files.
     """
 
@@ -63,26 +66,18 @@ def parts(data: RetrievalData, part: str) -> dict[str, ImageSet]:
 
 def main(words: list[str]) -> int:
     """Embed, and say where the files are."""
-    from holdfast.embeddings import storage
     from holdfast.models.release import load_release
-    from holdfast.training.encode import embed_images
 
     arguments, _ = parse(embed, words, "embed")
     folders = _folders(arguments["release"], arguments["out"])
     releases = {path: load_release(path) for path in folders}
-    data = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    sets = parts(data, arguments["part"])
+    sets: dict[tuple[Any, ...], dict[str, ImageSet]] = {}  # by input contract: two releases rarely need two readings
     written: list[dict[str, Any]] = []
     for path, folder in folders.items():
-        for name, images in sets.items():
-            with counting_progress(f"{path.name} {name}", len(images)) as on_batch:
-                embeddings = embed_images(
-                    releases[path], images, batch_size=arguments["batch_size"], workers=arguments["workers"],
-                    on_batch=on_batch,
-                )  # fmt: skip
-            file = storage.save(embeddings, folder / f"{name}.safetensors")
-            written.append({"release": str(path), "file": str(file), "items": len(embeddings),
-                            "fingerprint": embeddings.fingerprint})  # fmt: skip
+        contract = _contract(releases[path])
+        if contract not in sets:
+            sets[contract] = _read(arguments, releases[path])
+        written += _embed_one(arguments, path, releases[path], sets[contract], folder)
     if arguments["json"]:
         print_json({"embeddings": written})
     rows = [[entry["release"], entry["file"], f"{entry['items']:,}"] for entry in written]
@@ -90,9 +85,64 @@ def main(words: list[str]) -> int:
     return 0
 
 
+def _contract(release: Release) -> tuple[Any, ...]:
+    spec = release.record.encoder
+    return (spec.channels, spec.image_size, spec.fit)
+
+
+def _read(arguments: dict[str, Any], release: Release) -> dict[str, ImageSet]:
+    """Read the images as the release wants them, and refuse those that it would have to change."""
+    spec = release.record.encoder
+    options = input_options(arguments["data"], spec, arguments["data_options"])
+    sets = parts(open_data(arguments["data"], arguments["data_root"], options), arguments["part"])
+    shape, wanted = next(iter(sets.values())).shape, (spec.channels, spec.image_size, spec.image_size)
+    refuse(
+        shape != wanted,
+        f"The images have shape {shape}, and the release was trained on {wanted} (channels, height, width).",
+        "images read as in training: leave --data-options.image_size and .channels out, or use data of that shape",
+    )
+    return sets
+
+
+def _embed_one(
+    arguments: dict[str, Any], path: Path, release: Release, sets: dict[str, ImageSet], folder: Path
+) -> list[dict[str, Any]]:
+    from holdfast.embeddings import storage
+    from holdfast.training.encode import embed_images
+
+    device, written = _device(arguments["device"]), []
+    for name, images in sets.items():
+        with counting_progress(f"{path.name} {name}", len(images)) as on_batch:
+            embeddings = embed_images(
+                release,
+                images,
+                batch_size=arguments["batch_size"],
+                workers=arguments["workers"],
+                device=device,
+                on_batch=on_batch,
+            )
+        file = storage.save(embeddings, folder / f"{name}.safetensors")
+        written.append(
+            {"release": str(path), "file": str(file), "items": len(embeddings), "fingerprint": embeddings.fingerprint}
+        )
+    return written
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"Cannot compute on '{name}': {reason}", expected="cpu, or a device of this machine"
+        ) from error
+
+
 def _folders(releases: list[Path], out: Path) -> dict[Path, Path]:
-    if not releases:
-        raise ConfigError("No release was given.", expected="--release FOLDER [FOLDER ...]")
+    refuse(not releases, "No release was given.", "--release FOLDER [FOLDER ...]")
     if len(releases) == 1:
         return {releases[0]: out}
     names = [path.name for path in releases]

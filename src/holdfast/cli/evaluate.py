@@ -80,13 +80,13 @@ def main(words: list[str]) -> int:
             **options,
         )
     write_settings(arguments["out"], "evaluate.yaml", text)
-    name = arguments["new"].stem
+    name = _name(arguments["new"], arguments["old"])
     document = write_evidence(
         {name: evaluation},
         old,
         {name: new},
         arguments["out"],
-        title=f"Can {name} search the gallery of {arguments['old'].stem}?",
+        title=f"Can {name} search the gallery of {_name(arguments['old'])}?",
         data=described(old, arguments["data"]),
         models={"old": model_of(old.gallery), name: model_of(new.gallery)},
         pictures=Pictures(images),
@@ -95,6 +95,12 @@ def main(words: list[str]) -> int:
     if arguments["json"]:
         print_json({"schema_version": document["schema_version"], **document["evaluations"][name]})
     return 0 if evaluation.verdict == "compatible" else 1
+
+
+def _name(path: Path, other: Path | None = None) -> str:
+    """Return what people call these embeddings: their folder or file; "new" where the old ones are called the same."""
+    name = path.name if path.is_dir() else path.stem
+    return "new" if name == "old" and other is not None else name
 
 
 def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None) -> None:

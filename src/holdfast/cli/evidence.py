@@ -53,16 +53,16 @@ def open_sides(path: Path, *, cast: bool = False) -> Sides:
                 expected="query.safetensors and gallery.safetensors, or embeddings.safetensors",
                 to_do="`holdfast embed` writes them.",
             )
-        opened = [storage.load(file) for file in files]
+        opened = [storage.load(file, verify=True) for file in files]
         return Sides(opened[0], opened[-1])
     if not path.exists():
         raise ConfigError(
             f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`holdfast embed` writes one."
         )
     if path.suffix in _IMPORTERS:
-        imported = _IMPORTERS[path.suffix](path, fingerprint=f"declared:{path.stem}", cast=cast)
+        imported = _IMPORTERS[path.suffix](path, fingerprint=f"declared:{path}", cast=cast)
         return Sides(imported, imported)
-    opened_file = storage.load(path)
+    opened_file = storage.load(path, verify=True)
     return Sides(opened_file, opened_file)
 
 

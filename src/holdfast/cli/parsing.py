@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
 import yaml
 
-from holdfast.config import known_options, read_yaml, refuse_unknown
-from holdfast.errors import ConfigError
+from holdfast.config import known_options, leaves, read_yaml, refuse_unknown
+from holdfast.errors import ConfigError, refuse
+
+Setting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
 
 
 def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> tuple[dict[str, Any], str]:
@@ -29,75 +32,53 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         ConfigError: An option is unknown, has a wrong value, or is missing.
         SystemExit: Help was asked for.
     """
-    from jsonargparse import ActionConfigFile, ArgumentParser
+    from jsonargparse import ArgumentParser
 
     known = known_options(function)
     parser = ArgumentParser(prog=f"holdfast {command}", exit_on_error=False)
-    parser.add_argument("--config", action=ActionConfigFile, help="YAML file of these options.")
+    parser.add_argument("--config", type=str, help="YAML file of these options; later words override it.")
     parser.add_function_arguments(function, fail_untyped=True)
     if "-h" in words or "--help" in words:
         parser.print_help()
         raise SystemExit(0)
-    prepared = list(_prepared(words, known, command))
+    settings = list(_settings(words, known, command))
+    simple = [word for name, value in settings if name in known for word in _written(name, value, known[name], command)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the parser's own next version
-            namespace = parser.parse_args(prepared)
+            namespace = parser.parse_args(simple)
+            for name, value in settings:
+                if name not in known or get_origin(known[name]) is dict:
+                    _put(namespace, name, value, known)
+            del namespace["config"]
             text: str = parser.dump(namespace)
             arguments = vars(parser.instantiate(namespace))
     except (argparse.ArgumentError, TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(
             f"`holdfast {command}` was given something wrong: {_short(error)}",
             to_do=f"`holdfast {command} --help` lists the options.",
         ) from error
     arguments.pop("config", None)
-    for name, kind in known.items():
-        if get_origin(kind) is dict:
-            arguments[name] = _scalars(arguments[name])
+    refuse(arguments.get("seed", 0) < 0, f"--seed {arguments.get('seed')}.", "a whole number of at least 0")
     return arguments, text
-
-
-def _scalars(value: Any) -> Any:
-    """Read the words inside a mapping of options as YAML does: 0.5 is a number, true a truth value."""
-    if isinstance(value, dict):
-        return {key: _scalars(inner) for key, inner in value.items()}
-    return yaml.safe_load(value) if isinstance(value, str) else value
 
 
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines).replace('Parser key "', 'option "--')
+    return " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")
 
 
-def _prepared(words: Sequence[str], known: dict[str, Any], command: str) -> Iterator[str]:
-    """Check names, and write flags and lists the way the parser wants them."""
-    groups = _groups(words, command)
-    for name, values in groups:
+def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> Iterator[Setting]:
+    """Yield names with their values, in order, from words and from the files they name; unknown names are refused."""
+    for name, values in _groups(words, command):
         if name == "config":
-            for value in values:
-                read_yaml(Path(value), known)
-            yield from ("--config", *values)
+            for path in values:
+                yield from leaves(read_yaml(Path(path), known), known)
             continue
         refuse_unknown([name], known, f"of `holdfast {command}`", dashes="--")
-        kind = known.get(name)
-        if kind is bool and not values:
-            yield f"--{name}=true"
-        elif _is_list(kind):
-            yield f"--{name}=[]"
-            yield from (f"--{name}+={value}" for value in values)
-        elif get_origin(kind) is tuple:
-            yield f"--{name}={values[0] if len(values) == 1 else '[' + ','.join(values) + ']'}"
-        elif len(values) == 1:
-            yield f"--{name}={values[0]}"
-        else:
-            raise ConfigError(
-                f"`holdfast {command}` was given {len(values)} values for --{name}: {' '.join(values) or 'none'}.",
-                expected="one value",
-            )
-
-
-def _is_list(kind: Any) -> bool:
-    return get_origin(kind) is list or any(get_origin(part) is list for part in get_args(kind))
+        yield name, tuple(values)
 
 
 def _groups(words: Sequence[str], command: str) -> list[tuple[str, list[str]]]:
@@ -116,3 +97,52 @@ def _groups(words: Sequence[str], command: str) -> list[tuple[str, list[str]]]:
                 to_do=f"`holdfast {command} --help` lists them.",
             )
     return groups
+
+
+def _written(name: str, value: Any, kind: Any, command: str) -> list[str]:
+    """Write one setting as the parser wants it; what is of a mapping type is put in afterwards."""
+    if get_origin(kind) is dict:
+        return []
+    words = isinstance(value, tuple)
+    if kind is bool and value == ():
+        return [f"--{name}=true"]
+    if get_origin(kind) in (list, tuple):
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        refuse(words and not values, f"`holdfast {command}` was given --{name} without a value.", "one value or more")
+        whole = words and len(values) == 1 and values[0].startswith("[")
+        return [f"--{name}={values[0] if whole else '[' + ', '.join(map(_scalar_text, values)) + ']'}"]
+    if words:
+        given = f"`holdfast {command}` was given {len(value)} values for --{name}: {' '.join(value) or 'none'}."
+        refuse(len(value) != 1, given, "one value")
+        return [f"--{name}={value[0]}"]
+    return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}"]
+
+
+def _scalar_text(value: Any) -> str:
+    """Write an item of a list: numbers as they are, texts in quotes."""
+    read = _scalar(value) if isinstance(value, str) else value
+    return json.dumps(read if isinstance(read, int | float) and not isinstance(read, bool) else value)
+
+
+def _scalar(word: str) -> Any:
+    """Read a word as YAML does (0.5 is a number, true a truth value); what is no YAML stays as it is."""
+    try:
+        return yaml.safe_load(word)
+    except yaml.YAMLError:
+        return word
+
+
+def _put(namespace: Any, name: str, value: Any, known: Mapping[str, Any]) -> None:
+    """Put a setting of a mapping type, or one inside it, where it belongs."""
+    if isinstance(value, tuple):
+        value = _scalar(value[0]) if len(value) == 1 else [_scalar(word) for word in value]
+    root = next(option for option in known if name == option or name.startswith(f"{option}."))
+    if name == root:
+        refuse(not isinstance(value, dict), f"--{name} is {value!r}.", f"names with values: --{name}.NAME VALUE")
+        namespace[root] = value
+        return
+    *path, last = name.removeprefix(f"{root}.").split(".")
+    namespace[root] = inner = dict(namespace[root] or {})
+    for part in path:
+        inner[part] = inner = dict(inner.get(part) or {})
+    inner[last] = value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import print_json, print_table, training_progress
 from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, refuse
 from holdfast.methods import build_method
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.encoder import encoder_spec
 from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
@@ -26,9 +25,10 @@ def train(
     method: list[str] = ["bct"],  # noqa: B006 - read only, and shown as the default
     method_options: dict[str, Any] = {},  # noqa: B006
     old: Path | None = None,
+    old_data: str | None = None,
     scenario: str | None = None,
     scenario_options: dict[str, Any] = {},  # noqa: B006
-    backbone: str = "convnet",
+    backbone: str | None = None,
     old_backbone: str | None = None,
     dim: int = 128,
     projection: str = "linear",
@@ -58,10 +58,12 @@ def train(
         method: One or more compatibility methods (`holdfast methods`).
         method_options: Options of the method; with several methods, a mapping of each one's name to its options.
         old: Release that embedded the gallery.
+        old_data: The old model's own training data, like --data, for methods that measure it there (advbct).
         scenario: Who sees what: extended-data, extended-class, open-data, open-class, enlarged-backbone-data,
             enlarged-backbone-class, new-architecture, both.
         scenario_options: Options of the split, such as old_fraction.
-        backbone: Network of the new model.
+        backbone: Network of the new model: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b; the
+            scenario's, or convnet, when left out.
         old_backbone: Network of the old model; the scenario's, or the same, when left out.
         dim: Dimension of the embeddings.
         projection: From backbone to embedding: linear, linear-bn, mlp or none.
@@ -87,11 +89,13 @@ def main(words: list[str]) -> int:
     _check(arguments)
     images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
     experiments = _experiments(arguments, images)
-    write_settings(arguments["out"], "train.yaml", text)
+    if not (arguments["out"] / "train.yaml").exists():  # the settings of a run are kept if it refuses others
+        write_settings(arguments["out"], "train.yaml", text)
     if arguments["scenario"] is not None:
         releases = _scenario(arguments, images, experiments)
     else:
         releases = _single(arguments, images, experiments)
+    write_settings(arguments["out"], "train.yaml", text)
     _report(arguments, releases)
     return 0
 
@@ -101,8 +105,14 @@ def _check(arguments: dict[str, Any]) -> None:
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.errors import unknown_name
 
-    for name, options in _options_by_method(arguments).items():
-        build_method(name, options)
+    names = arguments["method"]
+    refuse(len(set(names)) < len(names), f"The methods {', '.join(names)}.", "each method once")
+    methods = [build_method(name, options) for name, options in _options_by_method(arguments).items()]
+    refuse(
+        arguments["old"] is not None and not any(method.needs_old for method in methods),
+        f"An old model was given, which {', '.join(names)} does not use.",
+        "a compatibility method, such as bct; or no --old",
+    )
     if arguments["scenario"] is not None and arguments["scenario"] not in SCENARIOS:
         raise unknown_name("scenario", arguments["scenario"], SCENARIOS)
     if arguments["scenario"] is not None and arguments["old"] is not None:
@@ -127,12 +137,14 @@ def _options_by_method(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Experiment]:
-    channels, height, _ = data.train.shape
-    spec = EncoderSpec(
-        backbone=arguments["backbone"],
+    channels, height, width = data.train.shape
+    refuse(height != width, f"Images of {height} × {width} pixels.", "square images")
+    spec = encoder_spec(
+        backbone=arguments["backbone"] or "convnet",
         dim=arguments["dim"],
         channels=channels,
         image_size=height,
+        fit=data.train.fit or "crop",
         projection=arguments["projection"],
         mean=tuple(arguments["mean"]),
         std=tuple(arguments["std"]),
@@ -148,17 +160,13 @@ def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Ex
     }
 
 
-def _on_run(name: str) -> AbstractContextManager[Any]:
-    return training_progress(name)
-
-
 def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.training.upgrade import train_upgrade
 
     scenario = SCENARIOS[arguments["scenario"]]
     split = scenario.divide(data.train.labels, **{"seed": arguments["seed"], **arguments["scenario_options"]})
-    if scenario.new_backbone is not None and arguments["backbone"] == "convnet":
+    if scenario.new_backbone is not None and arguments["backbone"] is None:
         experiments = {name: _with_backbone(one, scenario.new_backbone) for name, one in experiments.items()}
     reference = replace(next(iter(experiments.values())), method="independent", method_options={})
     old_backbone = arguments["old_backbone"] or scenario.old_backbone
@@ -170,7 +178,7 @@ def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[
         {"independent": reference, **experiments},
         arguments["out"],
         data_name=f"{data.name}, {scenario.name}",
-        on_run=_on_run,
+        on_run=training_progress,
         tensorboard=arguments["tensorboard"],
     )
 
@@ -186,16 +194,20 @@ def _single(arguments: dict[str, Any], data: RetrievalData, experiments: dict[st
     from holdfast.training.recipe import train_release
 
     old = None if arguments["old"] is None else load_release(arguments["old"])
+    old_images = None
+    if arguments["old_data"] is not None:
+        old_images = open_data(arguments["old_data"], arguments["data_root"], arguments["data_options"]).train.compact()
     several = len(experiments) > 1
     releases = {}
     for name, experiment in experiments.items():
         folder = arguments["out"] / name if several else arguments["out"]
-        with _on_run(name) as on_step:
+        with training_progress(name) as on_step:
             releases[name] = train_release(
-                data.train,
+                data.train.compact(),
                 experiment,
                 folder,
                 old=old,
+                old_images=old_images,
                 data_name=data.name,
                 cache=arguments["out"] / "cache" if several else None,
                 on_step=on_step,

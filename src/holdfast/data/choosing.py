@@ -7,6 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.errors import refuse
+
+
+def generator_of(seed: int) -> np.random.Generator:
+    """Return the generator of a seed.
+
+    Raises:
+        ConfigError: The seed is negative.
+    """
+    refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
+    return np.random.default_rng(seed)
+
 
 def class_counts(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many rows every class has (largest label + 1,), empty for no labels."""

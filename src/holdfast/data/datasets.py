@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from holdfast.data.omniglot import omniglot
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.tiny_imagenet import tiny_imagenet_32
 from holdfast.errors import DataError, unknown_name
+from holdfast.options import bound
 
 __all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
 
@@ -51,7 +51,7 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
         options: Options of the reader, such as ``image_size``.
 
     Raises:
-        ConfigError: The name or an option is unknown.
+        ConfigError: The name or an option is unknown, or an option has another type or is out of range.
         DataError: Files are missing or cannot be used; the message says which.
 
     >>> load_dataset("omniglot")
@@ -64,14 +64,13 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
     if str(name_or_path) in DATASETS:
         name = str(name_or_path)
         dataset = DATASETS[name]
-        _check_options(dataset.read, options)
+        checked = bound(dataset.read, options, f"data set '{name}'")
         if dataset.folder is None:
-            return dataset.read(**options)
-        return dataset.read(_folder(name, dataset.folder, root), **options)
+            return dataset.read(**checked)
+        return dataset.read(_folder(name, dataset.folder, root), **checked)
     path = Path(name_or_path)
     reader = _reader_of(path)
-    _check_options(reader, options)
-    return reader(path, **options)
+    return reader(path, **bound(reader, options, f"data in '{path}'"))
 
 
 def _reader_of(path: Path) -> Callable[..., RetrievalData]:
@@ -101,10 +100,3 @@ def _folder(name: str, folder: str, root: Path | None) -> Path:
             to_do="put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
         )
     return root / folder
-
-
-def _check_options(reader: Callable[..., RetrievalData], options: dict[str, Any]) -> None:
-    known = [name for name, value in inspect.signature(reader).parameters.items() if value.kind is value.KEYWORD_ONLY]
-    for name in options:
-        if name not in known:
-            raise unknown_name("data option", name, known)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import struct
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError, DataError, refuse
 
 Shape = tuple[int, int, int]
 Fit = Literal["crop", "squash"]
@@ -21,7 +22,7 @@ MODES = {1: "L", 3: "RGB"}
 
 
 def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixels:
-    """Decode one image to uint8 (channels, height, width).
+    """Decode one image to uint8 (channels, height, width), turned upright where a camera noted how it was held.
 
     Args:
         source: A path, or encoded bytes.
@@ -30,13 +31,16 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
         name: What to call the image in messages.
 
     Raises:
-        DataError: The image cannot be read.
+        DataError: The image cannot be read, or its numbers have no agreed range.
     """
     try:
         with Image.open(source) as opened:
-            opened.draft(MODES[shape[0]], (2 * shape[2], 2 * shape[1]))
-            image = fitted(_flattened(opened, MODES[shape[0]]), (shape[2], shape[1]), fit)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            opened.draft(MODES[shape[0]], (2 * max(shape[1:]), 2 * max(shape[1:])))
+            ImageOps.exif_transpose(opened, in_place=True)
+            image = fitted(_flattened(opened, MODES[shape[0]], name), (shape[2], shape[1]), fit)
+    except DataError:
+        raise
+    except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
         reason = "no known image format" if isinstance(error, UnidentifiedImageError) else str(error)
         raise DataError(
             f"Cannot read {name}: {reason}.",
@@ -47,14 +51,27 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _flattened(image: Image.Image, mode: str) -> Image.Image:
+def _flattened(image: Image.Image, mode: str, name: str) -> Image.Image:
     """Convert to the mode; transparent parts become white, and 16-bit greys are scaled rather than cut off."""
-    if image.mode.startswith("I;16") or image.mode == "I":
-        return Image.fromarray((np.asarray(image) // 257).clip(0, 255).astype(np.uint8)).convert(mode)
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_eight_bit(np.asarray(image), image.mode, name)).convert(mode)
     if "A" in image.getbands() or "transparency" in image.info:
         over = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert(mode)
     return image.convert(mode)
+
+
+def _eight_bit(grey: NDArray[Any], mode: str, name: str) -> Pixels:
+    """Return greys of more than 8 bits as uint8; numbers of 32 bits are taken as the 8 or 16 bits that they fill."""
+    low, high = (grey.min(), grey.max()) if grey.size else (0, 0)
+    if mode == "F" or low < 0 or high > 65_535:
+        raise DataError(
+            f"{name[0].upper()}{name[1:]} holds {grey.dtype} greys from {low:g} to {high:g}.",
+            expected="whole numbers of 8 or 16 bits: of others nobody knows which is black and which is white",
+            to_do="scale it to 0..255 and save it with 8 bits; nothing was changed.",
+        )
+    scaled = grey // 257 if mode != "I" or high > 255 else grey
+    return scaled.astype(np.uint8)
 
 
 def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
@@ -80,3 +97,8 @@ def check_target(shape: Shape, fit: Fit) -> None:
         raise ConfigError(f"Images of shape {shape}.", expected="1 or 3 channels and a height and width of at least 1")
     if fit not in get_args(Fit):
         raise ConfigError(f"The fit '{fit}'.", expected="'crop' to keep the aspect, or 'squash'")
+
+
+def check_image_size(image_size: int) -> None:
+    """Refuse images too small for any network here."""
+    refuse(image_size < 8, f"image_size = {image_size}.", "at least 8 pixels")

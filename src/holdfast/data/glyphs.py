@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.data.choosing import generator_of
 from holdfast.data.glyph_distortion import distort
 from holdfast.data.glyph_shapes import STYLES, GlyphBank, distinct_glyphs
 from holdfast.data.image_set import ImageSet
@@ -77,7 +78,7 @@ def _parted(classes: Mapping[str, int], available: int, seed: int) -> list[NDArr
             expected=f"at most {available} in all: so many distinct shapes the installed fonts have",
             to_do="ask for fewer classes in one of them.",
         )
-    order = np.random.default_rng(seed).permutation(available)
+    order = generator_of(seed).permutation(available)
     ends = np.cumsum(list(classes.values()))
     return [np.sort(part) for part in np.split(order, ends)[:-1]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import class_counts, lowest_of_each_class
+from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.errors import ConfigError, DataError
@@ -52,4 +52,4 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int) -> NDArray
     counts = class_counts(labels)
     least = np.where(counts >= 4, 2, np.where(counts >= 2, 1, 0))
     wanted = np.minimum(np.maximum(np.rint(share * counts), least), np.maximum(counts - 1, 0))
-    return lowest_of_each_class(labels, np.random.default_rng(seed).random(len(labels)), wanted)
+    return lowest_of_each_class(labels, generator_of(seed).random(len(labels)), wanted)

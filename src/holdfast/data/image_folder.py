@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.decoding import Fit
+from holdfast.data.decoding import Fit, check_image_size
 from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import FileImages, keep_decoded
@@ -46,8 +46,10 @@ def image_folder(
         seed: Chooses the held-out images.
 
     Raises:
+        ConfigError: An option is out of range.
         DataError: The folder is missing, is in none of the layouts, or holds an empty class or a single one.
     """
+    check_image_size(image_size)
     if not path.is_dir():
         raise DataError(f"There is no folder {path}.", expected=_LAYOUTS, to_do="check the path.")
     parts = {part: path / part for part in ("train", "test", "query", "gallery", "val") if (path / part).is_dir()}

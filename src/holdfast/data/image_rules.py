@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import class_counts, lowest_of_each_class
+from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
 
 CLOSE = 1e-9
 """Added before cutting off, so that 0.29 of 100 is 29 although 0.29 * 100 is 28.999999999999996."""
@@ -54,7 +54,7 @@ def ms1mv3_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int6
 
 def _gldv2(labels: Labels, fraction: float, seed: int) -> Rows:
     counts = class_counts(labels)
-    draws = np.random.default_rng(seed).random(len(labels))
+    draws = generator_of(seed).random(len(labels))
     keys = np.where(counts[labels] < 4, np.arange(len(labels)) / len(labels), draws)
     return lowest_of_each_class(labels, keys, gldv2_counts(counts, fraction))
 
@@ -65,7 +65,7 @@ def _ms1mv3(labels: Labels, fraction: float, seed: int) -> Rows:
 
 def _random(labels: Labels, fraction: float, seed: int) -> Rows:
     count = int(fraction * len(labels) + CLOSE)
-    return np.sort(np.random.default_rng(seed).permutation(len(labels))[:count])
+    return np.sort(generator_of(seed).permutation(len(labels))[:count])
 
 
 IMAGE_RULES: dict[str, ImageRule] = {

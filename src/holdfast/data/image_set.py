@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.decoding import Pixels, Shape
+from holdfast.data.decoding import Fit, Pixels, Shape
 from holdfast.data.images import Images, SelectedImages
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
@@ -52,6 +52,11 @@ class ImageSet:
         """Channels, height and width of every image."""
         return self.images.shape
 
+    @property
+    def fit(self) -> Fit | None:
+        """How images of another size were brought to `shape`: "crop" or "squash"; None for arrays."""
+        return self.images.fit
+
     def read(self, rows: NDArray[np.int64]) -> Pixels:
         """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
         return self.images.read(rows)
@@ -74,7 +79,7 @@ class ImageSet:
     def digest(self) -> str:
         """Return a sha256 over ids, labels, class names, shape and contents, 64 hexadecimal digits.
 
-        Contents are the pixels of arrays, the bytes of encoded images, and the sizes of files.
+        Contents are the pixels of arrays, and the bytes of encoded images and of files.
         """
         digest = hashlib.sha256(repr((self.shape, self.class_names)).encode())
         for values in (self.labels, self.ids.offsets, self.ids.data):

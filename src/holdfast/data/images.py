@@ -27,13 +27,17 @@ class Images(Protocol):
     def shape(self) -> Shape:
         """Channels, height and width of every image."""
 
+    @property
+    def fit(self) -> Fit | None:
+        """How images of another size were brought to `shape`; None where they were given as they are."""
+
     def __len__(self) -> int: ...
 
     def read(self, rows: Rows) -> Pixels:
         """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
 
     def content_digest(self, rows: Rows) -> bytes:
-        """Return a sha256 that changes with the contents of the chosen rows, as cheaply as the store allows."""
+        """Return a sha256 that changes with the contents of the chosen rows, without decoding them."""
 
 
 class ArrayImages:
@@ -60,6 +64,10 @@ class ArrayImages:
         """Channels, height and width of every image."""
         _, channels, height, width = self._pixels.shape
         return channels, height, width
+
+    @property
+    def fit(self) -> None:
+        """None: arrays are taken as they are."""
 
     def __len__(self) -> int:
         return len(self._pixels)
@@ -114,6 +122,11 @@ class EncodedImages:
         """Channels, height and width of every image."""
         return self._shape
 
+    @property
+    def fit(self) -> Fit:
+        """How images of another size are brought to `shape`."""
+        return self._fit
+
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
@@ -148,11 +161,17 @@ class FileImages:
     def __init__(self, paths: Sequence[Path], shape: Shape, *, fit: Fit = "crop") -> None:
         check_target(shape, fit)
         self._paths, self._shape, self._fit = tuple(paths), shape, fit
+        self._digests: dict[tuple[Path, int, int], bytes] = {}
 
     @property
     def shape(self) -> Shape:
         """Channels, height and width of every image."""
         return self._shape
+
+    @property
+    def fit(self) -> Fit:
+        """How images of another size are brought to `shape`."""
+        return self._fit
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -165,9 +184,26 @@ class FileImages:
         return pixels
 
     def content_digest(self, rows: Rows) -> bytes:
-        """Return the sha256 of the file sizes: reading a large collection twice would not be cheap."""
-        sizes = [_size(self._paths[row]) for row in rows.tolist()]
-        return hashlib.sha256(np.array(sizes, np.int64).tobytes()).digest()
+        """Return the sha256 of the digests of the files.
+
+        A file is read once, and again only after its size or its time of change is another.
+        """
+        return hashlib.sha256(b"".join(self._file_digest(self._paths[row]) for row in rows.tolist())).digest()
+
+    def _file_digest(self, path: Path) -> bytes:
+        try:
+            status = path.stat()
+            key = path, status.st_size, status.st_mtime_ns
+            if key not in self._digests:
+                with path.open("rb") as file:
+                    self._digests[key] = hashlib.file_digest(file, "sha256").digest()
+        except OSError as error:
+            raise DataError(
+                f"Cannot read the file {path}: {error.strerror}.",
+                expected="the file that was there when the folder was listed",
+                to_do="list the folder again, or put the file back.",
+            ) from error
+        return self._digests[key]
 
 
 class KeptImages:
@@ -185,6 +221,11 @@ class KeptImages:
     def shape(self) -> Shape:
         """Channels, height and width of every image."""
         return self._images.shape
+
+    @property
+    def fit(self) -> Fit | None:
+        """How the store behind fits images."""
+        return self._images.fit
 
     def __len__(self) -> int:
         return len(self._images)
@@ -216,6 +257,11 @@ class SelectedImages:
         """Channels, height and width of every image."""
         return self._images.shape
 
+    @property
+    def fit(self) -> Fit | None:
+        """How the store behind fits images."""
+        return self._images.fit
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -238,14 +284,3 @@ def chunks(rows: Rows, size: int = 4096) -> Iterator[Rows]:
     """Yield the rows in order, at most ``size`` at a time."""
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise DataError(
-            f"Cannot read the file {path}: {error.strerror}.",
-            expected="the file that was there when the folder was listed",
-            to_do="list the folder again, or put the file back.",
-        ) from error

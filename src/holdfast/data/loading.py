@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import Batch
 
 
@@ -48,6 +48,7 @@ class EpochBatches(Sampler[BatchPlace]):
         self, count: int, *, batch_size: int, seed: int, drop_last: bool = True, rank: int = 0, world_size: int = 1
     ) -> None:
         _check_batching(count, batch_size, rank, world_size)
+        refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
         self.count, self.batch_size, self.seed = count, batch_size, seed
         self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
         self.set_position(0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.embeddings.imports import NPZ_ERRORS
 from holdfast.errors import DataError
 
 
@@ -29,9 +29,9 @@ def read_npz(path: Path, required: Sequence[str], optional: Sequence[str] = ()) 
         raise DataError(f"There is no file {path}.", expected="an .npz file") from error
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except NPZ_ERRORS as error:
         raise DataError(
-            f"Cannot read {path}: {error}.",
+            f"Cannot read {path}: {error or type(error).__name__}.",
             expected="an .npz file of plain arrays, without Python objects",
             to_do="write it again with numpy.savez.",
         ) from error
@@ -46,4 +46,4 @@ def _named(
             expected=f"arrays named {', '.join(required)}",
             to_do=f"numpy.savez('{path.name}', {', '.join(f'{name}=...' for name in required)})",
         )
-    return {name: archive[name] for name in (*required, *optional) if name in archive}
+    return {name: np.asarray(archive[name]) for name in (*required, *optional) if name in archive}

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.data.choosing import generator_of
+from holdfast.data.decoding import check_image_size
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.npz import read_npz
@@ -29,6 +31,7 @@ def omniglot(root: Path, *, image_size: int = 28, validation_fraction: float = 0
         validation_fraction: Share of the background classes to set apart for choosing among runs.
         seed: Chooses these classes.
     """
+    check_image_size(image_size)
     if not 0 <= validation_fraction < 1:
         raise ConfigError(f"validation_fraction = {validation_fraction}.", expected="at least 0 and below 1")
     background = _read_part(root / "images_background.npz", "background", image_size)
@@ -108,6 +111,6 @@ def _set_apart(background: ImageSet, fraction: float, seed: int) -> tuple[ImageS
             expected="at least two classes to search among",
             to_do="give a larger fraction, or 0 for no validation.",
         )
-    chosen = np.random.default_rng(seed).permutation(len(background.class_names))[:count]
+    chosen = generator_of(seed).permutation(len(background.class_names))[:count]
     aside = np.isin(background.labels, chosen)
     return background.select(~aside).compact(), background.select(aside).compact()

@@ -15,9 +15,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.data.choosing import generator_of
 from holdfast.data.image_rules import CLOSE, IMAGE_RULES, ImageRule, Labels, Rows
 from holdfast.data.split import Split, check_split
 from holdfast.errors import ConfigError, DataError, unknown_name
+from holdfast.options import bound
 
 Order = Literal["random", "first"]
 Rounding = Literal["floor", "round"]
@@ -149,8 +151,13 @@ class Scenario:
     new_backbone: str | None = None
 
     def divide(self, labels: Labels, **options: Any) -> Split:
-        """Return the split of this scenario; ``options`` go to its function and override ``old_fraction``."""
-        return self.split(labels, **{"old_fraction": self.old_fraction, **options})
+        """Return the split of this scenario; ``options`` go to its function and override ``old_fraction``.
+
+        Raises:
+            ConfigError: An option is unknown, of another type or out of range.
+        """
+        chosen = bound(self.split, options, f"scenario '{self.name}'")
+        return self.split(labels, **{"old_fraction": self.old_fraction, **chosen})
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -200,7 +207,7 @@ def _ordered_classes(labels: Labels, seed: int, order: Order) -> NDArray[np.int6
     classes = np.unique(labels)
     if order not in get_args(Order):
         raise unknown_name("order of classes", order, get_args(Order))
-    return classes if order == "first" else np.random.default_rng(seed).permutation(classes)
+    return classes if order == "first" else generator_of(seed).permutation(classes)
 
 
 def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.choosing import class_counts, lowest_of_each_class
+from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import EncodedImages, keep_decoded
 from holdfast.data.retrieval_data import RetrievalData
@@ -32,7 +32,7 @@ def tiny_imagenet_32(root: Path, *, class_share: float = 1.0, image_share: float
     train, val = (_read_part(root / f"{part}.parquet", part) for part in ("train", "val"))
     if train.class_names != val.class_names:
         raise DataError("train.parquet and val.parquet name other classes.", expected="one list of classes")
-    classes, images = np.random.default_rng(seed).spawn(2)
+    classes, images = generator_of(seed).spawn(2)
     kept = classes.permutation(len(train.class_names))[: max(2, round(class_share * len(train.class_names)))]
     train, val = (part.select_classes(kept).compact() for part in (train, val))
     wanted = np.maximum(1, np.rint(image_share * class_counts(train.labels)))

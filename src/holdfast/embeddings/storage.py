@@ -22,12 +22,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from holdfast.embeddings.embedding_set import EmbeddingSet, Role, arrays_of, check
+from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check
+from holdfast.embeddings.imports import from_npz, from_parquet
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, HoldfastError
-from holdfast.geometry import Hypersphere, Space, space_from_record
+from holdfast.geometry import space_from_record
+
+__all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "write_atomically"]
 
 FORMAT_VERSION = 1
+_MALFORMED = (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
            "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8"}  # fmt: skip
 
@@ -99,7 +103,7 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
                 to_do="install a newer holdfast; the file is intact.",
             )
         embeddings = _assemble(arrays, record)
-    except (KeyError, ValueError, TypeError) as error:
+    except _MALFORMED as error:
         if isinstance(error, HoldfastError):
             raise
         raise _damaged(path, f"it is no set of embeddings ({error})") from error
@@ -144,7 +148,7 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
             begin, end = entry["data_offsets"]
             raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
             arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    except (struct.error, ValueError, KeyError, TypeError) as error:
+    except _MALFORMED as error:
         raise _damaged(path, f"its header cannot be read ({error})") from error
     return arrays, metadata
 
@@ -154,97 +158,6 @@ def _damaged(path: str | Path, why: str) -> DataError:
         f"'{path}' is damaged: {why}.",
         expected="a file written by holdfast and unchanged since",
         to_do="embed the items again with `holdfast embed`, or restore the file from a copy.",
-    )
-
-
-def from_npz(
-    path: str | Path, *, fingerprint: str, space: Space | None = None, role: Role = "both", cast: bool = False
-) -> EmbeddingSet:
-    """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
-
-    Args:
-        path: The file; one that holds pickled objects is refused.
-        fingerprint: ``declared:<name>`` for vectors made elsewhere.
-        space: Their space; the hypersphere of their dimension when left out.
-        role: What the items are to the model.
-        cast: Accept other floating types than float32 and convert them.
-
-    Raises:
-        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except (AttributeError, TypeError):
-        arrays = {"vectors": np.load(path, allow_pickle=False)}
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"Cannot read '{path}': {error}.", expected="an .npy or .npz file of plain arrays (no pickled objects)"
-        ) from error
-    return _imported(path, arrays, fingerprint, space, role, cast)
-
-
-def from_parquet(
-    path: str | Path, *, fingerprint: str, space: Space | None = None, role: Role = "both", cast: bool = False
-) -> EmbeddingSet:
-    """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
-
-    Further numeric columns are kept as columns of the set. The arguments are those of `from_npz`.
-
-    Raises:
-        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
-    """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"Cannot read '{path}': {error}.", expected="a Parquet file") from error
-    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-    if "vector" not in columns:
-        raise DataError(f"'{path}' has columns {', '.join(columns)}.", expected="a column 'vector' of lists of numbers")
-    arrays: dict[str, NDArray[Any]] = {"vectors": _matrix(path, columns.pop("vector"))}
-    if "id" in columns:
-        arrays["ids"] = np.array(columns.pop("id").cast(pa.string()).to_pylist(), dtype=np.str_)
-    for name, values in columns.items():
-        if name == "label" or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            arrays["labels" if name == "label" else name] = values.to_numpy(zero_copy_only=False)
-    return _imported(path, arrays, fingerprint, space, role, cast)
-
-
-def _matrix(path: str | Path, lists: Any) -> NDArray[Any]:
-    flat, rows = lists.flatten().to_numpy(zero_copy_only=False), len(lists)
-    lengths = set(pa.compute.list_value_length(lists).to_pylist())
-    if len(lengths) > 1:
-        raise DataError(f"'{path}' holds vectors of lengths {sorted(map(str, lengths))}.", expected="one dimension")
-    return np.asarray(flat).reshape(rows, -1)
-
-
-def _imported(
-    path: str | Path, arrays: dict[str, NDArray[Any]], fingerprint: str, space: Space | None, role: Role, cast: bool
-) -> EmbeddingSet:
-    vectors = arrays.pop("vectors", None)
-    if vectors is None or vectors.ndim != 2:
-        found = f"arrays {', '.join(arrays) or 'none'}" if vectors is None else f"vectors of shape {vectors.shape}"
-        raise DataError(f"'{path}' has {found}.", expected="an array 'vectors' of shape (items, dimension)")
-    if vectors.dtype != np.float32 and not (cast and np.issubdtype(vectors.dtype, np.floating)):
-        raise DataError(
-            f"Vectors in '{path}' are {vectors.dtype}.",
-            expected="float32",
-            to_do="pass cast=True (--cast on the command line) to accept the rounding, or convert the file.",
-        )
-    vectors = np.ascontiguousarray(vectors, np.float32)
-    ids = [str(value) for value in arrays.pop("ids", np.arange(len(vectors)))]
-    labels, names = arrays.pop("labels", None), arrays.pop("class_names", None)
-    if labels is not None and not np.issubdtype(labels.dtype, np.integer):
-        names, labels = np.unique(labels.astype(np.str_), return_inverse=True)
-    return EmbeddingSet(
-        ids=StringArray.of(ids),
-        vectors=vectors,
-        fingerprint=fingerprint,
-        space=space or Hypersphere(vectors.shape[1]),
-        role=role,
-        labels=None if labels is None else labels.astype(np.int64),
-        class_names=None if names is None else StringArray.of(str(name) for name in names),
-        columns=arrays,
     )
 
 

@@ -55,7 +55,14 @@ class StringArray(Sequence[str]):
                 expected="text",
                 to_do="convert them with str() so that you decide how they are written.",
             )
-        return cls.from_arrow(pa.array(values, type=pa.large_string()))
+        try:
+            return cls.from_arrow(pa.array(values, type=pa.large_string()))
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"A text that cannot be written as UTF-8: {error.object!r}.",
+                expected="names and identifiers in UTF-8",
+                to_do="rename the file or folder, or whatever this text names.",
+            ) from error
 
     @classmethod
     def from_arrow(cls, array: Any) -> StringArray:

@@ -42,7 +42,8 @@ def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
         raise SpaceMismatchError(
             f"Queries are on the {query.space}, the gallery on the {gallery.space}.",
             expected="one space for both",
-            to_do="search with a model of the gallery's space, or fit an adapter between the two.",
+            to_do="search with a model of the gallery's space: train the new model with the dimension of the old one, "
+            f"`holdfast train --old RELEASE --dim {gallery.space.dim}`.",
         )
 
 

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-EPSILON = 1e-12  # the length below which a vector is treated as having this length
+EPSILON = 1e-12  # vectors shorter than this, or than the smallest normal number of their type, are divided by that
 
 
 def normalise(x: Tensor) -> Tensor:
     """Divide vectors (..., D) by their Euclidean length; the result has length 1, or 0 for the zero vector."""
-    return F.normalize(x, dim=-1, eps=EPSILON)
+    return F.normalize(x, dim=-1, eps=max(EPSILON, torch.finfo(x.dtype).tiny))
 
 
 def cosine_similarity(x: Tensor, y: Tensor) -> Tensor:

@@ -113,7 +113,8 @@ class AdvBCT(CompatibilityMethod):
             )
         statistics = class_statistics(*labelled_features(own), self.iqr)
         centres, reach, kept = (part[rows.clamp_min(0)] for part in statistics)
-        return centres, reach, kept.masked_fill(rows < 0, 0)
+        unknown = rows < 0
+        return centres.masked_fill(unknown[:, None], 0), reach.masked_fill(unknown, 0), kept.masked_fill(unknown, 0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the terms whose weight is not 0."""

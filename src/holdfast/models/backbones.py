@@ -7,7 +7,7 @@ here, because no library we can depend on has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,16 +15,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.models.published_weights import local_model, transformers_library
 from holdfast.options import bound
 
 
 class Backbone(nn.Module):
-    """A network from images (B, channels, size, size) to features (B, ``width``)."""
+    """A network from images (B, channels, size, size) to features (B, ``width``).
 
-    def __init__(self, body: nn.Module, width: int) -> None:
+    Args:
+        body: The network.
+        width: Values per image.
+        settled: Options that the presence of weights decided; without the weights, they must be given to build alike.
+    """
+
+    def __init__(self, body: nn.Module, width: int, settled: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self.body, self.width = body, width
+        self.body, self.width, self.settled = body, width, dict(settled or {})
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features (B, width)."""
@@ -33,8 +40,16 @@ class Backbone(nn.Module):
 
 
 def convnet(channels: int, image_size: int, weights: Path | None, *, filters: int = 64) -> Backbone:
-    """Four convolutions with batch normalisation and pooling, then the mean over places; for 28 to 64 pixels."""
+    """Four convolutions with batch normalisation and pooling, then the mean over places; for 28 to 64 pixels.
+
+    Args:
+        channels: Channels of the images.
+        image_size: Pixels per side.
+        weights: None: there are no published ones.
+        filters: Width of the third convolution, even; the others have half or twice as many.
+    """
     _refuse_weights("convnet", weights)
+    refuse(filters < 2 or filters % 2 == 1, f"convnet with filters = {filters}.", "an even number of at least 2")
     widths = [channels, filters // 2, filters, 2 * filters, 2 * filters]
     layers: list[nn.Module] = []
     for block, (before, after) in enumerate(pairwise(widths)):
@@ -75,16 +90,16 @@ def resnet(
 
     Args:
         channels: Channels of the images.
-        image_size: Pixels per side; "auto" takes the small stem up to 64 pixels.
+        image_size: Pixels per side.
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         depths: Blocks per stage.
         layer_type: "basic" or "bottleneck".
         hidden_sizes: Width of each stage.
-        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto".
+        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels,
+            but "imagenet" with weights, which hold no other.
     """
-    if stem not in ("auto", "small", "imagenet"):
-        raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
-    transformers = _transformers()
+    stem = _chosen_stem(stem, image_size, weights)
+    transformers = transformers_library()
     config = transformers.ResNetConfig(
         num_channels=channels,
         embedding_size=64,
@@ -92,10 +107,24 @@ def resnet(
         depths=list(depths),
         layer_type=layer_type,
     )
-    model = _local_model(transformers.ResNetModel, config, weights)
-    if stem == "small" or (stem == "auto" and image_size <= 64):
+    model = local_model(transformers.ResNetModel, config, weights)
+    if stem == "small":
         model.embedder = _SmallStem(channels, 64)
-    return Backbone(_Pooled(model, lambda output: output.pooler_output.flatten(1)), hidden_sizes[-1])
+    settled = None if weights is None else {"stem": stem}
+    return Backbone(_Pooled(model, lambda output: output.pooler_output.flatten(1)), hidden_sizes[-1], settled)
+
+
+def _chosen_stem(stem: str, image_size: int, weights: Path | None) -> str:
+    if stem not in ("auto", "small", "imagenet"):
+        raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
+    if stem == "small" and weights is not None:
+        raise ConfigError(
+            f"The small stem with weights from '{weights}'.",
+            expected="the stem 'imagenet' or 'auto': published weights hold no small one, it would stay random",
+            to_do="leave --backbone-options.stem out, or train without weights.",
+        )
+    small = image_size <= 64 and weights is None
+    return {"auto": "small" if small else "imagenet"}.get(stem, stem)
 
 
 def vit(
@@ -109,15 +138,19 @@ def vit(
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         hidden: Width of the token.
         heads: Attention heads.
-        layers: Depth.
-        patch: Pixels per side of a patch; 0 takes 16, or an eighth of the image up to 64 pixels.
+        layers: Depth, at least 1.
+        patch: Pixels per side of a patch; 0 takes 16, or up to 64 pixels what is nearest to an eighth of the image
+            among its divisors.
     """
-    patch = patch or (max(image_size // 8, 1) if image_size <= 64 else 16)
-    if image_size % patch:
+    refuse(layers < 1, f"A vision transformer with layers = {layers}.", "at least 1")
+    patch = patch or _default_patch(image_size)
+    if patch < 1 or image_size % patch:
         raise ConfigError(
-            f"Images of {image_size} pixels and patches of {patch}.", expected="a whole number of patches"
+            f"Images of {image_size} pixels and patches of {patch}.",
+            expected=f"a whole number of patches: one of {', '.join(map(str, _divisors(image_size)))}",
+            to_do="choose one of these with --backbone-options.patch, or another image size.",
         )
-    transformers = _transformers()
+    transformers = transformers_library()
     config = transformers.ViTConfig(
         num_channels=channels,
         image_size=image_size,
@@ -127,8 +160,23 @@ def vit(
         num_hidden_layers=layers,
         intermediate_size=4 * hidden,
     )
-    model = _local_model(partial(transformers.ViTModel, add_pooling_layer=False), config, weights)
+    model = local_model(partial(transformers.ViTModel, add_pooling_layer=False), config, weights)
     return Backbone(_Pooled(model, lambda output: output.last_hidden_state[:, 0]), hidden)
+
+
+def _default_patch(image_size: int) -> int:
+    """Return the pixels per side of a patch; of two equally near divisors the smaller.
+
+    >>> _default_patch(28), _default_patch(32), _default_patch(224)
+    (4, 4, 16)
+    """
+    if image_size > 64:
+        return 16
+    return min(_divisors(image_size), key=lambda divisor: abs(divisor - image_size / 8))
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 class _IResidual(nn.Module):
@@ -169,36 +217,6 @@ def iresnet(channels: int, image_size: int, weights: Path | None, *, depths: tup
         before, side = after, (side + 1) // 2
     layers += [nn.BatchNorm2d(512), nn.Flatten()]
     return Backbone(nn.Sequential(*layers), 512 * side * side)
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError(
-            "This backbone needs the transformers library, which is not installed.",
-            to_do="pip install 'holdfast[models]', or choose convnet, iresnet18 or iresnet50.",
-        ) from error
-    return transformers
-
-
-def _local_model(build: Any, config: Any, weights: Path | None) -> nn.Module:
-    """Build a transformers model, fresh or from a local folder of safetensors; never over the network."""
-    if weights is None:
-        model: nn.Module = build(config)
-        return model
-    kind: Any = build.func if isinstance(build, partial) else build
-    keywords = build.keywords if isinstance(build, partial) else {}
-    try:
-        loaded: nn.Module = kind.from_pretrained(
-            weights, config=config, local_files_only=True, use_safetensors=True, **keywords
-        )
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"Cannot read weights for this backbone from '{weights}': {error}",
-            expected="a local folder with config.json and model.safetensors of the same architecture",
-        ) from error
-    return loaded
 
 
 def _refuse_weights(name: str, weights: Path | None) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from holdfast.errors import DataError, unknown_name
+from holdfast.errors import ConfigError, DataError, nearest, unknown_name
 from holdfast.models.backbones import build_backbone
 
 
@@ -22,11 +22,13 @@ class EncoderSpec(BaseModel):
         backbone: A key of `holdfast.models.backbones.BACKBONES`.
         dim: Dimension D of the embeddings.
         channels: Channels of the images.
-        image_size: Pixels per side; other sizes are resized on entry.
+        image_size: Pixels per side, at least 8; other sizes are resized on entry.
+        fit: How images were brought to the square input before they came here: "crop" kept the aspect and cut the
+            longer side around the centre, "squash" did not. The encoder itself does not crop.
         projection: From backbone to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
             AdvBCT), "mlp" (two layers, as in NDPP), or "none" where the backbone's width is already D.
         mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
-        std: Divides each channel.
+        std: Divides each channel; above 0.
         backbone_options: Further arguments of the backbone.
     """
 
@@ -36,10 +38,54 @@ class EncoderSpec(BaseModel):
     dim: int = Field(default=128, ge=1)
     channels: int = Field(default=3, ge=1)
     image_size: int = Field(default=32, ge=8)
+    fit: Literal["crop", "squash"] = "crop"
     projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
-    mean: tuple[float, ...] = (0.5,)
-    std: tuple[float, ...] = (0.5,)
+    mean: tuple[FiniteFloat, ...] = (0.5,)
+    std: tuple[FiniteFloat, ...] = (0.5,)
     backbone_options: dict[str, Any] = {}
+
+    @field_validator("mean", "std")
+    @classmethod
+    def _one_or_per_channel(cls, values: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        channels = info.data.get("channels", len(values))
+        if len(values) not in (1, channels):
+            raise ValueError(f"one value, or {channels}: one per channel")
+        return values
+
+    @field_validator("std")
+    @classmethod
+    def _above_zero(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if min(values) <= 0:
+            raise ValueError("values above 0: they divide the pixels")
+        return values
+
+
+def encoder_spec(**values: Any) -> EncoderSpec:
+    """Build a spec from values that people wrote.
+
+    Raises:
+        ConfigError: A field is unknown, or its value is of another type or out of range.
+
+    >>> encoder_spec(dim=0)
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.ConfigError: The option 'dim' of the encoder is 0.
+    Expected: input should be greater than or equal to 1
+    """
+    for name in values:
+        if name not in EncoderSpec.model_fields:
+            raise ConfigError(
+                f"The encoder has no option '{name}'.{nearest(name, EncoderSpec.model_fields)}",
+                expected=f"one of {', '.join(EncoderSpec.model_fields)}",
+            )
+    try:
+        return EncoderSpec(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, message = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"The option '{name}' of the encoder is {values[name]!r}.", expected=message[:1].lower() + message[1:]
+        ) from error
 
 
 def _projection(name: str, width: int, dim: int) -> nn.Module:
@@ -63,7 +109,8 @@ class Encoder(nn.Module):
     """Images to raw embeddings (B, D).
 
     Args:
-        spec: What to build.
+        spec: What to build. The attribute `spec` also holds what the weights decided, so that it rebuilds this network
+            without them.
         weights: Local folder of published backbone weights; None for a fresh start.
         freeze_backbone: Train the projection only; the backbone stays in evaluation mode.
     """
@@ -73,10 +120,12 @@ class Encoder(nn.Module):
 
     def __init__(self, spec: EncoderSpec, weights: Path | None = None, freeze_backbone: bool = False) -> None:
         super().__init__()
-        self.spec, self.freeze_backbone = spec, freeze_backbone
+        self.freeze_backbone = freeze_backbone
         self.backbone = build_backbone(
             spec.backbone, spec.channels, spec.image_size, weights, dict(spec.backbone_options)
         )
+        options = {**spec.backbone_options, **self.backbone.settled}
+        self.spec = spec.model_copy(update={"backbone_options": options})
         self.projection = _projection(spec.projection, self.backbone.width, spec.dim)
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, -1, 1, 1), persistent=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SAME = 1e-9  # values nearer than this are drawn as one
 _LETTER = 0.6  # width of a letter by height of the font, on the wide side
 
 
@@ -36,15 +37,24 @@ class Scale:
 
     def ticks(self, about: int = 5) -> list[float]:
         """Return round values within the scale, about so many."""
+        if self.high <= self.low:
+            return [self.low]
         step = _round_step((self.high - self.low) / about)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(step * number, 10) for number in range(first, last + 1)]
 
 
 def reaching(low: float, high: float, start: float, stop: float, about: int = 5) -> Scale:
-    """Return a scale that ends on round values around ``[low, high]``."""
-    step = _round_step(((high - low) or 1.0) / about)
-    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, stop)
+    """Return a scale that ends on round values around ``[low, high]``; a single value gets a step towards zero.
+
+    >>> reaching(1.0, 1.0, 0, 100, 4).ticks(1), reaching(0.0, 0.0, 0, 100, 4).ticks(1)
+    ([0.5, 1.0], [0.0, 0.5])
+    """
+    step = _round_step((high - low if high - low > _SAME else 1.0) / about)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    if first >= last:
+        first, last = (last - 1, last) if last > 0 else (first, first + 1)
+    return Scale(first * step, last * step, start, stop)
 
 
 def _round_step(raw: float) -> float:

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.data.augment import Augmentation
+from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.methods.base import CompatibilityMethod
+from holdfast.models.encoder import EncoderSpec
+from holdfast.models.release import Release, load_release
+from holdfast.training.recipe import Experiment, Recipe, train_release
+
+CLASSES = 4
+
+
+@pytest.fixture(scope="module")
+def images() -> ImageSet:
+    rng = np.random.default_rng(0)
+    labels = np.arange(32) % CLASSES
+    pixels = rng.integers(0, 100, (32, 1, 16, 16)) + 30 * labels[:, None, None, None]
+    names = tuple(f"c{c}" for c in range(CLASSES))
+    return ImageSet(ArrayImages(pixels.astype(np.uint8)), labels, names, [f"i{row}" for row in range(32)])
+
+
+BASE = Experiment(
+    model=EncoderSpec(dim=8, channels=1, image_size=16, backbone_options={"filters": 8}),
+    recipe=Recipe(epochs=2, batch_size=8, learning_rate=0.05, schedule="polynomial", accelerator="cpu"),
+)
+
+
+@pytest.fixture(scope="module")
+def base(images: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return train_release(images, BASE, tmp_path_factory.mktemp("base"))
+
+
+CHANGES: dict[str, Any] = {
+    "epochs": 3, "batch_size": 16, "optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.5, "nesterov": True,
+    "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0, "clip_norm": 0.01,
+    "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
+}  # fmt: skip
+OF_THE_MACHINE = {"accelerator", "devices", "workers"}
+
+
+def test_every_setting_is_among_the_changes() -> None:
+    assert {definition.name for definition in dataclasses.fields(Recipe)} == (
+        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view"}
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*bfloat16.*")
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_setting_changes_the_result(name: str, images: ImageSet, base: Release, tmp_path: Path) -> None:
+    changed = replace(BASE, recipe=replace(BASE.recipe, **{name: CHANGES[name]}))
+    release = train_release(images, changed, tmp_path)
+    assert release.fingerprint != base.fingerprint
+
+
+def test_milestones_change_the_result(images: ImageSet, tmp_path: Path) -> None:
+    steps = replace(BASE, recipe=replace(BASE.recipe, schedule="steps", milestones=(1,)))
+    later = replace(BASE, recipe=replace(BASE.recipe, schedule="steps", milestones=(2,)))
+    prints = {train_release(images, one, tmp_path / str(n)).fingerprint for n, one in enumerate((steps, later))}
+    assert len(prints) == 2
+
+
+def test_workers_do_not_change_the_result(images: ImageSet, base: Release, tmp_path: Path) -> None:
+    changed = replace(BASE, recipe=replace(BASE.recipe, workers=1))
+    assert train_release(images, changed, tmp_path).fingerprint == base.fingerprint
+
+
+def test_seed_decides_the_result(images: ImageSet, base: Release, tmp_path: Path) -> None:
+    assert train_release(images, BASE, tmp_path / "a").fingerprint == base.fingerprint
+    assert train_release(images, replace(BASE, seed=1), tmp_path / "b").fingerprint != base.fingerprint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": replace(BASE.recipe, learning_rate=0.01)},
+        {"model": EncoderSpec(dim=16, channels=1, image_size=16, backbone_options={"filters": 8})},
+        {"head": "normalised"},
+        {"head_options": {"bias": True}},
+        {"seed": 1},
+    ],
+)
+def test_neither_a_finished_nor_an_unfinished_run_continues_with_other_settings(
+    change: dict[str, Any], images: ImageSet, tmp_path: Path
+) -> None:
+    def stop(event: dict[str, Any]) -> None:
+        if event["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_release(images, BASE, tmp_path, on_step=stop)
+    with pytest.raises(ConfigError, match="belongs to another run"):
+        train_release(images, replace(BASE, **change), tmp_path)
+    release = train_release(images, BASE, tmp_path)
+    with pytest.raises(ConfigError, match="made with other settings"):
+        train_release(images, replace(BASE, **change), tmp_path)
+    assert load_release(tmp_path).fingerprint == release.fingerprint
+
+
+def test_other_images_are_another_run(images: ImageSet, tmp_path: Path) -> None:
+    train_release(images, BASE, tmp_path)
+    other = ImageSet(ArrayImages(255 - images.read(np.arange(32))), images.labels, images.class_names, images.ids)
+    with pytest.raises(ConfigError, match="data differ"):
+        train_release(other, BASE, tmp_path)
+
+
+def test_a_resumed_run_repeats_no_line_of_its_log(images: ImageSet, tmp_path: Path) -> None:
+    calls = iter(range(100))
+
+    def stop(event: dict[str, Any]) -> None:
+        if next(calls) == 6:  # in the second epoch, whose lines the resumed run writes again
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_release(images, BASE, tmp_path, on_step=stop)
+    train_release(images, BASE, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [(line["epoch"], line["step"]) for line in lines] == [(0, 0), (0, 3), (1, 0), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "augmented", "view"),
+    [
+        ("bct", "method", True, "cached"),
+        ("advbct", "method", True, "same"),
+        ("advbct", "method", False, "cached"),
+        ("advbct", "cached", True, "cached"),
+        ("l2", "same", True, "same"),
+    ],
+)
+def test_what_the_predecessor_sees(method, setting, augmented, view, images, base, tmp_path, monkeypatch) -> None:
+    augmentation = Augmentation(flip=True) if augmented else Augmentation()
+    recipe = replace(BASE.recipe, epochs=1, old_view=setting, augmentation=augmentation)
+    seen: list[torch.Tensor] = []
+    forward = type(base.encoder).forward
+
+    def watched(encoder: Any, inputs: torch.Tensor) -> torch.Tensor:
+        if encoder is base.encoder:
+            seen.append(inputs)
+        return forward(encoder, inputs)
+
+    monkeypatch.setattr(type(base.encoder), "forward", watched)
+    experiment = replace(BASE, method=method, recipe=recipe)
+    release = train_release(images, experiment, tmp_path, old=base, old_images=images)
+    assert release.record.old_view == view
+    in_training = [inputs for inputs in seen if len(inputs) == recipe.batch_size]  # the cache is made in larger batches
+    assert len(in_training) == (4 if view == "same" else 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": 0}, {"batch_size": 1}, {"learning_rate": 0.0}, {"learning_rate": float("nan")}, {"momentum": -1.0},
+        {"nesterov": True, "momentum": 0.0}, {"weight_decay": -1.0}, {"schedule": "steps"}, {"clip_norm": -1.0},
+        {"warmup_epochs": -1.0}, {"workers": -1}, {"devices": 0}, {"power": 0.0},
+    ],
+)  # fmt: skip
+def test_impossible_recipes(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Recipe(**wrong)
+
+
+def test_refusals_before_training(images: ImageSet, base: Release, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no-such-device"):
+        Recipe(accelerator="no-such-device").build_fabric()
+    with pytest.raises(ConfigError, match="seed -1"):
+        replace(BASE, seed=-1)
+    with pytest.raises(ConfigError, match="stay random"):
+        replace(BASE, freeze_backbone=True)
+    with pytest.raises(DataError, match="1 class"):
+        train_release(images.select(images.labels == 0), BASE, tmp_path)
+    with pytest.raises(ConfigError, match="needs a predecessor"):
+        train_release(images, replace(BASE, method="bct"), tmp_path)
+    wide = replace(BASE, method="bct", model=BASE.model.model_copy(update={"dim": 9}))
+    with pytest.raises(SpaceMismatchError, match="--dim 8"):
+        train_release(images, wide, tmp_path, old=base)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_loss_that_is_not_finite_is_never_saved(images: ImageSet, tmp_path: Path, monkeypatch) -> None:
+    class Explodes(CompatibilityMethod):
+        needs_old = False
+
+        def forward(self, step: Any) -> dict[str, torch.Tensor]:
+            loss = step.head.loss(step.new, step.labels)
+            return {"task": loss * (float("nan") if step.epoch == 1 else 1.0)}
+
+    from holdfast.methods import METHODS
+
+    monkeypatch.setitem(METHODS, "explodes", Explodes)
+    with pytest.raises(DataError, match="in epoch 2"):
+        train_release(images, replace(BASE, method="explodes"), tmp_path)
+    from safetensors.torch import load_file
+
+    state = load_file(tmp_path / "checkpoint.safetensors")
+    assert all(torch.isfinite(value).all() for value in state.values() if value.is_floating_point())
