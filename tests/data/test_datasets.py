@@ -57,6 +57,55 @@ def test_a_misspelt_option_gets_the_nearest_before_anything_is_read(tmp_path: Pa
             load_dataset(name, tmp_path, image_siz=3)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": "big"}, "'image_size' of the data in .* is 'big'"),
+        ({"image_size": 7}, r"image_size = 7\.\nExpected: at least 8"),
+        ({"held_out": "x"}, "'held_out'"),
+        ({"fit": "stretch"}, "'crop' or 'squash'"),
+        ({"seed": -1}, "seed = -1"),
+    ],
+)
+def test_options_of_another_type_or_out_of_range_are_refused(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    fill(tmp_path, {"ape": 4, "bee": 4})
+    with pytest.raises(ConfigError, match=message):
+        load_dataset(tmp_path, **options)
+
+
+def test_named_data_refuses_them_too(tmp_path: Path) -> None:
+    (tmp_path / "omniglot").mkdir()
+    with pytest.raises(ConfigError, match="seed = -1"):
+        load_dataset("glyphs", seed=-1)
+    with pytest.raises(ConfigError, match="image_size = 4"):
+        load_dataset("omniglot", tmp_path, image_size=4)
+    with pytest.raises(ConfigError, match="'strength' of the data set 'glyphs' is 'much'"):
+        load_dataset("glyphs", strength="much")
+
+
+def test_a_name_that_is_not_utf8_is_shown(tmp_path: Path) -> None:
+    fill(tmp_path, {"ape": 4, b"caf\xe9".decode(errors="surrogateescape"): 4})
+    with pytest.raises(DataError, match=r"caf\\udce9(.|\n)*rename the file or folder"):
+        load_dataset(tmp_path)
+
+
+def test_a_damaged_archive_is_refused_wherever_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(
+        path, images=np.arange(12 * 30, dtype=np.uint16).astype(np.uint8).reshape(12, 5, 6), labels=np.repeat([7, 3], 6)
+    )
+    content, refused = path.read_bytes(), 0
+    for place in range(0, len(content), 5):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            load_dataset(path)
+        except (DataError, ConfigError):
+            refused += 1
+    assert refused > len(content) // 10
+
+
 def test_without_a_data_root_the_message_says_how_to_name_one() -> None:
     with pytest.raises(DataError, match=r"no data root was given(.|\n)*HOLDFAST_DATA(.|\n)*--data-root"):
         load_dataset("omniglot")
@@ -242,7 +291,7 @@ def test_arrays_may_bring_names_and_ids(tmp_path: Path) -> None:
     [
         ({"images": np.zeros((12, 5, 6, 3), np.uint8)}, {}, "pass layout='NHWC'"),
         ({"images": np.zeros((12, 5, 6), np.uint8)}, {"layout": "NHWC"}, "layout is NHWC"),
-        ({"images": np.zeros((12, 5, 6), np.uint8)}, {"layout": "HW"}, "layout is HW"),
+        ({"images": np.zeros((12, 5, 6), np.uint8)}, {"layout": "HW"}, "'layout' of the data in .* is 'HW'"),
         ({"images": np.zeros((12, 5, 6), np.float32)}, {}, "Pixels are float32"),
         ({"images": np.zeros((11, 5, 6), np.uint8)}, {}, "Parts of different length"),
         ({"labels": np.zeros(12)}, {}, "Labels are float64"),

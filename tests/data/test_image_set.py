@@ -1,10 +1,12 @@
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.data import ArrayImages, FileImages, ImageSet
+from holdfast.data import ArrayImages, EncodedImages, FileImages, ImageSet
+from holdfast.data.images import keep_decoded
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
@@ -80,13 +82,43 @@ def test_the_digest_of_a_selection_equals_that_of_its_copy(image_set: ImageSet) 
     assert image_set.select(rows).digest() == copy.digest()
 
 
-def test_the_digest_of_files_notices_another_size(tmp_path: Path) -> None:
+def one_file(path: Path) -> ImageSet:
+    return ImageSet(FileImages([path], (1, 8, 8)), np.zeros(1, np.int64), ("a",), StringArray.of([path.name]))
+
+
+def test_the_digest_of_files_notices_other_pixels_in_as_many_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.bmp"
+    Image.new("L", (8, 8), 0).save(path)
+    images, size = one_file(path), path.stat().st_size
+    before = images.digest()
+    Image.new("L", (8, 8), 255).save(path)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000))
+    assert path.stat().st_size == size
+    assert images.digest() == one_file(path).digest() != before
+
+
+def test_a_file_is_hashed_once_until_its_size_or_time_changes(tmp_path: Path) -> None:
+    path = tmp_path / "a.bmp"
+    Image.new("L", (8, 8), 0).save(path)
+    images, changed = one_file(path), path.stat().st_mtime_ns
+    before = images.digest()
+    Image.new("L", (8, 8), 255).save(path)
+    os.utime(path, ns=(0, changed))
+    assert images.digest() == before
+    assert one_file(path).digest() != before
+
+
+def test_a_set_says_how_its_images_were_fitted(image_set: ImageSet, tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.new("L", (8, 8)).save(path)
-    images = ImageSet(FileImages([path], (1, 8, 8)), np.zeros(1, np.int64), ("a",), StringArray.of(["a.png"]))
-    before = images.digest()
-    Image.effect_noise((8, 8), 50).save(path)
-    assert images.digest() != before
+    for fit in ("crop", "squash"):
+        for store in (
+            FileImages([path], (1, 4, 4), fit=fit),
+            EncodedImages.of([path.read_bytes()], (1, 4, 4), fit=fit),
+        ):
+            images = ImageSet(keep_decoded(store), np.zeros(1, np.int64), ("a",), StringArray.of(["a"]))
+            assert images.fit == images.select([0]).fit == fit
+    assert image_set.fit is None
 
 
 def test_an_empty_set_is_a_set(image_set: ImageSet) -> None:

@@ -187,3 +187,41 @@ def test_a_target_that_cannot_be_is_refused(shape: tuple[int, int, int], fit: st
         FileImages([], shape, fit=fit)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         EncodedImages.of([], shape, fit=fit)  # type: ignore[arg-type]
+
+
+def tiff(pixels: np.ndarray) -> io.BytesIO:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "tiff")
+    buffer.seek(0)
+    return buffer
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "found"),
+    [(np.int32, 200, 200), (np.int32, 255, 255), (np.int32, 100 * 257, 100), (np.uint16, 200 * 257, 200)],
+)
+def test_greys_of_more_bits_are_scaled_only_where_they_fill_them(dtype: type, value: int, found: int) -> None:
+    assert set(decode(tiff(np.full((4, 4), value, dtype)), (1, 4, 4), "crop", "it").flat) == {found}
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [np.full((4, 4), 0.5, np.float32), np.full((4, 4), 70_000, np.int32), np.full((4, 4), -1, np.int32)],
+    ids=["floating", "too large", "negative"],
+)
+def test_greys_without_an_agreed_range_are_refused(pixels: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"^The file x\.tif holds (.|\n)*Expected: whole numbers(.|\n)*Next: scale"):
+        decode(tiff(pixels), (1, 4, 4), "crop", "the file x.tif")
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png"])
+def test_photos_are_turned_upright(kind: str) -> None:
+    upright = np.zeros((64, 32, 3), np.uint8)
+    upright[:32] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held turned: rotate by 90 degrees clockwise to view
+    buffer = io.BytesIO()
+    Image.fromarray(np.rot90(upright)).save(buffer, kind, exif=exif)
+    buffer.seek(0)
+    pixels = decode(buffer, (3, 64, 32), "crop", "it")
+    assert pixels[:, :28].min() > 240 and pixels[:, 36:].max() < 15

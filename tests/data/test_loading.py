@@ -178,3 +178,8 @@ def test_batching_that_cannot_be_is_refused(images: ImageSet, options: dict[str,
 def test_positions_outside_of_an_epoch_are_refused(images: ImageSet, number: int, step: int) -> None:
     with pytest.raises(ConfigError, match="a step from 0 to 6"):
         epoch(loader(images), number, step)
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed = -1"):
+        EpochBatches(10, batch_size=2, seed=-1)

@@ -317,3 +317,29 @@ def test_a_leak_or_a_wrong_row_is_refused(split: Split, message: str) -> None:
 
 def test_a_split_says_how_large_it_is() -> None:
     assert repr(make_split([0, 1], [2, 3, 4])) == "Split('made': 2 images of 1 classes -> 3 images of 2 classes)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"old_fraction": "abc"}, "'old_fraction' of the scenario 'extended-class' is 'abc'"),
+        ({"foo": 1}, "no option 'foo'"),
+        ({"sed": 1}, "Did you mean 'seed'"),
+        ({"seed": -1}, "seed = -1"),
+        ({"seed": "x"}, "'seed'"),
+        ({"order": "last"}, "'random' or 'first'"),
+    ],
+)
+def test_options_that_people_wrote_wrong_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SCENARIOS["extended-class"].divide(LABELS, **options)
+
+
+@pytest.mark.parametrize("rule", ["gldv2", "random"])
+def test_negative_seeds_are_refused_where_images_are_drawn(rule: str) -> None:
+    with pytest.raises(ConfigError, match="seed = -1"):
+        SCENARIOS["extended-data"].divide(LABELS, seed=-1, rule=rule)
+
+
+def test_a_whole_number_serves_as_a_fraction() -> None:
+    assert len(SCENARIOS["new-architecture"].divide(LABELS, old_fraction=1).old) == len(LABELS)

@@ -98,3 +98,8 @@ def test_string_array() -> None:
 def test_importable_without_torch() -> None:
     code = "import sys, holdfast.embeddings.storage; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_text_that_is_not_utf8_is_named() -> None:
+    with pytest.raises(DataError, match=r"'caf\\udce9'(.|\n)*Expected(.|\n)*Next: rename"):
+        StringArray.of(["fine", b"caf\xe9".decode(errors="surrogateescape")])

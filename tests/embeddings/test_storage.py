@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def test_an_altered_vector_is_found(embeddings, tmp_path) -> None:
         storage.load(path, verify=True)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign", "missing", "newer"])
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "list", "text", "foreign", "missing", "newer"])
 def test_damaged_files_are_refused_with_a_reason(embeddings, tmp_path, damage) -> None:
     path = storage.save(embeddings, tmp_path / "e.safetensors")
     content = path.read_bytes()
@@ -92,6 +93,7 @@ def test_damaged_files_are_refused_with_a_reason(embeddings, tmp_path, damage) -
     else:
         path.write_bytes({
             "truncated": content[: len(content) // 2], "garbage": b"\x07" * 100, "empty": b"",
+            "list": (2).to_bytes(8, "little") + b"[]", "text": (3).to_bytes(8, "little") + b'"a"',
             "newer": content.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9'),
         }[damage])  # fmt: skip
     with pytest.raises(DataError, match="newer holdfast" if damage == "newer" else "(?i)expected:"):
@@ -175,3 +177,83 @@ def test_a_million_long_ids_open_in_a_fifth_of_a_second(tmp_path: Path) -> None:
     assert found.ids[999_999] == f"{999_999:036d}"
     assert seconds < 0.2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+def import_of(path: Path) -> EmbeddingSet:
+    read = storage.from_parquet if path.suffix == ".parquet" else storage.from_npz
+    return read(path, fingerprint="declared:them", cast=True)
+
+
+COMPLETE = r"(?s).+\nExpected: .+\nNext: .+"
+
+
+@pytest.mark.parametrize("name", ["e.npz", "e.parquet"])
+def test_a_file_cut_off_or_altered_anywhere_is_read_or_refused(embeddings, tmp_path, name) -> None:
+    plain, path = embeddings.select(slice(0, 5)).replace(form="points"), tmp_path / name
+    if name == "e.npz":
+        np.savez_compressed(path, vectors=plain.vectors, ids=np.array(list(plain.ids)), labels=plain.labels)
+    else:
+        storage.to_parquet(plain, path)
+    content = path.read_bytes()
+    refused = 0
+    for place in range(0, len(content), 7):
+        altered = bytearray(content)
+        altered[place] ^= 0xFF
+        for changed in (content[:place], bytes(altered)):
+            path.write_bytes(changed)
+            try:
+                import_of(path)
+            except DataError as error:
+                assert re.fullmatch(COMPLETE, str(error))
+                refused += 1
+    assert refused > len(content) // 7
+
+
+@pytest.mark.parametrize("name", ["ids", "labels", "class_names", "age", "vectors"])
+def test_arrays_without_rows_are_refused(tmp_path, name) -> None:
+    arrays = {"vectors": np.eye(2, dtype=np.float32), name: np.array(1.0, np.float32)}
+    np.savez(tmp_path / "v.npz", **arrays)
+    with pytest.raises(DataError, match=COMPLETE) as refused:
+        import_of(tmp_path / "v.npz")
+    assert name in str(refused.value) and "()" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"vector": [1.0, 2.0]}, "'vector' .* is double"),
+        ({"vector": pa.array([], pa.list_(pa.float32()))}, "no rows"),
+        ({"vector": pa.array([], pa.list_(pa.float32(), 3))}, "no rows"),
+        ({"vector": [[1.0], None]}, "lengths: 1, missing"),
+        ({"vector": [[], []]}, "lengths: 0"),
+        ({"vector": [[1.0]] * 4, "id": ["a", None, "b", None]}, "2 of 4 values of 'id'"),
+        ({"vector": [[1.0]] * 3, "label": ["a", None, "None"]}, "1 of 3 values of 'label'"),
+        ({"vector": [[1.0]] * 3, "label": [1, None, None]}, "2 of 3 values of 'label'"),
+        ({"vector": [[1.0]] * 3, "label": [1.0, float("nan"), 2.0]}, "1 of 3 values of 'labels'"),
+        ({"vector": [[1.0]], "id": [b"\xe9"]}, "'id' .* is binary"),
+        ({"vector": [[1.0]], "label": [["a"]]}, "'label' .* is list"),
+    ],
+)
+def test_parquet_that_cannot_be_used_is_refused(tmp_path, table, message) -> None:
+    pq.write_table(pa.table(table), tmp_path / "e.parquet")
+    with pytest.raises(DataError, match=COMPLETE) as refused:
+        import_of(tmp_path / "e.parquet")
+    assert re.search(message, str(refused.value))
+
+
+def test_nan_labels_in_npz_are_refused(tmp_path) -> None:
+    np.savez(tmp_path / "v.npz", vectors=np.eye(2, dtype=np.float32), labels=np.array([np.nan, 1.0]))
+    with pytest.raises(DataError, match="1 of 2 values of 'labels'"):
+        import_of(tmp_path / "v.npz")
+
+
+def test_a_column_name_that_occurs_twice_is_refused(tmp_path) -> None:
+    lists = pa.array([[1.0]])
+    pq.write_table(pa.Table.from_arrays([lists, lists], names=["vector", "vector"]), tmp_path / "e.parquet")
+    with pytest.raises(DataError, match="Multiple matches"):
+        import_of(tmp_path / "e.parquet")
+
+
+def test_text_labels_that_spell_none_are_classes(tmp_path) -> None:
+    pq.write_table(pa.table({"vector": [[1.0], [2.0]], "label": ["None", "nan"]}), tmp_path / "e.parquet")
+    assert list(import_of(tmp_path / "e.parquet").class_names) == ["None", "nan"]

@@ -35,3 +35,10 @@ def test_segment_mean_by_a_slow_loop(dtype) -> None:
         rows = values[labels == c]
         assert counts[c] == len(rows)
         torch.testing.assert_close(means[c], rows.mean(0) if len(rows) else torch.zeros(3, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_zero_stays_zero_and_other_vectors_get_length_one_in_every_type(dtype: torch.dtype) -> None:
+    found = normalise(torch.tensor([[0.0, 0.0], [3.0, 4.0]], dtype=dtype))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, torch.tensor([[0.0, 0.0], [0.6, 0.8]], dtype=dtype))

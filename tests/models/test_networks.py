@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import View
 from holdfast.models.backbones import BACKBONES, build_backbone
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder, EncoderSpec, encoder_spec
 from holdfast.models.heads import HEADS, build_head
 from holdfast.models.seeding import seeded
 
@@ -144,6 +145,13 @@ def test_arcface_without_margin_is_cosine_softmax() -> None:
         (lambda: build_backbone("convnet", 3, 32, None, {"filtres": 3}), "filtres"),
         (lambda: build_backbone("resnet18", 3, 32, None, {"stem": "big"}), "small, imagenet"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), "whole number of patches"),
+        (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), r"1, 2, 3, 5, .*\n.*--backbone-options\.patch"),
+        (lambda: build_backbone("vit_s", 3, 100, None, {}), r"patches of 16"),
+        (lambda: build_backbone("vit_s", 3, 32, None, {"patch": -4}), "patches of -4"),
+        (lambda: build_backbone("vit_s", 3, 32, None, {"layers": 0}), "layers = 0"),
+        (lambda: build_backbone("convnet", 3, 32, None, {"filters": 0}), "even number"),
+        (lambda: build_backbone("convnet", 3, 32, None, {"filters": 1}), "even number"),
+        (lambda: build_backbone("convnet", 3, 32, None, {"filters": 33}), "even number"),
         (lambda: build_head("softmx", 3, 8, {}), "Did you mean 'softmax'"),
         (lambda: build_head("softmax", 3, 8, {"temperature": 1}), "temperature"),
         (lambda: build_head("normalised", 3, 8, {"temperature": 0}), "above 0"),
@@ -152,3 +160,109 @@ def test_arcface_without_margin_is_cosine_softmax() -> None:
 def test_wrong_names_and_options(build, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build()
+
+
+# --- published weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published_resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import transformers
+
+    config = transformers.ResNetConfig(
+        num_channels=3, embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic"
+    )
+    with seeded(3):
+        model = transformers.ResNetForImageClassification(config)
+    folder = tmp_path_factory.mktemp("resnet")
+    model.save_pretrained(folder)
+    return folder
+
+
+def save_vit(folder: Path, layers: int, dtype: torch.dtype = torch.float32) -> Path:
+    import transformers
+
+    config = transformers.ViTConfig(
+        image_size=32, patch_size=4, hidden_size=384, num_attention_heads=6, num_hidden_layers=layers,
+        intermediate_size=1536,
+    )  # fmt: skip
+    transformers.ViTModel(config, add_pooling_layer=True).to(dtype).save_pretrained(folder)
+    return folder
+
+
+def test_weights_that_leave_layers_random_are_refused(tmp_path: Path) -> None:
+    save_vit(tmp_path, layers=2)
+    with pytest.raises(ConfigError, match=r"lack 16 parts .*layer.*\.2\.(.|\n)*Expected(.|\n)*Next"):
+        build_backbone("vit_s", 3, 32, tmp_path, {"layers": 3})
+    with pytest.raises(ConfigError, match="the same architecture"):
+        build_backbone("vit_s", 3, 32, tmp_path, {"layers": 2, "patch": 8})
+
+
+def test_half_precision_weights_become_float32_and_a_pooler_is_left_out(tmp_path: Path) -> None:
+    backbone = build_backbone("vit_s", 3, 32, save_vit(tmp_path, 2, torch.float16), {"layers": 2})
+    assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}
+    assert not any("pooler" in name for name in backbone.state_dict())
+
+
+def test_weights_bring_the_published_stem_to_small_images_and_the_spec_remembers(published_resnet: Path) -> None:
+    encoder = Encoder(EncoderSpec(backbone="resnet18", dim=8, image_size=32), weights=published_resnet)
+    assert encoder.backbone.body.model.embedder(torch.zeros(1, 3, 32, 32)).shape[-1] == 8
+    rebuilt = Encoder(encoder.spec)
+    rebuilt.load_state_dict(encoder.state_dict())
+    assert "stem" not in Encoder(EncoderSpec(backbone="resnet18", dim=8, image_size=32)).spec.backbone_options
+    with pytest.raises(ConfigError, match=r"small stem(.|\n)*--backbone-options\.stem"):
+        build_backbone("resnet18", 3, 32, published_resnet, {"stem": "small"})
+
+
+def test_pickled_weights_are_refused(published_resnet: Path, tmp_path: Path) -> None:
+    import safetensors.torch
+
+    (tmp_path / "config.json").write_bytes((published_resnet / "config.json").read_bytes())
+    torch.save(safetensors.torch.load_file(published_resnet / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match=r"model\.safetensors"):
+        build_backbone("resnet18", 3, 32, tmp_path, {})
+
+
+def test_damaged_weights_are_refused(published_resnet: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((published_resnet / "config.json").read_bytes())
+    (tmp_path / "model.safetensors").write_bytes((published_resnet / "model.safetensors").read_bytes()[:5000])
+    with pytest.raises(ConfigError, match="Cannot read weights"):
+        build_backbone("resnet18", 3, 32, tmp_path, {})
+
+
+@pytest.mark.parametrize(("size", "patch"), [(28, 4), (30, 3), (32, 4), (48, 6), (64, 8), (8, 1), (96, 16)])
+def test_the_patch_divides_every_small_image(size: int, patch: int) -> None:
+    backbone = build_backbone("vit_s", 1, size, None, {"layers": 1})
+    assert backbone.body.model.config.patch_size == patch
+    assert backbone(torch.zeros(1, 1, size, size)).shape == (1, 384)
+
+
+# --- the spec --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dim": 0}, r"'dim' of the encoder is 0\.\nExpected: .*1"),
+        ({"dim": "many"}, "'dim' of the encoder is 'many'"),
+        ({"image_size": 4}, "'image_size' of the encoder is 4"),
+        ({"projection": "conv"}, "'linear', 'linear-bn', 'mlp' or 'none'"),
+        ({"fit": "stretch"}, "'crop' or 'squash'"),
+        ({"mean": (0.1, 0.2)}, r"'mean' of the encoder is \(0.1, 0.2\)\.\nExpected: one value, or 3"),
+        ({"std": ()}, "'std' of the encoder is"),
+        ({"std": (0.0,)}, "'std' of the encoder is .*\n.*above 0"),
+        ({"std": (0.5, 0.5, -1.0)}, "above 0"),
+        ({"mean": (float("nan"),)}, "'mean' of the encoder"),
+        ({"channels": 1, "mean": (0.1, 0.2, 0.3)}, "one value, or 1"),
+        ({"dimm": 3}, r"no option 'dimm'\. Did you mean 'dim'"),
+    ],
+)
+def test_a_spec_that_cannot_be_built_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        encoder_spec(**values)
+
+
+def test_a_spec_holds_what_was_given() -> None:
+    spec = encoder_spec(dim=16, channels=1, fit="squash", mean=(0.1,), std=(0.2,))
+    assert (spec.dim, spec.fit, spec.mean) == (16, "squash", (0.1,))
+    assert EncoderSpec().fit == "crop" and EncoderSpec().model_dump() != EncoderSpec(fit="squash").model_dump()

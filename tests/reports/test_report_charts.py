@@ -166,3 +166,11 @@ def test_scales_keep_their_ends() -> None:
     assert scale.ticks() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     assert Scale(0, 0, 5, 10)(0) == 5
     assert shortened("abc", 1) == "a…"
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (1.0, 1.0), (0.3, 0.3), (-0.5, -0.5), (1 - 1e-12, 1.0)])
+def test_a_scale_around_a_single_value_has_room_and_ticks(low: float, high: float) -> None:
+    scale = reaching(low, high, 0, 100, 4)
+    assert scale.low <= low and high <= scale.high and scale.high - scale.low == pytest.approx(0.5)
+    assert len(scale.ticks()) == 6
+    assert Scale(2.0, 2.0, 0, 100).ticks() == [2.0]

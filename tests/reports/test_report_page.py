@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import base64
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.cli import COMMANDS
 from holdfast.errors import ConfigError
-from holdfast.evaluation import Evaluation
+from holdfast.evaluation import Evaluation, evaluate
 from holdfast.evaluation.examples import Example, choose_examples
 from holdfast.reports.page import render_report, write_report
 from holdfast.reports.results import read_results, write_results
@@ -285,3 +289,43 @@ def test_png_files_are_embedded_as_they_are(document: dict[str, Any], examples: 
     page = render_report(document, examples=examples, picture=lambda name: b"\x89PNG\r\n\x1a\n" + name.encode())
     encoded = base64.b64encode(b"\x89PNG\r\n\x1a\n" + examples["p2s"][0].query.encode()).decode()
     assert f"url(data:image/png;base64,{encoded})" in page
+
+
+def test_a_page_of_perfect_scores(make_embeddings: Any, make_document: Any) -> None:
+    labels = np.repeat(np.arange(4), 5)
+    old, new = (
+        make_embeddings(np.eye(4)[labels], labels, fingerprint=f"declared:{name}", form="points")
+        for name in ("old", "new")
+    )
+    document = make_document({"new": evaluate(old, old, new, new, exclude_same_id=True, resamples=50)})
+    record = document["evaluations"]["new"]
+    assert set(numbers(record["upgrade_curve"]["values"])) == {1.0} and record["cross"]["map@r"] == 1.0
+    assert "<svg" in render_report(document)
+
+
+def test_a_page_of_scores_that_are_all_nothing(document: dict[str, Any]) -> None:
+    def emptied(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {name: emptied(item) for name, item in found.items()}
+        return [emptied(item) for item in found] if isinstance(found, list) else 0.0 if found is not None else None
+
+    nothing = deepcopy(document)
+    for record in nothing["evaluations"].values():
+        for part in ("cross", "self_old", "self_new", "self_independent", "mean_interval", "interval"):
+            record[part] = emptied(record[part])
+        record["upgrade_curve"]["values"] = emptied(record["upgrade_curve"]["values"])
+    assert render_report(nothing).count("<svg") > 4
+
+
+def test_only_commands_and_options_that_exist_are_advised(page: str, document: dict[str, Any]) -> None:
+    written = [page]
+    source = Path(str(inspect.getsourcefile(render_report))).parent
+    written += [file.read_text(encoding="utf-8") for file in (source / "report.html", source / "words.py")]
+    advised = re.findall(r"(?:<code>|“|\()holdfast ([a-z]+)((?: --[a-z-]+)*)", " ".join(written))
+    assert {command for command, _ in advised} >= {"train", "evaluate", "methods"}
+    for command, options in advised:
+        assert command in COMMANDS
+        signature = getattr(import_module(f"holdfast.cli.{command}"), command)
+        for option in options.split():
+            assert option.removeprefix("--").replace("-", "_") in inspect.signature(signature).parameters
+    assert "adapt" not in " ".join(written).replace("adaptive", "")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import open_data
+from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, training_progress
 from holdfast.cli.evidence import Pictures, Sides, write_evidence
 from holdfast.cli.parsing import parse
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
     from holdfast.models.release import write_card
     from holdfast.reports.tables import markdown_table
 
-    arguments, _ = parse(demo, words, "demo")
+    arguments, text = parse(demo, words, "demo")
     out, seed, started = arguments["out"], arguments["seed"], time.monotonic()
     data = open_data("glyphs", None, {"seed": seed})
     releases = _train(data, METHODS_ALL if arguments["all"] else METHODS_SHOWN, out, seed)
@@ -74,6 +74,7 @@ def main(words: list[str]) -> int:
         pictures=Pictures(data),
         seed=seed,
     )  # fmt: skip
+    write_settings(out, "demo.yaml", text)
     for name, release in releases.items():
         write_card(release, out / name, markdown_table(document))
     if arguments["json"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import input_options, open_data
+from holdfast.cli.choices import input_options, open_data, write_settings
 from holdfast.cli.console import counting_progress, print_json, print_table
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, refuse
@@ -68,7 +68,7 @@ def main(words: list[str]) -> int:
     """Embed, and say where the files are."""
     from holdfast.models.release import load_release
 
-    arguments, _ = parse(embed, words, "embed")
+    arguments, text = parse(embed, words, "embed")
     folders = _folders(arguments["release"], arguments["out"])
     releases = {path: load_release(path) for path in folders}
     sets: dict[tuple[Any, ...], dict[str, ImageSet]] = {}  # by input contract: two releases rarely need two readings
@@ -78,6 +78,7 @@ def main(words: list[str]) -> int:
         if contract not in sets:
             sets[contract] = _read(arguments, releases[path])
         written += _embed_one(arguments, path, releases[path], sets[contract], folder)
+    write_settings(arguments["out"], "embed.yaml", text)
     if arguments["json"]:
         print_json({"embeddings": written})
     rows = [[entry["release"], entry["file"], f"{entry['items']:,}"] for entry in written]

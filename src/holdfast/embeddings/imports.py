@@ -85,17 +85,17 @@ def from_parquet(
 def _parquet_columns(path: str | Path) -> dict[str, Any]:
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+        names = table.column_names
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise DataError(
             f"Cannot read '{path}': {error}.",
             expected="a complete Parquet file",
             to_do="write it again, or restore it from a copy.",
         ) from error
-    names = table.column_names
-    if "vector" not in names or len(set(names)) < len(names):
+    if "vector" not in names:
         raise DataError(
             f"'{path}' has columns {', '.join(names) or 'none'}.",
-            expected="a column 'vector' of lists of numbers, and no name twice",
+            expected="a column 'vector' of lists of numbers",
             to_do="rename the columns; 'id' and 'label' are optional.",
         )
     if len(table) == 0:
@@ -125,14 +125,12 @@ def _matrix(path: str | Path, lists: Any) -> NDArray[Any]:
 
 
 def _names_or_numbers(path: str | Path, name: str, values: Any) -> NDArray[Any]:
-    """Return a column of texts or numbers; ids become texts."""
+    """Return a column of texts or numbers."""
     try:
-        numeric = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-        if numeric:
-            found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-            return found
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            return np.asarray(values.to_numpy(zero_copy_only=False))
         return np.array(values.cast(pa.string()).to_pylist(), dtype=np.str_)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(
             f"The column '{name}' of '{path}' is {values.type} and cannot be read as text: {error}.",
             expected="texts or whole numbers",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from holdfast.errors import ConfigError
@@ -46,7 +47,7 @@ def local_model(build: Any, config: Any, weights: Path | None) -> nn.Module:
             output_loading_info=True,
             **keywords,
         )
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ConfigError(
             f"Cannot read weights for this backbone from '{weights}': {error}",
             expected="a local folder with config.json and model.safetensors of the same architecture",
