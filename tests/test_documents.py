@@ -57,3 +57,19 @@ def test_every_method_has_a_row() -> None:
 def test_pictures_and_links_exist() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_every_number_that_was_measured_is_in_a_committed_result() -> None:
+    """Rows of the README's tables of results are copied, not retold."""
+    results = "\n".join(
+        file.read_text(encoding="utf-8")
+        for file in sorted((ROOT / "benchmarks" / "results").iterdir())
+        if file.suffix in (".md", ".txt")
+    )
+    committed = {" ".join(line.split()) for line in results.splitlines()}
+    measured = README.partition("ends with this table")[2].partition("## Three ways in")[0]
+    measured += README.partition("## What was measured")[2].partition("## Installing")[0]
+    rows = [line for line in measured.splitlines() if re.match(r"\|.*\d\.\d", line)]
+    assert len(rows) > 10
+    missing = [row for row in rows if " ".join(row.split()) not in committed]
+    assert not missing

@@ -205,3 +205,36 @@ def test_a_loss_that_is_not_finite_is_never_saved(images: ImageSet, tmp_path: Pa
 
     state = load_file(tmp_path / "checkpoint.safetensors")
     assert all(torch.isfinite(value).all() for value in state.values() if value.is_floating_point())
+
+
+def test_published_weights_are_part_of_the_run(tmp_path: Path) -> None:
+    import transformers
+
+    from holdfast.models.seeding import seeded
+
+    for seed in (0, 1):
+        with seeded(seed):
+            config = transformers.ResNetConfig(
+                num_channels=3, embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2],
+                layer_type="basic",
+            )  # fmt: skip
+            transformers.ResNetModel(config).save_pretrained(tmp_path / f"weights{seed}")
+    rng, labels = np.random.default_rng(0), np.arange(8) % 2
+    pixels = rng.integers(0, 256, (8, 3, 32, 32)).astype(np.uint8)
+    images = ImageSet(ArrayImages(pixels), labels, ("a", "b"), [str(row) for row in range(8)])
+    recipe = replace(BASE.recipe, epochs=1, batch_size=4)
+    experiment = Experiment(
+        model=EncoderSpec(backbone="resnet18", dim=8),
+        recipe=recipe,
+        weights=tmp_path / "weights0",
+        freeze_backbone=True,
+    )
+    release = train_release(images, experiment, tmp_path / "out")
+    record = load_release(tmp_path / "out").record
+    assert record.frozen_backbone and record.initial_weights.startswith("weights0, sha256 ")
+    published = transformers.ResNetModel.from_pretrained(tmp_path / "weights0").state_dict()
+    assert torch.equal(release.encoder.backbone.body.model.state_dict()["embedder.embedder.convolution.weight"],
+                       published["embedder.embedder.convolution.weight"])  # fmt: skip
+    assert train_release(images, experiment, tmp_path / "out").fingerprint == release.fingerprint
+    with pytest.raises(ConfigError, match="initial_weights differ"):
+        train_release(images, replace(experiment, weights=tmp_path / "weights1"), tmp_path / "out")

@@ -82,6 +82,18 @@ class Pictures:
         return None
 
 
+def print_findings(document: Mapping[str, Any]) -> None:
+    """Say in words what was found: the headline, and what one model's numbers mean and ask for."""
+    from holdfast.cli.console import console
+    from holdfast.reports.words import finding, headline
+
+    console.print(f"\n{headline(document)}", style="bold")
+    if len(document["evaluations"]) == 1:
+        found = finding(*next(iter(document["evaluations"].items())))
+        for line in (found.sentence, f"Next: {found.next_step}", *found.notes):
+            console.print(line)
+
+
 def write_evidence(
     evaluations: Mapping[str, Evaluation],
     old: Sides,
@@ -111,5 +123,6 @@ def write_evidence(
         report = write_report(document, folder, examples=examples, picture=pictures)
     columns, rows = summary_rows(document)
     print_table(title, columns, rows)
+    print_findings(document)
     console.print(f"\nresults  {results}\nreport   {report}  (open it in a browser)")
     return document

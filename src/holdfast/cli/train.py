@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def train(
     data: str,
     out: Path,
-    method: list[str] = ["bct"],  # noqa: B006 - read only, and shown as the default
+    method: list[str] = ["p2s"],  # noqa: B006 - read only, and shown as the default
     method_options: dict[str, Any] = {},  # noqa: B006
     old: Path | None = None,
     old_data: str | None = None,

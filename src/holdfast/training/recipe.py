@@ -221,8 +221,11 @@ def train_release(
     method = build_method(experiment.method, experiment.method_options)
     space = Hypersphere(experiment.model.dim)
     _check(images, experiment, method, old)
+    with seeded(experiment.seed):
+        encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
+        head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
     record = _record(images, experiment, method, old if method.needs_old else None, data_name)
-    identity = {**record, "encoder": experiment.model.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
+    identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
     if (folder / "config.json").exists():
         return _finished(folder, identity)
     fabric = experiment.recipe.build_fabric()
@@ -230,9 +233,6 @@ def train_release(
     if old is not None and method.needs_old:
         same_view = experiment.recipe.view_for(method) == "same"
         old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric, same_view=same_view)
-    with seeded(experiment.seed):
-        encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
-        head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
     checkpoint = folder / "checkpoint.safetensors"
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
