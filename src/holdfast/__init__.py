@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from holdfast.models.release import Release, load_release, save_release
     from holdfast.training.encode import embed_images, encode
     from holdfast.training.loop import fit
-    from holdfast.training.recipe import Experiment, Recipe, train_release
+    from holdfast.training.recipe import Experiment, Recipe
+    from holdfast.training.train import train_release
 
 _HOMES = {
     "METHODS": "holdfast.methods",
@@ -45,7 +46,7 @@ _HOMES = {
     "load_release": "holdfast.models.release",
     "save_embeddings": "holdfast.embeddings.storage:save",
     "save_release": "holdfast.models.release",
-    "train_release": "holdfast.training.recipe",
+    "train_release": "holdfast.training.train",
 }
 
 __all__ = [

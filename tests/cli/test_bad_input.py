@@ -176,11 +176,11 @@ def test_disk_full_while_saving_a_release(copied: Path, tmp_path) -> None:
         import resource, signal, sys
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         from holdfast.cli import main
-        import holdfast.training.recipe as recipe
-        def limited(release, folder, save=recipe.save_release):
+        import holdfast.training.train as train
+        def limited(release, folder, save=train.save_release):
             resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
             return save(release, folder)
-        recipe.save_release = limited
+        train.save_release = limited
         sys.exit(main(["train", "--data", {str(copied / "photos")!r}, "--method", "independent", "--out",
                        {str(tmp_path / "out")!r}, "--recipe.epochs", "1", "--backbone-options.filters", "8"]))
     """)

@@ -11,9 +11,10 @@ import torch
 
 from holdfast.errors import ReleaseError
 from holdfast.geometry import Hypersphere
+from holdfast.models.card import write_card
 from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head
-from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release, write_card
+from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 
 

@@ -49,7 +49,7 @@ def experiment(seed: int) -> Experiment:
 
 def main(words: list[str]) -> int:
     """Train, embed, evaluate and show."""
-    from holdfast.models.release import write_card
+    from holdfast.models.card import write_card
     from holdfast.reports.tables import markdown_table
 
     arguments, text = parse(demo, words, "demo")

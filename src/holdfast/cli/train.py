@@ -191,7 +191,7 @@ def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
 
 def _single(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
     from holdfast.models.release import load_release
-    from holdfast.training.recipe import train_release
+    from holdfast.training.train import train_release
 
     old = None if arguments["old"] is None else load_release(arguments["old"])
     old_images = None

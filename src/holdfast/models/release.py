@@ -25,6 +25,7 @@ from torch import Tensor
 from holdfast.errors import HoldfastError, ReleaseError
 from holdfast.geometry import Space, space_from_record
 from holdfast.methods.base import Head
+from holdfast.models.card import model_card
 from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
@@ -295,37 +296,3 @@ def _altered(folder: Path, why: str) -> ReleaseError:
         expected="the files as they were written",
         to_do="restore the folder from a copy; embeddings made by another model must not be mixed with its own.",
     )
-
-
-def write_card(release: Release, folder: str | Path, table: str) -> Path:
-    """Write the card of a saved release anew, with a table of measured results in Markdown.
-
-    Raises:
-        ReleaseError: The card could not be written; the release itself is intact.
-    """
-    path = Path(folder) / "README.md"
-    try:
-        path.write_text(model_card(release, table), encoding="utf-8")
-    except OSError as error:
-        raise ReleaseError(
-            f"Could not write '{path}': {error}.", expected="a folder that can be written, and room in it"
-        ) from error
-    return path
-
-
-def model_card(release: Release, table: str = "") -> str:
-    """Return a short description in Markdown, with a table of measured results if there is one."""
-    record = release.record
-    lines = [
-        f"# Embedding model `{record.fingerprint[:20]}`",
-        "",
-        f"- {record.encoder.backbone}, {record.encoder.dim} dimensions, on the {release.space}",
-        f"- input: {record.encoder.channels} × {record.encoder.image_size} × {record.encoder.image_size} pixels",
-        f"- method: {record.method} {record.method_options or ''}".rstrip(),
-        f"- searches the gallery of: {record.compatible_with or 'itself only'}",
-        f"- data: {record.data.get('name', 'not recorded')}, seed {record.seed}",
-        "",
-        table or "Not evaluated yet: `holdfast evaluate` measures it.",
-        "",
-    ]
-    return "\n".join(lines)

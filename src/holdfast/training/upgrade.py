@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.data.image_set import ImageSet
 from holdfast.data.split import Split
 from holdfast.models.release import Release
-from holdfast.training.recipe import Experiment, OnStep, train_release
+from holdfast.training.recipe import Experiment
+from holdfast.training.train import OnStep, train_release
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]
 

@@ -1,0 +1,45 @@
+"""The card of a release: what a person reads first in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ReleaseError
+
+if TYPE_CHECKING:
+    from holdfast.models.release import Release
+
+
+def write_card(release: Release, folder: str | Path, table: str) -> Path:
+    """Write the card of a saved release anew, with a table of measured results in Markdown.
+
+    Raises:
+        ReleaseError: The card could not be written; the release itself is intact.
+    """
+    path = Path(folder) / "README.md"
+    try:
+        path.write_text(model_card(release, table), encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(
+            f"Could not write '{path}': {error}.", expected="a folder that can be written, and room in it"
+        ) from error
+    return path
+
+
+def model_card(release: Release, table: str = "") -> str:
+    """Return a short description in Markdown, with a table of measured results if there is one."""
+    record = release.record
+    lines = [
+        f"# Embedding model `{record.fingerprint[:20]}`",
+        "",
+        f"- {record.encoder.backbone}, {record.encoder.dim} dimensions, on the {release.space}",
+        f"- input: {record.encoder.channels} × {record.encoder.image_size} × {record.encoder.image_size} pixels",
+        f"- method: {record.method} {record.method_options or ''}".rstrip(),
+        f"- searches the gallery of: {record.compatible_with or 'itself only'}",
+        f"- data: {record.data.get('name', 'not recorded')}, seed {record.seed}",
+        "",
+        table or "Not evaluated yet: `holdfast evaluate` measures it.",
+        "",
+    ]
+    return "\n".join(lines)

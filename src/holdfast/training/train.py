@@ -1,0 +1,216 @@
+"""From images and settings to a release: everything around the loop that a user would otherwise wire by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.image_set import ImageSet
+from holdfast.data.loading import encoding_loader, training_loader
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.geometry import Hypersphere
+from holdfast.methods import build_method
+from holdfast.methods.base import CompatibilityMethod, OldModel
+from holdfast.models.encoder import Encoder
+from holdfast.models.heads import build_head
+from holdfast.models.release import Release, load_release, make_release, save_release
+from holdfast.models.seeding import seeded
+from holdfast.training.encode import cached_embeddings
+from holdfast.training.events import EventLog
+from holdfast.training.loop import History, fit
+from holdfast.training.recipe import Experiment
+
+OnStep = Callable[[dict[str, Any]], object]
+
+
+def train_release(
+    images: ImageSet,
+    experiment: Experiment,
+    folder: Path,
+    *,
+    old: Release | None = None,
+    old_images: ImageSet | None = None,
+    data_name: str = "",
+    cache: Path | None = None,
+    on_step: OnStep | None = None,
+    tensorboard: bool = False,
+) -> Release:
+    """Train one model and save it as a release.
+
+    A finished release of the same settings and data is loaded instead; an unfinished run is continued.
+
+    Args:
+        images: The training set.
+        experiment: What to train.
+        folder: Where the release goes, with the run's checkpoint beside it until it is finished.
+        old: The predecessor, for methods that need one.
+        old_images: The predecessor's own training set, for methods that measure it there.
+        data_name: Name of the data, for the record.
+        cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
+        on_step: Told after every step; see `fit`.
+        tensorboard: Also write TensorBoard's event files beside ``events.jsonl``.
+
+    Raises:
+        ConfigError: Settings are wrong, or the folder holds another release.
+        DataError: There are fewer than two classes to learn.
+        SpaceMismatchError: The predecessor has another space or dimension.
+    """
+    method = build_method(experiment.method, experiment.method_options)
+    space = Hypersphere(experiment.model.dim)
+    _check(images, experiment, method, old)
+    with seeded(experiment.seed):
+        encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
+        head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
+    record = _record(images, experiment, method, old if method.needs_old else None, data_name)
+    identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
+    if (folder / "config.json").exists():
+        return _finished(folder, identity)
+    fabric = experiment.recipe.build_fabric()
+    old_model = None
+    if old is not None and method.needs_old:
+        same_view = experiment.recipe.view_for(method) == "same"
+        old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric, same_view=same_view)
+    checkpoint = folder / "checkpoint.safetensors"
+    first = fabric.global_rank == 0
+    with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
+        _run(encoder, head, method, images, experiment, space, old_model, fabric, checkpoint, identity, log)
+    encoder.cpu(), head.cpu()
+    if first:
+        release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
+        save_release(release, folder)
+        checkpoint.unlink(missing_ok=True)
+    fabric.barrier()  # batch statistics differ between processes; the release is that of the first
+    return release if first else load_release(folder)
+
+
+def _run(
+    encoder: Encoder,
+    head: Any,
+    method: CompatibilityMethod,
+    images: ImageSet,
+    experiment: Experiment,
+    space: Hypersphere,
+    old: OldModel | None,
+    fabric: Any,
+    checkpoint: Path,
+    identity: Mapping[str, Any],
+    on_step: OnStep | None,
+) -> History:
+    recipe = experiment.recipe
+    loader = training_loader(
+        images,
+        batch_size=recipe.batch_size,
+        seed=experiment.seed,
+        augmentation=recipe.augmentation,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        workers=recipe.workers,
+    )
+    return fit(
+        encoder,
+        head,
+        method,
+        loader,
+        encoding_loader(images, batch_size=4 * recipe.batch_size, workers=recipe.workers),
+        space=space,
+        class_names=images.class_names,
+        old=old,
+        optimizer=recipe.build_optimizer,
+        scheduler=recipe.build_schedule(),
+        fabric=fabric,
+        epochs=recipe.epochs,
+        seed=experiment.seed,
+        clip_norm=recipe.clip_norm,
+        checkpoint=checkpoint,
+        identity=identity,
+        on_step=on_step,
+    )
+
+
+def _check(images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None) -> None:
+    classes = len(set(images.labels.tolist()))
+    if classes < 2:
+        raise DataError(
+            f"The training images show {classes} class.",
+            expected="at least two classes, or there is nothing to tell apart",
+            to_do="check the folder: one sub-folder per class, with images in it.",
+        )
+    if method.needs_old and old is None:
+        raise ConfigError(
+            f"The method '{experiment.method}' needs a predecessor and was given none.",
+            expected="the release that embedded the gallery",
+            to_do="pass --old RELEASE; or let one be trained on a share of the data: --scenario extended-class.",
+        )
+    if method.needs_old and old is not None and old.space.dim != experiment.model.dim:
+        raise SpaceMismatchError(
+            f"The old model has {old.space.dim} dimensions, the new one {experiment.model.dim}.",
+            expected="one dimension, since new queries search old vectors",
+            to_do=f"train the new model with --dim {old.space.dim}.",
+        )
+
+
+def _record(
+    images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None, data_name: str
+) -> dict[str, Any]:
+    return {
+        "compatible_with": None if old is None else old.fingerprint,
+        "method": experiment.method,
+        "method_options": dict(experiment.method_options),
+        "head": experiment.head,
+        "head_options": dict(experiment.head_options),
+        "recipe": dataclasses.asdict(experiment.recipe),
+        "old_view": None if old is None else experiment.recipe.view_for(method),
+        "initial_weights": None if experiment.weights is None else _weights_name(experiment.weights),
+        "frozen_backbone": experiment.freeze_backbone,
+        "data": {"name": data_name, "digest": images.digest(), "images": str(len(images))},
+        "seed": experiment.seed,
+    }
+
+
+def _weights_name(folder: Path) -> str:
+    """Return the name of a folder of weights with the sha256 of their file."""
+    file = folder / "model.safetensors"
+    return f"{folder.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}" if file.exists() else folder.name
+
+
+def _finished(folder: Path, identity: Mapping[str, Any]) -> Release:
+    """Load a release that these very settings made; refuse to replace another one."""
+    release = load_release(folder)
+    found = release.record.model_dump(mode="json")
+    found["recipe"] = {name: found["recipe"].get(name) for name in identity["recipe"]}
+    wanted = json.loads(json.dumps(identity))
+    different = [key for key in wanted if found[key] != wanted[key]]
+    if different:
+        raise ConfigError(
+            f"'{folder}' already holds a release made with other settings: {', '.join(different)} differ.",
+            expected="an empty folder, or the same settings to continue",
+            to_do="choose another --out, or remove that folder yourself; it is intact.",
+        )
+    return release
+
+
+def _old_model(
+    old: Release,
+    images: ImageSet,
+    old_images: ImageSet | None,
+    experiment: Experiment,
+    cache: Path,
+    fabric: Any,
+    *,
+    same_view: bool,
+) -> OldModel:
+    recipe = experiment.recipe
+    settings = {"batch_size": 4 * recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
+    own = None if old_images is None else cached_embeddings(old, old_images, cache, **settings)
+    return OldModel(
+        embeddings=cached_embeddings(old, images, cache, **settings),
+        classes=old.classes,
+        head=old.head,
+        own_training=own,
+        encoder=old.encoder if same_view else None,
+    )
