@@ -11,7 +11,7 @@ import holdfast
 from holdfast.errors import ConfigError, HoldfastError, unknown_name
 
 COMMANDS = {
-    "demo": "train an old and several new models on rendered characters and compare them, in about two minutes",
+    "demo": "train an old and several new models on rendered characters and compare them",
     "data": "list, describe or check data sets",
     "methods": "list the compatibility methods with their papers and options",
     "train": "train a model, or a whole comparison of old, independent and compatible models",

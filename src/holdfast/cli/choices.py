@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,11 +31,10 @@ def open_data(data: str, root: Path | None, options: Mapping[str, Any]) -> Retri
 
 def input_options(data: str, contract: EncoderSpec, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with which a data set is read as an encoder wants its images, overridden by those given."""
-    from holdfast.data.datasets import DATASETS, arrays, image_folder
+    from holdfast.data.datasets import option_names
 
-    reader = DATASETS[data].read if data in DATASETS else image_folder if Path(data).is_dir() else arrays
     wanted = {"image_size": contract.image_size, "channels": contract.channels, "fit": contract.fit}
-    accepted = inspect.signature(reader).parameters
+    accepted = option_names(data)
     return {**{name: value for name, value in wanted.items() if name in accepted}, **given}
 
 

@@ -15,7 +15,7 @@ from holdfast.data.omniglot import omniglot
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.tiny_imagenet import tiny_imagenet_32
 from holdfast.errors import DataError, unknown_name
-from holdfast.options import bound
+from holdfast.options import bound, option_types
 
 __all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
 
@@ -71,6 +71,16 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
     path = Path(name_or_path)
     reader = _reader_of(path)
     return reader(path, **bound(reader, options, f"data in '{path}'"))
+
+
+def option_names(name_or_path: str | Path) -> list[str]:
+    """Return the options that the reader of a data set takes.
+
+    >>> option_names("omniglot")
+    ['image_size', 'validation_fraction', 'seed']
+    """
+    name = str(name_or_path)
+    return list(option_types(DATASETS[name].read if name in DATASETS else _reader_of(Path(name))))
 
 
 def _reader_of(path: Path) -> Callable[..., RetrievalData]:

@@ -104,7 +104,8 @@ class Step:
         progress: Share of all steps done, 0 at the first step, below 1 at the last.
         epoch: Number of this epoch, from 0.
         epochs: How many epochs there are.
-        generator: CPU generator, the only randomness a method may use; it is part of every checkpoint.
+        generator: CPU generator, the only randomness a method may use; seeded anew by the place in the run and the
+            process, so that a resumed run draws alike.
         gather: Returns detached rows of all processes (of equal batch size); the identity on one process.
     """
 
@@ -157,7 +158,7 @@ class Epoch:
         index: Number of the epoch, from 0.
         total: How many epochs there are.
         training_size: Number of training items.
-        generator: CPU generator, checkpointed.
+        generator: CPU generator, seeded as in `Step`.
         new_embeddings: Encodes the whole training set with the model as it is now (no augmentation, no gradient)
             and returns its view, rows in dataset order; costs one pass over the data each time it is called.
     """

@@ -101,7 +101,7 @@ def fit(
         scheduler: Factor of the learning rate; constant when left out.
         fabric: Device, precision and processes.
         epochs: Passes over the training set.
-        seed: Of initial values drawn by the method and of its generator.
+        seed: Of initial values drawn by the method and, with the place in the run, of its generator.
         clip_norm: Largest norm of the model's gradient (not the head's or the method's); None does not clip.
         checkpoint: File that keeps the state of the run; None keeps none.
         checkpoint_seconds: Longest time between two writes of it within an epoch.
