@@ -239,3 +239,11 @@ def test_published_weights_are_part_of_the_run(tmp_path: Path) -> None:
     assert train_release(images, experiment, tmp_path / "out").fingerprint == release.fingerprint
     with pytest.raises(ConfigError, match="initial_weights differ"):
         train_release(images, replace(experiment, weights=tmp_path / "weights1"), tmp_path / "out")
+
+
+def test_the_old_models_own_data_is_part_of_the_run(images: ImageSet, base: Release, tmp_path: Path) -> None:
+    experiment = replace(BASE, method="advbct", recipe=replace(BASE.recipe, epochs=1))
+    train_release(images, experiment, tmp_path, old=base, old_images=images)
+    fewer = images.select(np.arange(16))
+    with pytest.raises(ConfigError, match="data differ"):
+        train_release(images, experiment, tmp_path, old=base, old_images=fewer)

@@ -67,6 +67,8 @@ def train_release(
         encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
         head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
     record = _record(images, experiment, method, old if method.needs_old else None, data_name)
+    if method.needs_old and old_images is not None:
+        record["data"]["old digest"] = old_images.digest()
     identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
     if (folder / "config.json").exists():
         return _finished(folder, identity)
