@@ -68,6 +68,10 @@ class Space(ABC):
     def mean(self, points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
         """Return the mean point of every class (C, D) and how many points it had (C,)."""
 
+    @abstractmethod
+    def centre(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Turn sums of points by class (C, D) and their counts (C,) into mean points: `mean`, block by block."""
+
     def uncertainty(self, points: Tensor) -> Tensor | None:
         """Return a value in [0, 1] per point, or None where the space knows no uncertainty."""
         return None
@@ -116,6 +120,12 @@ class Hypersphere(Space):
         from holdfast.geometry import hypersphere
 
         return hypersphere.mean_direction(points, labels, num_classes)
+
+    def centre(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Return the direction of every sum (C, D); zero for an absent class."""
+        from holdfast.geometry import hypersphere
+
+        return hypersphere.normalise(sums / counts.clamp_min(1)[:, None])
 
 
 SPACES: dict[str, type[Space]] = {"hypersphere": Hypersphere}

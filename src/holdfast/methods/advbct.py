@@ -8,20 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import EmptyOverlapError, refuse, unknown_name
+from holdfast.errors import refuse, unknown_name
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise, segment_mean
 from holdfast.losses.adversarial import domain_loss, reversal_strength, reverse_gradient
 from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
-from holdfast.methods.base import (
-    CompatibilityMethod,
-    Head,
-    OldModel,
-    Step,
-    labelled_features,
-    require_old,
-    rows_by_name,
-)
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.predecessor import class_source, require_old, select_known
 
 GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "released": lambda epoch, epochs: (epochs - epoch + 1) / epochs,
@@ -99,22 +92,9 @@ class AdvBCT(CompatibilityMethod):
 
     def _statistics(self, old: OldModel) -> tuple[Tensor, Tensor, Tensor]:
         """Return centre (C, D), reach (C,) and kept items (C,) for every new class; nothing kept where unknown."""
-        if self.classes == "new":
-            return class_statistics(*labelled_features(old.embeddings), self.iqr)
-        own, names = old.own_training, list(old.embeddings.class_names or ())
-        rows = rows_by_name(list(own.class_names or ()) if own is not None else [], names)
-        if own is None or not (rows >= 0).any():
-            missing = "is not available" if own is None else "shares no class with the new data"
-            raise EmptyOverlapError(
-                f"advbct measures its boundaries on the old model's own training set, which {missing}.",
-                expected="the old training data (--old-data), with classes of the new one",
-                to_do="or measure them on the new data: --method_options.classes new (with several methods, "
-                "--method_options.advbct.classes new).",
-            )
-        statistics = class_statistics(*labelled_features(own), self.iqr)
-        centres, reach, kept = (part[rows.clamp_min(0)] for part in statistics)
-        unknown = rows < 0
-        return centres.masked_fill(unknown[:, None], 0), reach.masked_fill(unknown, 0), kept.masked_fill(unknown, 0)
+        features, labels, classes, rows = class_source(old, self.classes, "advbct")
+        centres, reach, kept = class_statistics(features, labels, classes, self.iqr)
+        return select_known(centres, rows), select_known(reach, rows), select_known(kept, rows)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the terms whose weight is not 0."""
@@ -138,7 +118,7 @@ class AdvBCT(CompatibilityMethod):
 
     def adversarial(self, step: Step) -> Tensor:
         """Return the critic's loss on raw embeddings; 0 for a single row, which batch normalisation cannot take."""
-        new, old = step.new.features, step.predecessor.features.to(step.new.features.dtype)
+        new, old = step.new.features, step.predecessor.features
         if len(new) < 2:
             return new.sum() * 0
         reversed_new = reverse_gradient(new, reversal_strength(step.progress))

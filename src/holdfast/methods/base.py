@@ -6,18 +6,16 @@ data, schedules, checkpoints) is the training loop's business, so that all metho
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.influence import mean_cross_entropy
@@ -124,10 +122,11 @@ class Step:
 
     @property
     def predecessor(self) -> View:
-        """The old view, for methods that cannot do without."""
+        """The old view without gradient and in the dtype of the new one, for methods that cannot do without."""
         if self.old is None:
             raise ConfigError("This step has no old view.", expected="a predecessor; the method sets needs_old")
-        return self.old
+        dtype = self.new.features.dtype
+        return View(self.old.features.detach().to(dtype), self.old.points.detach().to(dtype))
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,7 @@ class Epoch:
         generator: CPU generator, seeded as in `Step`.
         new_embeddings: Encodes the whole training set with the model as it is now (no augmentation, no gradient)
             and returns its view, rows in dataset order; costs one pass over the data each time it is called.
+        new_prototypes: The same pass, of which only the mean point of every class is kept (C, D).
     """
 
     index: int
@@ -168,6 +168,7 @@ class Epoch:
     training_size: int
     generator: torch.Generator
     new_embeddings: Callable[[], View]
+    new_prototypes: Callable[[], Tensor]
 
 
 class CompatibilityMethod(nn.Module):
@@ -188,6 +189,8 @@ class CompatibilityMethod(nn.Module):
     """What the predecessor sees unless the recipe says otherwise: clean items, embedded once, or the augmented ones."""
     sessions_only: ClassVar[bool] = False
     """Whether the method makes sense only in a sequence of sessions."""
+    balance: ClassVar[str | None] = "weight"
+    """The option that weighs compatibility against the task: what a fair comparison may tune, and nothing else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,11 +201,15 @@ class CompatibilityMethod(nn.Module):
         It may run twice (when a run is resumed) and must then arrive at the same state.
         """
 
-    def on_epoch_start(self, epoch: Epoch) -> None:
+    def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float] | None:
         """Run before the first step of every epoch; what it computes belongs into buffers.
 
         A run that is resumed in the middle of an epoch does not run it again: it finds the buffers as they were.
+
+        Returns:
+            Named numbers for the log of this epoch, such as how far something moved; they are no part of the loss.
         """
+        return None
 
     @abstractmethod
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -218,69 +225,3 @@ class CompatibilityMethod(nn.Module):
 
     def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
         """Run after training with the chosen weights restored; items un-augmented, in dataset order."""
-
-
-def require_old(old: OldModel | None, method: str) -> OldModel:
-    """Return the predecessor, or refuse before anything is computed.
-
-    Raises:
-        ConfigError: There is no predecessor.
-    """
-    if old is None:
-        raise ConfigError(
-            f"The method '{method}' was given no old model.",
-            expected="the release that embedded the gallery",
-            to_do="pass --old RELEASE, or train without a predecessor: --method independent.",
-        )
-    return old
-
-
-def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
-    """Return features (N, D), labels (N,) and the number of classes of a labelled set.
-
-    Raises:
-        DataError: The set has no labels or no class names.
-    """
-    if embeddings.labels is None or embeddings.class_names is None:
-        raise DataError("The old model's embeddings carry no classes.", expected="labels and class names")
-    features = torch.from_numpy(np.array(embeddings.vectors))
-    return features, torch.from_numpy(np.array(embeddings.labels)), len(embeddings.class_names)
-
-
-def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Tensor]:
-    """Return the mean point (C, D) of every class under the model that made ``embeddings``, and the counts (C,).
-
-    Raises:
-        DataError: The set has no classes, or one of them has no item.
-    """
-    features, labels, classes = labelled_features(embeddings)
-    prototypes, counts = space.mean(space.project(features), labels, classes)
-    empty = int((counts == 0).sum())
-    if empty:
-        raise DataError(
-            f"{empty} of {classes} classes have no item, so there is no mean to align them to.",
-            expected="at least one item of every class",
-            to_do="drop the unused classes: ImageSet.compact() does.",
-        )
-    return prototypes, counts
-
-
-def frozen(module: Head) -> Head:
-    """Return a copy that takes no gradient and is not in training mode."""
-    return copy.deepcopy(module).requires_grad_(False).eval()
-
-
-def shares_classes(old: OldModel) -> bool:
-    """Return whether the old classifier knows at least one class of the new training set, by name."""
-    names = old.embeddings.class_names
-    return names is not None and bool(set(old.classes) & set(names))
-
-
-def rows_by_name(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
-    """Return the row in ``names`` of every wanted class (C,), or -1: classes match by name, never by number.
-
-    >>> rows_by_name(["dog", "cat"], ["cat", "cow"]).tolist()
-    [1, -1]
-    """
-    rows = {name: row for row, name in enumerate(names)}
-    return torch.tensor([rows.get(name, -1) for name in wanted], dtype=torch.int64)

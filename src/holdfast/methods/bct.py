@@ -7,17 +7,8 @@ from torch import Tensor, nn
 from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.influence import mean_cross_entropy
-from holdfast.methods.base import (
-    CompatibilityMethod,
-    CosineClassifier,
-    Head,
-    OldModel,
-    Step,
-    class_prototypes,
-    frozen,
-    require_old,
-    shares_classes,
-)
+from holdfast.methods.base import CompatibilityMethod, CosineClassifier, Head, OldModel, Step
+from holdfast.methods.predecessor import class_prototypes, frozen, require_old, shares_classes
 
 
 class BCT(CompatibilityMethod):

@@ -11,7 +11,8 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.denoising import credible_rows
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, View, labelled_features, require_old
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, View
+from holdfast.methods.predecessor import labelled_features, require_old
 
 
 class MixBCT(CompatibilityMethod):
@@ -59,7 +60,7 @@ class MixBCT(CompatibilityMethod):
 
     def mix(self, step: Step, chosen: Tensor) -> Tensor:
         """Return the features (B, D) with the chosen rows replaced by old ones."""
-        new, old = step.new.features, step.predecessor.features.to(step.new.features.dtype)
+        new, old = step.new.features, step.predecessor.features
         if self.old_scale == "matched":
             old = normalise(old)
             if not step.head.normalised:

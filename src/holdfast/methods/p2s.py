@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.prototypes import prototype_contrast
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, class_prototypes, require_old
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.predecessor import class_prototypes, require_old
 
 
 class P2S(CompatibilityMethod):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,31 @@ from holdfast.data.loading import encoding_loader
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.geometry import Space
+from holdfast.geometry.hypersphere import segment_sum
 from holdfast.methods.base import Batch
 from holdfast.models.release import Release
+
+
+def encoded_batches(
+    model: nn.Module, loader: Iterable[Batch], *, device: torch.device | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield raw features (B, D) in at least float32, where the model is, and labels (B,), batch by batch.
+
+    The model is in evaluation mode meanwhile and in its former mode afterwards; no gradient is kept.
+
+    Args:
+        model: Maps a batch's inputs to features (B, D).
+        loader: Yields batches, un-augmented, in dataset order.
+        device: Where the model is; the CPU when left out.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for batch in loader:
+                yield model(batch.inputs.to(device)).float(), batch.labels.to(device)
+    finally:
+        model.train(was_training)
 
 
 def encode_features(
@@ -28,27 +51,45 @@ def encode_features(
 ) -> tuple[Tensor, Tensor]:
     """Return raw features (N, D) in float32 and labels (N,), both on the CPU, in the order of the loader.
 
-    The model is in evaluation mode meanwhile and in its former mode afterwards; no gradient is kept.
-
     Args:
         model: Maps a batch's inputs to features (B, D).
         loader: Yields batches, un-augmented, in dataset order.
         device: Where the model is; the CPU when left out.
         on_batch: Told the number of items of every finished batch.
     """
-    was_training = model.training
-    model.eval()
     features, labels = [], []
-    with torch.no_grad():
-        for batch in loader:
-            features.append(model(batch.inputs.to(device)).float().cpu())
-            labels.append(batch.labels.cpu())
-            if on_batch is not None:
-                on_batch(len(batch.labels))
-    model.train(was_training)
+    for found, classes in encoded_batches(model, loader, device=device):
+        features.append(found.cpu())
+        labels.append(classes.cpu())
+        if on_batch is not None:
+            on_batch(len(classes))
     if not features:
         raise DataError("There is nothing to encode.", expected="at least one item")
     return torch.cat(features), torch.cat(labels)
+
+
+def encode_prototypes(
+    model: nn.Module,
+    loader: Iterable[Batch],
+    space: Space,
+    num_classes: int,
+    *,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Return the mean point of every class (C, D) under a model, in one pass that keeps nothing else.
+
+    Args:
+        model: Maps a batch's inputs to features (B, D).
+        loader: Yields batches, un-augmented.
+        space: Whose points are averaged.
+        num_classes: C; an absent class has no mean and is zero.
+        device: Where the model is; the CPU when left out.
+    """
+    sums, counts = torch.zeros(num_classes, space.dim, device=device), torch.zeros(num_classes, device=device)
+    for features, labels in encoded_batches(model, loader, device=device):
+        found, items = segment_sum(space.project(features), labels, num_classes)
+        sums, counts = sums + found, counts + items
+    return space.centre(sums, counts)
 
 
 def encode(

@@ -59,6 +59,7 @@ class EventLog:
             "step": event["step"],
             "loss": float(event["loss"]),
             "terms": {name: float(value) for name, value in event["terms"].items()},
+            **({"measures": event["measures"]} if event.get("measures") else {}),
             "learning_rate": event["learning_rate"],
             "images_per_second": round(self._images / max(seconds, 1e-9), 1),
         }
@@ -70,7 +71,12 @@ class EventLog:
             raise _cannot_write(self._path, error) from error
         if self._writer is not None:
             done = event["epoch"] * event["steps"] + event["step"]
-            for name, value in {"loss": line["loss"], **line["terms"], "learning_rate": line["learning_rate"]}.items():
+            for name, value in {
+                "loss": line["loss"],
+                **line["terms"],
+                **line.get("measures", {}),
+                "learning_rate": line["learning_rate"],
+            }.items():
                 self._writer.add_scalar(name, value, done)
         self._images, self._since = 0, time.monotonic()
 

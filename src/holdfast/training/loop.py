@@ -15,9 +15,10 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.errors import DataError
 from holdfast.geometry import Space
-from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View, rows_by_name
+from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View
+from holdfast.methods.predecessor import rows_by_name
 from holdfast.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -27,7 +28,8 @@ from holdfast.training.checkpoint import (
     save_checkpoint,
     without_prefix,
 )
-from holdfast.training.encode import encode_features
+from holdfast.training.encode import encode_features, encode_prototypes
+from holdfast.training.objective import Objective, refuse_mismatch
 from holdfast.training.schedules import Schedule, constant
 
 if TYPE_CHECKING:
@@ -39,26 +41,13 @@ class History:
     """What a run leaves behind beside its weights.
 
     Args:
-        epochs: For every epoch the mean of each loss term and of their sum ("loss"), and the score of `select`.
+        epochs: For every epoch the mean of each loss term and of their sum ("loss"), what the method measured at its
+            start, and the score of `select`.
         best_epoch: Number of the epoch whose weights were kept; None without `select`.
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int | None = None
-
-
-class _Objective(nn.Module):
-    """Model, head and method as the one module that Fabric wraps: a batch in, named loss terms out."""
-
-    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod) -> None:
-        super().__init__()
-        self.model, self.head, self.method = model, head, method
-
-    def forward(self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any) -> dict[str, Tensor]:
-        features = self.model(batch.inputs)
-        with torch.autocast(features.device.type, enabled=False):
-            terms: dict[str, Tensor] = self.method(step(self.head, batch, features, old_features, old_labels))
-            return terms | self.method.penalty(self.model)
 
 
 def fit(
@@ -108,17 +97,18 @@ def fit(
         identity: Plain values of everything else that decides the run (data, learning rate, options, ...); a
             checkpoint written under other values is refused.
         select: Scores the model, in evaluation mode, after every epoch; the weights of the first best one are kept.
-        on_step: Told after every step: epoch, epochs, step, steps, loss, terms, learning_rate and images.
+        on_step: Told after every step: epoch, epochs, step, steps, loss, terms, measures, learning_rate
+            and images.
 
     Raises:
         ConfigError: The method does not fit the space or needs a predecessor, or the checkpoint is of another run.
         DataError: The loss is no longer finite, or the old embeddings are not those of the training set.
     """
-    _refuse_mismatch(method, space, old, loader)
+    refuse_mismatch(method, space, old, loader)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         method.prepare(old, model, head, space)
-        objective = _Objective(model, head, method)
+        objective = Objective(model, head, method)
         built = optimizer([parameter for parameter in objective.parameters() if parameter.requires_grad])
         wrapped, wrapped_optimizer = fabric.setup(objective, built)
         run = _Run(
@@ -138,40 +128,11 @@ def _shapes(objective: nn.Module) -> dict[str, list[int]]:
     return {name: list(value.shape) for name, value in objective.state_dict().items()}
 
 
-def _refuse_mismatch(
-    method: CompatibilityMethod, space: Space, old: OldModel | None, loader: DataLoader[Batch]
-) -> None:
-    name = type(method).__name__
-    if space.name not in method.spaces:
-        raise ConfigError(
-            f"{name} does not know the space '{space.name}'.", expected=f"one of {', '.join(sorted(method.spaces))}"
-        )
-    if method.needs_old and old is None:
-        raise ConfigError(
-            f"{name} needs a predecessor and was given none.",
-            expected="the release that embedded the gallery",
-            to_do="pass --old RELEASE, or train without one: --method independent.",
-        )
-    if old is not None and old.embeddings.space != space:
-        raise SpaceMismatchError(
-            f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
-            expected="one space and one dimension for both",
-            to_do=f"train the new model with --dim {old.embeddings.space.dim}.",
-        )
-    items: Any = loader.dataset
-    if old is not None and (len(old.embeddings) != len(items) or old.embeddings.form != "features"):
-        raise DataError(
-            f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {len(items)} training items.",
-            expected="raw features of the new training set, row by row",
-            to_do="embed the training set with the old release, form='features'.",
-        )
-
-
 @dataclass
 class _Run:
     """One run of `fit`: what it was given, and where it stands."""
 
-    objective: _Objective
+    objective: Objective
     wrapped: nn.Module
     optimizer: Optimizer
     wrapped_optimizer: Any
@@ -192,6 +153,7 @@ class _Run:
     identity: dict[str, Any]
     history: History = field(default_factory=History)
     sums: dict[str, Tensor] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
     best: dict[str, Tensor] = field(default_factory=dict)
     generator: torch.Generator = field(default_factory=torch.Generator)
 
@@ -203,7 +165,7 @@ class _Run:
         for index in range(epoch, self.epochs):
             if first_step == 0:
                 self._reseed(index, 0)
-                self.objective.method.on_epoch_start(self._epoch(index))
+                self.measures = dict(self.objective.method.on_epoch_start(self._epoch(index)) or {})
             self._train_epoch(index, first_step)
             self._finish_epoch(index)
             first_step = 0
@@ -232,7 +194,8 @@ class _Run:
                 written = time.monotonic()
             self.on_step(
                 {"epoch": epoch, "epochs": self.epochs, "step": step, "steps": steps, "loss": loss, "terms": terms,
-                 "learning_rate": self.optimizer.param_groups[0]["lr"], "images": len(cpu_batch.labels)}
+                 "measures": self.measures, "learning_rate": self.optimizer.param_groups[0]["lr"],
+                 "images": len(cpu_batch.labels)}
             )  # fmt: skip
 
     def _step(self, cpu_batch: Batch, epoch: int, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -292,8 +255,12 @@ class _Run:
             features, _ = encode_features(self.objective.model, self.encode_loader, device=self.fabric.device)
             return View.of(self.fabric.to_device(features), self.space)
 
+        def new_prototypes() -> Tensor:
+            model, classes = self.objective.model, len(self.old_rows)
+            return encode_prototypes(model, self.encode_loader, self.space, classes, device=self.fabric.device)
+
         items: Any = self.loader.dataset
-        return Epoch(index, self.epochs, len(items), self.generator, new_embeddings)
+        return Epoch(index, self.epochs, len(items), self.generator, new_embeddings, new_prototypes)
 
     def _finish_epoch(self, epoch: int) -> None:
         self._refuse_not_finite(epoch)
@@ -309,7 +276,7 @@ class _Run:
             if previous is None or means["score"] > self.history.epochs[previous]["score"]:
                 self.history.best_epoch = epoch
                 self.best = {name: value.detach().clone() for name, value in self.objective.state_dict().items()}
-        self.history.epochs.append(means)
+        self.history.epochs.append(means | self.measures)
         self._save(epoch + 1, 0)
 
     def _refuse_not_finite(self, epoch: int) -> None:
@@ -326,7 +293,8 @@ class _Run:
             return
         if self.sums:
             self._refuse_not_finite(epoch)
-        values = {"epoch": epoch, "step": step, "history": self.history.epochs, "best_epoch": self.history.best_epoch}
+        values = {"epoch": epoch, "step": step, "history": self.history.epochs, "best_epoch": self.history.best_epoch,
+                  "measures": self.measures}  # fmt: skip
         tensors = {
             **prefixed("objective", self.objective.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self.optimizer)),
@@ -347,6 +315,7 @@ class _Run:
         self.sums = {
             name: self.fabric.to_device(total) for name, total in without_prefix("sums", found.tensors).items()
         }
+        self.measures = found.values["measures"]
         torch.set_rng_state(found.tensors["random.cpu"])
         if torch.cuda.is_available():
             torch.cuda.set_rng_state_all(list(without_prefix("random.cuda", found.tensors).values()))

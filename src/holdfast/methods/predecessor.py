@@ -1,0 +1,132 @@
+"""What methods ask of the predecessor, or refuse for want of it before training starts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, EmptyOverlapError
+from holdfast.geometry import Space
+from holdfast.geometry.hypersphere import segment_sum
+from holdfast.methods.base import Head, OldModel
+
+BLOCK = 65_536  # rows at a time
+
+
+def require_old(old: OldModel | None, method: str) -> OldModel:
+    """Return the predecessor, or refuse before anything is computed.
+
+    Raises:
+        ConfigError: There is no predecessor.
+    """
+    if old is None:
+        raise ConfigError(
+            f"The method '{method}' was given no old model.",
+            expected="the release that embedded the gallery",
+            to_do="pass --old RELEASE, or train without a predecessor: --method independent.",
+        )
+    return old
+
+
+def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
+    """Return features (N, D), labels (N,) and the number of classes of a labelled set.
+
+    Raises:
+        DataError: The set has no labels or no class names.
+    """
+    if embeddings.labels is None or embeddings.class_names is None:
+        raise DataError("The old model's embeddings carry no classes.", expected="labels and class names")
+    features = torch.from_numpy(np.array(embeddings.vectors))
+    return features, torch.from_numpy(np.array(embeddings.labels)), len(embeddings.class_names)
+
+
+def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Tensor]:
+    """Return the mean point (C, D) of every class under the model that made ``embeddings``, and the counts (C,).
+
+    Raises:
+        DataError: The set has no classes, or one of them has no item.
+    """
+    features, labels, classes = labelled_features(embeddings)
+    sums, counts = torch.zeros(classes, features.shape[1]), torch.zeros(classes)
+    for start in range(0, len(features), BLOCK):  # a copy of millions of rows would not fit beside them
+        block = slice(start, start + BLOCK)
+        found, items = segment_sum(space.project(features[block]), labels[block], classes)
+        sums, counts = sums + found, counts + items
+    prototypes = space.centre(sums, counts)
+    empty = int((counts == 0).sum())
+    if empty:
+        raise DataError(
+            f"{empty} of {classes} classes have no item, so there is no mean to align them to.",
+            expected="at least one item of every class",
+            to_do="drop the unused classes: ImageSet.compact() does.",
+        )
+    return prototypes, counts
+
+
+def frozen(module: Head) -> Head:
+    """Return a copy that takes no gradient and is not in training mode."""
+    return copy.deepcopy(module).requires_grad_(False).eval()
+
+
+def shares_classes(old: OldModel) -> bool:
+    """Return whether the old classifier knows at least one class of the new training set, by name."""
+    names = old.embeddings.class_names
+    return names is not None and bool(set(old.classes) & set(names))
+
+
+def rows_by_name(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    """Return the row in ``names`` of every wanted class (C,), or -1: classes match by name, never by number.
+
+    >>> rows_by_name(["dog", "cat"], ["cat", "cow"]).tolist()
+    [1, -1]
+    """
+    rows = {name: row for row, name in enumerate(names)}
+    return torch.tensor([rows.get(name, -1) for name in wanted], dtype=torch.int64)
+
+
+def class_source(old: OldModel, classes: Literal["old", "new"], method: str) -> tuple[Tensor, Tensor, int, Tensor]:
+    """Return where statistics of the old classes are measured, and which of them every new class has.
+
+    Args:
+        old: The predecessor.
+        classes: "old", its own training set, in which classes new to the data do not occur; "new", the new training
+            set, in which every class does.
+        method: Name of the method, for the message.
+
+    Returns:
+        Raw features (N, D) under the old model, their labels (N,), the number of classes they count, and for every
+        new class (C,) its row among these, or -1.
+
+    Raises:
+        EmptyOverlapError: The old training set is not there, or shares no class with the new one.
+    """
+    names = list(old.embeddings.class_names or ())
+    if classes == "new":
+        return (*labelled_features(old.embeddings), torch.arange(len(names)))
+    own = old.own_training
+    rows = rows_by_name(list(own.class_names or ()) if own is not None else [], names)
+    if own is None or not (rows >= 0).any():
+        missing = "is not available" if own is None else "shares no class with the new data"
+        raise EmptyOverlapError(
+            f"{method} measures its classes on the old model's own training set, which {missing}.",
+            expected="the old training data (--old-data), with classes of the new one",
+            to_do="or measure them on the new data: --method_options.classes new (with several methods, "
+            f"--method_options.{method}.classes new).",
+        )
+    return (*labelled_features(own), rows)
+
+
+def select_known(values: Tensor, rows: Tensor) -> Tensor:
+    """Return for every new class its row of ``values`` (C_o, ...), zeros where `class_source` knows none: (C, ...).
+
+    >>> select_known(torch.tensor([5.0, 7.0]), torch.tensor([1, -1])).tolist()
+    [7.0, 0.0]
+    """
+    unknown = (rows < 0).view(-1, *[1] * (values.dim() - 1))
+    return values[rows.clamp_min(0)].masked_fill(unknown, 0)

@@ -1,0 +1,62 @@
+"""What a run trains, and what it refuses to start with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.geometry import Space
+from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
+
+
+class Objective(nn.Module):
+    """Model, head and method as the one module that Fabric wraps: a batch in, named loss terms out."""
+
+    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod) -> None:
+        super().__init__()
+        self.model, self.head, self.method = model, head, method
+
+    def forward(self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any) -> dict[str, Tensor]:
+        """Return the method's terms and its penalty; losses never run in half precision."""
+        features = self.model(batch.inputs)
+        with torch.autocast(features.device.type, enabled=False):
+            terms: dict[str, Tensor] = self.method(step(self.head, batch, features, old_features, old_labels))
+            return terms | self.method.penalty(self.model)
+
+
+def refuse_mismatch(method: CompatibilityMethod, space: Space, old: OldModel | None, loader: DataLoader[Batch]) -> None:
+    """Stop before anything is computed where method, space, predecessor and training set do not fit.
+
+    Raises:
+        ConfigError: The method does not know the space, or there is no predecessor.
+        SpaceMismatchError: The predecessor has another space or dimension.
+        DataError: The old embeddings are not raw features of the training set.
+    """
+    name = type(method).__name__
+    if space.name not in method.spaces:
+        raise ConfigError(
+            f"{name} does not know the space '{space.name}'.", expected=f"one of {', '.join(sorted(method.spaces))}"
+        )
+    if method.needs_old and old is None:
+        raise ConfigError(
+            f"{name} needs a predecessor and was given none.",
+            expected="the release that embedded the gallery",
+            to_do="pass --old RELEASE, or train without one: --method independent.",
+        )
+    if old is not None and old.embeddings.space != space:
+        raise SpaceMismatchError(
+            f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
+            expected="one space and one dimension for both",
+            to_do=f"train the new model with --dim {old.embeddings.space.dim}.",
+        )
+    items: Any = loader.dataset
+    if old is not None and (len(old.embeddings) != len(items) or old.embeddings.form != "features"):
+        raise DataError(
+            f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {len(items)} training items.",
+            expected="raw features of the new training set, row by row",
+            to_do="embed the training set with the old release, form='features'.",
+        )
