@@ -13,9 +13,10 @@ import torch
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere
-from holdfast.methods.base import Head, OldModel, Step, View
+from holdfast.methods.base import Epoch, Head, OldModel, Step, View
 
 GOLDEN = Path(__file__).parent / "golden"
+TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 
 torch.set_num_threads(1)  # two test processes on two cores: more threads would only wait for each other
 
@@ -29,6 +30,35 @@ def golden() -> Callable[[str], dict[str, np.ndarray]]:
             return {key: content[key] for key in content.files}
 
     return read
+
+
+@pytest.fixture(params=TOLERANCES, ids=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    """The precision in which reference numbers are reproduced."""
+    precision: torch.dtype = request.param
+    return precision
+
+
+@pytest.fixture
+def reference(golden: Callable[[str], dict[str, np.ndarray]], dtype: torch.dtype) -> Callable[..., Any]:
+    """Load a file of reference numbers as tensors, those with a fraction in the precision under test."""
+
+    def read(name: str) -> dict[str, torch.Tensor]:
+        found = {key: torch.from_numpy(values) for key, values in golden(name).items()}
+        return {key: values.to(dtype) if values.is_floating_point() else values for key, values in found.items()}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def agrees() -> Callable[..., None]:
+    """Compare with reference numbers, whose precision must have been kept, as closely as it allows."""
+
+    def check(found: torch.Tensor, expected: torch.Tensor, **tolerance: float) -> None:
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found.detach().numpy(), expected, **(tolerance or TOLERANCES[found.dtype]))
+
+    return check
 
 
 def linear_head(weight: torch.Tensor) -> Head:
@@ -78,6 +108,25 @@ def make_step() -> Callable[..., Step]:
 
 
 @pytest.fixture(scope="session")
+def make_epoch() -> Callable[..., Epoch]:
+    """Build the start of an epoch from what the new model makes of the training set (N, D) and its labels."""
+
+    def build(new: torch.Tensor, labels: Any, **values: Any) -> Epoch:
+        labels, view = torch.as_tensor(labels), View.of(new, Hypersphere(new.shape[1]))
+        defaults: dict[str, Any] = {
+            "index": 0,
+            "total": 1,
+            "training_size": len(new),
+            "generator": torch.Generator().manual_seed(0),
+            "new_embeddings": lambda: view,
+            "new_prototypes": lambda: Hypersphere(new.shape[1]).mean(view.points, labels, int(labels.max()) + 1)[0],
+        }
+        return Epoch(**{**defaults, **values})
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def make_embeddings() -> Callable[..., EmbeddingSet]:
     """Build a labelled set of raw features with class names c0, c1, ..."""
 
@@ -98,8 +147,13 @@ def make_embeddings() -> Callable[..., EmbeddingSet]:
 
 
 @pytest.fixture
-def world(make_embeddings: Callable[..., EmbeddingSet], plain_head: Callable[..., Head]) -> SimpleNamespace:
-    """A small predecessor: 6 classes of 8 items in 5 dimensions, four of them known to the old classifier."""
+def world(
+    make_embeddings: Callable[..., EmbeddingSet], plain_head: Callable[..., Head], make_epoch: Callable[..., Epoch]
+) -> SimpleNamespace:
+    """A small predecessor: 6 classes of 8 items in 5 dimensions, four of them known to the old classifier.
+
+    ``epoch`` starts an epoch of a new model that does not agree with it.
+    """
     rng = np.random.default_rng(3)
     labels = np.repeat(np.arange(6), 8)
     vectors = rng.normal(size=(6, 5))[labels] + 0.3 * rng.normal(size=(48, 5))
@@ -109,4 +163,8 @@ def world(make_embeddings: Callable[..., EmbeddingSet], plain_head: Callable[...
     old_head = plain_head(torch.tensor(rng.normal(size=(4, 5)), dtype=torch.float32))
     old = OldModel(embeddings=embeddings, classes=("c3", "c2", "c1", "c0"), head=old_head, own_training=own)
     head = plain_head(torch.tensor(rng.normal(size=(6, 5)), dtype=torch.float32))
-    return SimpleNamespace(embeddings=embeddings, old=old, head=head, space=Hypersphere(5), labels=labels, classes=6)
+    new = torch.tensor(vectors + rng.normal(size=(48, 5)), dtype=torch.float32)
+    return SimpleNamespace(
+        embeddings=embeddings, old=old, head=head, space=Hypersphere(5), labels=labels, classes=6,
+        epoch=lambda **values: make_epoch(new, labels, **values),
+    )  # fmt: skip

@@ -85,6 +85,12 @@ def test_order_and_augmentation_follow_seed_and_epoch(images: ImageSet) -> None:
     assert not same(epoch(loader(images, seed=1), 0), epoch(loader(images), 0))
 
 
+def test_plain_shuffling_is_one_permutation_drawn_from_seed_and_epoch(images: ImageSet) -> None:
+    """The draws of runs that were made before: whoever changes them makes other models of old settings."""
+    rows = torch.cat([batch.index for batch in epoch(loader(images, seed=3, drop_last=False), 2)])
+    np.testing.assert_array_equal(rows, np.random.default_rng([3, 2]).permutation(50))
+
+
 def test_the_order_changes_from_epoch_to_epoch(images: ImageSet) -> None:
     plain = loader(images, augmentation=None)
     assert len({tuple(torch.cat([batch.index for batch in epoch(plain, number)]).tolist()) for number in range(3)}) == 3

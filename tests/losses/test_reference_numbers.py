@@ -8,56 +8,48 @@ import torch
 from torch import tensor
 
 from holdfast.geometry.hypersphere import normalise, segment_mean
+from holdfast.losses.adversarial import reversal_strength, reverse_gradient
 from holdfast.losses.alignment import distance_alignment, squared_alignment
-from holdfast.losses.boundary import class_boundaries, elastic_radius
+from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
 from holdfast.losses.denoising import credible_rows, denoising_form
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import arcface_logits
 from holdfast.losses.prototypes import prototype_contrast
 
-close = {"rtol": 1e-7, "atol": 1e-7}
+
+def leaf(values: torch.Tensor) -> torch.Tensor:
+    return values.clone().requires_grad_()
 
 
-def leaf(values: np.ndarray) -> torch.Tensor:
-    return tensor(values).requires_grad_()
-
-
-def agrees(found: torch.Tensor, expected: np.ndarray, **tolerance: float) -> None:
-    np.testing.assert_allclose(found.detach().numpy(), expected, **(tolerance or close))
-
-
-def test_prototype_contrast_and_its_gradient(golden) -> None:
-    g = golden("ndpp")
-    z = leaf(g["z_new"])
-    loss = prototype_contrast(z, tensor(g["labels"]), tensor(g["P_old"]), float(g["tau"]))
+def test_prototype_contrast_and_its_gradient(reference, agrees) -> None:
+    g = reference("ndpp")
+    z, labels, tau = leaf(g["z_new"]), g["labels"], float(g["tau"])
+    loss = prototype_contrast(z, labels, g["P_old"], tau)
     agrees(loss, g["loss_p2s_mean"])
     agrees(torch.autograd.grad(loss, z)[0], g["grad_p2s"])
     for row, expected in enumerate(g["loss_p2s"]):
-        single = prototype_contrast(
-            z[row : row + 1], tensor(g["labels"][row : row + 1]), tensor(g["P_old"]), float(g["tau"])
-        )
-        agrees(single, expected)
+        agrees(prototype_contrast(z[row : row + 1], labels[row : row + 1], g["P_old"], tau), expected)
 
 
-def test_prototype_contrast_with_perturbed_targets(golden) -> None:
-    g = golden("ndpp")
+def test_prototype_contrast_with_perturbed_targets(reference, agrees) -> None:
+    g = reference("ndpp")
     z = leaf(g["z_new"])
-    loss = prototype_contrast(z, tensor(g["labels"]), tensor(g["P_old"]), float(g["tau"]), tensor(g["p_hat_t"]))
+    loss = prototype_contrast(z, g["labels"], g["P_old"], float(g["tau"]), g["p_hat_t"])
     agrees(loss, g["loss_ndpp_mean"])
     agrees(torch.autograd.grad(loss, z)[0], g["grad_ndpp"])
 
 
-def test_influence_leaves_out_unseen_classes(golden) -> None:
-    g = golden("bct_influence")
+def test_influence_leaves_out_unseen_classes(reference, agrees) -> None:
+    g = reference("bct_influence")
     for run, labels in enumerate((g["y_mixed"], g["y_all_old"])):
-        targets = np.where(labels < len(g["W_old"]), labels, -1)
-        agrees(mean_cross_entropy(tensor(g["z_new"]) @ tensor(g["W_old"]).T, tensor(targets)), g["influence"][run])
+        targets = torch.where(labels < len(g["W_old"]), labels, -1)
+        agrees(mean_cross_entropy(g["z_new"] @ g["W_old"].T, targets), g["influence"][run])
 
 
 @pytest.mark.parametrize("name", ["l2_p1", "l2_p1_hinge", "l2_topall"])
-def test_alignment(golden, name: str) -> None:
-    g = golden("hotrefresh_losses")
-    z, old = leaf(g["z_new"]), normalise(tensor(g["z_old"]))
+def test_alignment(reference, agrees, name: str) -> None:
+    g = reference("hotrefresh_losses")
+    z, old = leaf(g["z_new"]), normalise(g["z_old"])
     losses = {
         "l2_p1": lambda x: distance_alignment(x, old),
         "l2_p1_hinge": lambda x: distance_alignment(x, old, float(g["hinge"])),
@@ -69,10 +61,10 @@ def test_alignment(golden, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "guard"), [("plain", False), ("guard", True)])
-def test_arcface(golden, name: str, guard: bool) -> None:
-    g = golden("margin_softmax")
+def test_arcface(reference, agrees, name: str, guard: bool) -> None:
+    g = reference("margin_softmax")
     options = {"scale": float(g[f"s_{name}"]), "margin": float(g[f"m_{name}"]), "guard": guard}
-    agrees(arcface_logits(tensor(g["cos"]), tensor(g["labels"]), **options), g[f"arcface_{name}"])
+    agrees(arcface_logits(g["cos"], g["labels"], **options), g[f"arcface_{name}"])
 
 
 def test_arcface_gradient_is_finite_at_the_edges() -> None:
@@ -81,14 +73,15 @@ def test_arcface_gradient_is_finite_at_the_edges() -> None:
     assert torch.isfinite(cosines.grad).all()
 
 
-def test_class_boundaries_of_distances_and_angles(golden) -> None:
-    g = golden("advbct_class_meta")
-    unit, labels = normalise(tensor(g["feats"])), tensor(g["labels"])
+def test_class_boundaries_of_distances_and_angles(reference, agrees, dtype) -> None:
+    g = reference("advbct_class_meta")
+    unit, labels = normalise(g["feats"]), g["labels"]
+    assert unit.dtype == dtype
     centres, _ = segment_mean(unit, labels, len(g["center"]))
     agrees(centres, g["center"], rtol=1e-5, atol=1e-5)
     angles = (unit * normalise(centres)[labels]).sum(1).clamp(-1, 1).acos()
     distances = (unit - centres[labels]).norm(dim=1)
-    single = np.bincount(g["labels"]) == 1
+    single = labels.bincount() == 1
     for values, reach_name, kept_name in ((distances, "r_max", "n_kept"), (angles, "theta_max", "n_kept_theta")):
         reach, kept = class_boundaries(values, labels, len(centres))
         np.testing.assert_array_equal(kept.numpy(), g[kept_name])
@@ -114,18 +107,33 @@ def test_class_boundaries_of_nothing() -> None:
     assert reach.tolist() == [0, 0, 0] and kept.tolist() == [0, 0, 0]
 
 
-def test_elastic_radius(golden) -> None:
-    g = golden("advbct_elastic_boundary")
-    agrees(elastic_radius(tensor(g["w"])[None], tensor(g["r_max"])[:, None], float(g["t"])), g["code"])
+def test_elastic_radius(reference, agrees) -> None:
+    g = reference("advbct_elastic_boundary")
+    agrees(elastic_radius(g["w"][None], g["r_max"][:, None], float(g["t"])), g["code"])
 
 
-def test_denoising(golden) -> None:
-    g = golden("mixbct_denoise")
-    features, labels = tensor(g["feat"]), tensor(g["labels"])
+@pytest.mark.parametrize("run", [0, 1, 2])
+def test_reversal_and_boundary_violation(reference, agrees, run: int) -> None:
+    g = reference("advbct_loss")
+    strength = reversal_strength(int(g["epoch"][run]) / int(g["n_epoch"]))
+    assert strength == pytest.approx(float(g["grl_alpha"][run]), abs=1e-7)
+    ones = torch.ones(3, requires_grad=True)
+    reverse_gradient(ones, strength).sum().backward()
+    assert ones.grad.tolist() == pytest.approx([-strength] * 3)
+    labels = g["y_all_old" if run == 2 else "y_mixed"]
+    known = labels.clamp_max(len(g["center"]) - 1)
+    valid = (labels < len(g["center"])) & (g["n_kept"][known] > 1)
+    radii = elastic_radius(g["w_raw"].sigmoid()[labels], g["r_max"][known], float(g["t"][run]))
+    agrees(boundary_violation(normalise(g["z_new"]), g["center"][known], radii, valid), g["p2s"][run])
+
+
+def test_denoising(reference, agrees) -> None:
+    g = reference("mixbct_denoise")
+    features, labels = g["feat"], g["labels"]
     agrees(denoising_form(features), g["normed"])
     for share in (65, 90, 100):
         found = credible_rows(features, labels, int(labels.max()) + 1, share / 100)
-        np.testing.assert_array_equal(found.numpy(), g[f"credible_T{share}"].astype(bool))
+        np.testing.assert_array_equal(found.numpy(), g[f"credible_T{share}"].bool())
 
 
 def test_denoising_does_not_need_sorted_labels(golden) -> None:

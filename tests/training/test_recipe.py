@@ -44,9 +44,9 @@ def base(images: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 CHANGES: dict[str, Any] = {
-    "epochs": 3, "batch_size": 16, "optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.5, "nesterov": True,
-    "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0, "clip_norm": 0.01,
-    "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
+    "epochs": 3, "batch_size": 16, "items_per_class": 4, "optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.5,
+    "nesterov": True, "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0,
+    "clip_norm": 0.01, "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
 }  # fmt: skip
 OF_THE_MACHINE = {"accelerator", "devices", "workers"}
 
@@ -164,7 +164,7 @@ def test_what_the_predecessor_sees(method, setting, augmented, view, images, bas
     [
         {"epochs": 0}, {"batch_size": 1}, {"learning_rate": 0.0}, {"learning_rate": float("nan")}, {"momentum": -1.0},
         {"nesterov": True, "momentum": 0.0}, {"weight_decay": -1.0}, {"schedule": "steps"}, {"clip_norm": -1.0},
-        {"warmup_epochs": -1.0}, {"workers": -1}, {"devices": 0}, {"power": 0.0},
+        {"warmup_epochs": -1.0}, {"workers": -1}, {"devices": 0}, {"power": 0.0}, {"items_per_class": 3},
     ],
 )  # fmt: skip
 def test_impossible_recipes(wrong: dict[str, Any]) -> None:

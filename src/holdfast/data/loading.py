@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
+from holdfast.data.class_balance import balanced_order, holds_whole_classes
 from holdfast.data.image_set import ImageSet
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import Batch
@@ -72,12 +73,60 @@ class EpochBatches(Sampler[BatchPlace]):
         return whole + int(incomplete)
 
     def __iter__(self) -> Iterator[BatchPlace]:
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.count)
+        order = self.order(np.random.default_rng([self.seed, self.epoch]))
         together = self.batch_size * self.world_size
         for number in range(self.step, len(self)):
             rows = order[number * together : (number + 1) * together]
             share = len(rows) // self.world_size
             yield BatchPlace(self.epoch, number, rows[self.rank * share : (self.rank + 1) * share])
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the rows of an epoch (N,): all processes' share of the first batch, then of the second, and so on."""
+        return generator.permutation(self.count)
+
+
+class BalancedBatches(EpochBatches):
+    """Batches of P classes with K items each, P · K = batch size; processes hold different classes at every step.
+
+    An epoch has as many batches as plain shuffling makes whole ones, at least one; but it is no pass over all rows:
+    classes take turns, however many items they have. Items of small classes come more than once an epoch, and large
+    classes show other items in the next one. See `balanced_order`.
+
+    Args:
+        labels: Class of every row, int64 (N,).
+        items_per_class: K, a divisor of the batch size, and smaller.
+        batch_size: Rows per batch and process.
+        seed: Together with the epoch, decides the order.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+
+    Raises:
+        ConfigError: There are fewer classes than all processes together hold at a step, or the sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        labels: NDArray[np.int64],
+        *,
+        items_per_class: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        _check_batching(len(labels), batch_size, rank, world_size)
+        _check_balance(labels, batch_size, items_per_class, world_size)
+        self.labels, self.items_per_class = labels, items_per_class
+        together = batch_size * world_size
+        self.steps = max(1, len(labels) // together)
+        super().__init__(self.steps * together, batch_size=batch_size, seed=seed, rank=rank, world_size=world_size)
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the rows of an epoch, step by step; see `balanced_order`."""
+        classes = self.batch_size // self.items_per_class * self.world_size
+        return balanced_order(
+            self.labels, generator, classes_per_step=classes, items_per_class=self.items_per_class, steps=self.steps
+        )
 
 
 class RowsInOrder(Sampler[BatchPlace]):
@@ -135,6 +184,7 @@ def training_loader(
     batch_size: int,
     seed: int,
     augmentation: Augmentation | None = None,
+    items_per_class: int | None = None,
     drop_last: bool = True,
     rank: int = 0,
     world_size: int = 1,
@@ -147,14 +197,18 @@ def training_loader(
         batch_size: Images per batch and process.
         seed: Decides order and augmentation, together with the place in the run.
         augmentation: Random changes; None for none.
-        drop_last: Whether to leave out an incomplete last batch.
+        items_per_class: Makes every batch of whole classes with so many images each (`BalancedBatches`); None shuffles
+            all images alike.
+        drop_last: Whether to leave out an incomplete last batch; balanced ones are never incomplete.
         rank: Number of this process, from 0.
         world_size: Number of processes.
         workers: Processes that read; any number gives the same batches.
     """
-    sampler = EpochBatches(
-        len(images), batch_size=batch_size, seed=seed, drop_last=drop_last, rank=rank, world_size=world_size
-    )
+    place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
+    if items_per_class is None:
+        sampler = EpochBatches(len(images), drop_last=drop_last, **place)
+    else:
+        sampler = BalancedBatches(images.labels, items_per_class=items_per_class, **place)
     return _loader(BatchReader(images, augmentation=augmentation, seed=seed, rank=rank), sampler, workers)
 
 
@@ -184,3 +238,19 @@ def _check_batching(count: int, batch_size: int, rank: int, world_size: int) -> 
         raise ConfigError(f"Process {rank} of {world_size}.", expected="a rank from 0, below the number of processes")
     if count < world_size:
         raise ConfigError(f"{count} images for {world_size} processes.", expected="at least one image for each")
+
+
+def _check_balance(labels: NDArray[np.int64], batch_size: int, items_per_class: int, world_size: int) -> None:
+    refuse(
+        not holds_whole_classes(batch_size, items_per_class),
+        f"Batches of {batch_size} with items_per_class = {items_per_class}.",
+        "a number that divides the batch size and leaves room for two classes or more",
+    )
+    needed, found = batch_size // items_per_class * world_size, len(np.unique(labels))
+    if found < needed:
+        raise ConfigError(
+            f"{found} classes, for batches of {batch_size} with {items_per_class} images per class"
+            f"{f' in each of {world_size} processes' if world_size > 1 else ''}.",
+            expected=f"at least {needed} classes, since no two places of a step hold the same one",
+            to_do="lower --recipe.batch-size or --recipe.devices, or raise --recipe.items-per-class.",
+        )

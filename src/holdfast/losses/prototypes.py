@@ -6,6 +6,7 @@ from torch import Tensor
 
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.influence import mean_cross_entropy
+from holdfast.losses.margin import arcface_logits
 
 
 def prototype_contrast(
@@ -37,3 +38,26 @@ def prototype_contrast(
         own = (unit * normalise(targets[labels])).sum(dim=1, keepdim=True)
         cosines = cosines.scatter(1, labels[:, None], own)
     return mean_cross_entropy(cosines / temperature, labels)
+
+
+def prototype_margin(points: Tensor, labels: Tensor, prototypes: Tensor, *, scale: float, margin: float) -> Tensor:
+    """Classify embeddings by scaled cosines to class prototypes, with an angular margin at the target (UniBCT).
+
+    Args:
+        points: Embeddings (B, D) of any length.
+        labels: Row of the prototypes for every embedding, int64 (B,); -1 leaves one out.
+        prototypes: One unit vector per class (C, D).
+        scale: s > 0, multiplies the cosines.
+        margin: m in radians, added to the target's angle; no guard beyond pi - m.
+
+    Returns:
+        A scalar, at least 0; 0 where no row qualifies.
+
+    >>> import torch
+    >>> p = torch.eye(2)
+    >>> round(prototype_margin(p[:1], torch.tensor([0]), p, scale=1.0, margin=0.0).item(), 4)  # ln(1 + exp(-1))
+    0.3133
+    """
+    cosines = normalise(points) @ prototypes.T
+    logits = arcface_logits(cosines, labels.clamp_min(0), scale=scale, margin=margin, guard=False)
+    return mean_cross_entropy(logits, labels)

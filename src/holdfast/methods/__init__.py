@@ -10,10 +10,17 @@ from holdfast.errors import ConfigError, unknown_name
 from holdfast.methods.advbct import AdvBCT
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.methods.bct import BCT
+from holdfast.methods.hoc import HOC
+from holdfast.methods.hot_refresh import HotRefresh
 from holdfast.methods.independent import Independent
 from holdfast.methods.l2 import L2
+from holdfast.methods.lce import LCE
 from holdfast.methods.mixbct import MixBCT
+from holdfast.methods.nccl import NCCL
+from holdfast.methods.ndpp import NDPP
+from holdfast.methods.odpp import ODPP
 from holdfast.methods.p2s import P2S
+from holdfast.methods.unibct import UniBCT
 from holdfast.options import bound
 
 
@@ -57,7 +64,14 @@ METHODS = MethodTable(
         "l2": L2,
         "p2s": P2S,
         "bct": BCT,
+        "lce": LCE,
+        "unibct": UniBCT,
+        "hot_refresh": HotRefresh,
+        "nccl": NCCL,
+        "hoc": HOC,
         "advbct": AdvBCT,
         "mixbct": MixBCT,
+        "ndpp": NDPP,
+        "odpp": ODPP,
     }
 )

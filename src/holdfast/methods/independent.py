@@ -14,6 +14,7 @@ class Independent(CompatibilityMethod):
     """
 
     needs_old = False
+    balance = None
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss."""

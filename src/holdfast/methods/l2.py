@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.errors import refuse
+from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.alignment import distance_alignment, squared_alignment
-from holdfast.methods.base import CompatibilityMethod, Step
+from holdfast.losses.denoising import credible_rows
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.predecessor import labelled_features, require_old
 
 
 class L2(CompatibilityMethod):
@@ -20,17 +23,36 @@ class L2(CompatibilityMethod):
         power: 1 for the mean length of the difference of unit vectors (MixBCT), 2 for its mean squared elements
             (OpenCompatible).
         hinge: With power 1, a distance that costs nothing; 0.2 in MixBCT's weakened form.
+        denoise: Share of every class that counts as credible; only these items are aligned (MixBCT's L2*, 0.9 there).
+            1 aligns all.
     """
 
-    def __init__(self, weight: float = 10.0, power: Literal[1, 2] = 1, hinge: float = 0.0) -> None:
+    credible: Tensor | None
+
+    def __init__(
+        self, weight: float = 10.0, power: Literal[1, 2] = 1, hinge: float = 0.0, denoise: float = 1.0
+    ) -> None:
         super().__init__()
         refuse(weight < 0 or hinge < 0, f"l2 was given weight={weight} and hinge={hinge}", "values of at least 0")
         refuse(power not in (1, 2), f"l2 was given power={power}", "1 or 2")
         refuse(power == 2 and hinge > 0, f"l2 was given hinge={hinge} with power=2", "a hinge only with power=1")
-        self.weight, self.power, self.hinge = weight, power, hinge
+        refuse(not 0 < denoise <= 1, f"l2 was given denoise={denoise}", "a share in (0, 1]")
+        self.weight, self.power, self.hinge, self.denoise = weight, power, hinge, denoise
+        self.register_buffer("credible", None)  # none needed where all rows count
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Mark the credible old embeddings once, over the whole new training set, unless all of them count."""
+        old = require_old(old, "l2")
+        if self.denoise < 1:
+            features, labels, classes = labelled_features(old.embeddings)
+            self.register_buffer("credible", credible_rows(features, labels, classes, self.denoise))
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Return the task loss and the weighted alignment."""
+        """Return the task loss and the weighted alignment; the alignment is 0 where no row of the batch is credible."""
         new, old = normalise(step.new.features), normalise(step.predecessor.features)
-        alignment = squared_alignment(new, old) if self.power == 2 else distance_alignment(new, old, self.hinge)
+        selected = None if self.credible is None else self.credible[step.index]
+        if self.power == 2:
+            alignment = squared_alignment(new, old, selected)
+        else:
+            alignment = distance_alignment(new, old, self.hinge, selected)
         return {"task": step.head.loss(step.new, step.labels), "alignment": self.weight * alignment}

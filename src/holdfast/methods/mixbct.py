@@ -30,6 +30,8 @@ class MixBCT(CompatibilityMethod):
     With fewer credible rows in a batch than asked for, all of them are replaced (the released code stops instead).
     """
 
+    balance = "ratio"
+
     credible: Tensor
 
     def __init__(

@@ -40,10 +40,14 @@ def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
     Raises:
         DataError: The set has no labels or no class names.
     """
+    labels, classes = _labels(embeddings)
+    return torch.from_numpy(np.array(embeddings.vectors)), labels, classes
+
+
+def _labels(embeddings: EmbeddingSet) -> tuple[Tensor, int]:
     if embeddings.labels is None or embeddings.class_names is None:
         raise DataError("The old model's embeddings carry no classes.", expected="labels and class names")
-    features = torch.from_numpy(np.array(embeddings.vectors))
-    return features, torch.from_numpy(np.array(embeddings.labels)), len(embeddings.class_names)
+    return torch.from_numpy(np.array(embeddings.labels)), len(embeddings.class_names)
 
 
 def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Tensor]:
@@ -52,11 +56,12 @@ def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Te
     Raises:
         DataError: The set has no classes, or one of them has no item.
     """
-    features, labels, classes = labelled_features(embeddings)
-    sums, counts = torch.zeros(classes, features.shape[1]), torch.zeros(classes)
-    for start in range(0, len(features), BLOCK):  # a copy of millions of rows would not fit beside them
+    labels, classes = _labels(embeddings)
+    sums, counts = torch.zeros(classes, space.dim), torch.zeros(classes)
+    for start in range(0, len(labels), BLOCK):  # millions of rows stay in their file
         block = slice(start, start + BLOCK)
-        found, items = segment_sum(space.project(features[block]), labels[block], classes)
+        features = torch.from_numpy(np.array(embeddings.vectors[block]))
+        found, items = segment_sum(space.project(features), labels[block], classes)
         sums, counts = sums + found, counts + items
     prototypes = space.centre(sums, counts)
     empty = int((counts == 0).sum())

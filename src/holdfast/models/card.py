@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ReleaseError
 
 if TYPE_CHECKING:
-    from holdfast.models.release import Release
+    from holdfast.models.release import Release, ReleaseRecord
 
 
 def write_card(release: Release, folder: str | Path, table: str) -> Path:
@@ -36,6 +36,7 @@ def model_card(release: Release, table: str = "") -> str:
         f"- {record.encoder.backbone}, {record.encoder.dim} dimensions, on the {release.space}",
         f"- input: {record.encoder.channels} × {record.encoder.image_size} × {record.encoder.image_size} pixels",
         f"- method: {record.method} {record.method_options or ''}".rstrip(),
+        *_training_lines(record),
         f"- searches the gallery of: {record.compatible_with or 'itself only'}",
         f"- data: {record.data.get('name', 'not recorded')}, seed {record.seed}",
         "",
@@ -43,3 +44,10 @@ def model_card(release: Release, table: str = "") -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _training_lines(record: ReleaseRecord) -> list[str]:
+    """Say what the classifier was and, where batches were made of whole classes, of how many images each."""
+    head = [] if record.head is None else [f"- classifier: {record.head} {record.head_options or ''}".rstrip()]
+    batch, items = record.recipe.get("batch_size"), record.recipe.get("items_per_class")
+    return [*head, *([] if items is None else [f"- batches: {batch} images, {items} of each class"])]

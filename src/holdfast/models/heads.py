@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from abc import ABC
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import arcface_logits
+from holdfast.losses.triplet import batch_hard_triplet, metric_learning
 from holdfast.methods.base import Head, View
 from holdfast.options import bound
 
@@ -21,17 +23,60 @@ def _initial_weight(classes: int, dim: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(classes, dim).uniform_(-1, 1) / math.sqrt(dim))
 
 
-class SoftmaxHead(Head):
+class TaskHead(Head, ABC):
+    """What all classifiers share: the option to add a batch-hard triplet term to the classification loss.
+
+    The term sees the points of whatever batch the classifier sees, mixed ones (MixBCT) included. Batches drawn at
+    random from many classes seldom hold two items of one class, and then there is little or nothing to add: give the
+    recipe's ``items_per_class`` (``--recipe.items-per-class 4``) a number, so that every batch holds as many of each.
+
+    Args:
+        triplet: Weight of the term; 0 for none. Anything else needs pytorch-metric-learning in training, not to load.
+        triplet_margin: How much nearer the farthest item of the own class shall be than the nearest of another one,
+            in Euclidean distance of unit vectors.
+    """
+
+    def __init__(self, triplet: float, triplet_margin: float) -> None:
+        super().__init__()
+        refuse(
+            not (0 <= triplet < math.inf and 0 <= triplet_margin < math.inf),
+            f"A head with triplet={triplet} and triplet_margin={triplet_margin}.",
+            "a weight and a margin of at least 0",
+        )
+        self.triplet, self.triplet_margin = triplet, triplet_margin
+
+    def check_libraries(self) -> None:
+        """Refuse to train where the loss needs a package that is not installed."""
+        if self.triplet > 0:
+            metric_learning()
+
+    def classification(self, view: View, labels: Tensor) -> Tensor:
+        """Return the loss without the triplet term: the mean cross-entropy of the logits, a scalar."""
+        return mean_cross_entropy(self.logits(view), labels)
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return the classification loss plus the weighted triplet term, a scalar."""
+        loss = self.classification(view, labels)
+        if self.triplet > 0:
+            loss = loss + self.triplet * batch_hard_triplet(view.points, labels, self.triplet_margin)
+        return loss
+
+
+class SoftmaxHead(TaskHead):
     """A linear classifier over raw features: logits are inner products, plus a bias if asked for.
 
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
         bias: Learn one offset per class.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
     """
 
-    def __init__(self, classes: int, dim: int, bias: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self, classes: int, dim: int, bias: bool = False, triplet: float = 0.0, triplet_margin: float = 0.3
+    ) -> None:
+        super().__init__(triplet, triplet_margin)
         self.weight = _initial_weight(classes, dim)
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
@@ -40,19 +85,23 @@ class SoftmaxHead(Head):
         return nn.functional.linear(view.features, self.weight, self.bias)
 
 
-class NormalisedHead(Head):
+class NormalisedHead(TaskHead):
     """Cosines to class directions, divided by a temperature.
 
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
         temperature: Divides the cosines.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
     """
 
     normalised = True
 
-    def __init__(self, classes: int, dim: int, temperature: float = 0.05) -> None:
-        super().__init__()
+    def __init__(
+        self, classes: int, dim: int, temperature: float = 0.05, triplet: float = 0.0, triplet_margin: float = 0.3
+    ) -> None:
+        super().__init__(triplet, triplet_margin)
         if temperature <= 0:
             raise ConfigError(f"A head with temperature {temperature}.", expected="a temperature above 0")
         self.weight = _initial_weight(classes, dim)
@@ -63,7 +112,7 @@ class NormalisedHead(Head):
         return self.scale * (normalise(view.features) @ normalise(self.weight).T)
 
 
-class ArcFaceHead(Head):
+class ArcFaceHead(TaskHead):
     """Cosines with an angular margin at the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3).
 
     Args:
@@ -72,12 +121,23 @@ class ArcFaceHead(Head):
         scale: Multiplies the cosines (s).
         margin: Added to the target's angle in training, in radians (m).
         guard: Keep the target's logit falling beyond π − m, as insightface does.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
     """
 
     normalised = True
 
-    def __init__(self, classes: int, dim: int, scale: float = 64.0, margin: float = 0.5, guard: bool = True) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        scale: float = 64.0,
+        margin: float = 0.5,
+        guard: bool = True,
+        triplet: float = 0.0,
+        triplet_margin: float = 0.3,
+    ) -> None:
+        super().__init__(triplet, triplet_margin)
         self.weight = _initial_weight(classes, dim)
         self.scale, self.margin, self.guard = scale, margin, guard
 
@@ -88,25 +148,35 @@ class ArcFaceHead(Head):
         """Return scaled cosines without margin (B, C)."""
         return self.scale * self._cosines(view)
 
-    def loss(self, view: View, labels: Tensor) -> Tensor:
+    def classification(self, view: View, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy with the margin at the targets."""
         logits = arcface_logits(self._cosines(view), labels, scale=self.scale, margin=self.margin, guard=self.guard)
         return mean_cross_entropy(logits, labels)
 
 
-HEADS: dict[str, Callable[..., Head]] = {
+HEADS: dict[str, Callable[..., TaskHead]] = {
     "softmax": SoftmaxHead,
     "normalised": NormalisedHead,
     "arcface": ArcFaceHead,
 }
 
 
-def build_head(name: str, classes: int, dim: int, options: dict[str, Any]) -> Head:
+def build_head(name: str, classes: int, dim: int, options: dict[str, Any], *, to_train: bool = True) -> Head:
     """Build a classifier by name.
 
+    Args:
+        name: A key of `HEADS`.
+        classes: Number of classes C.
+        dim: Dimension D of the features.
+        options: Options of that head.
+        to_train: False for a classifier that is only read; what its loss needs may then be missing.
+
     Raises:
-        ConfigError: The name or an option is unknown.
+        ConfigError: The name or an option is unknown, or a package that the loss needs is not installed.
     """
     if name not in HEADS:
         raise unknown_name("head", name, HEADS)
-    return HEADS[name](classes, dim, **bound(HEADS[name], options, f"head '{name}'"))
+    head = HEADS[name](classes, dim, **bound(HEADS[name], options, f"head '{name}'"))
+    if to_train:
+        head.check_libraries()
+    return head

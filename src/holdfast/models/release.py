@@ -240,7 +240,9 @@ def load_release(folder: str | Path) -> Release:
     try:
         with seeded(0):  # building draws initial weights that are overwritten at once
             encoder = Encoder(record.encoder)
-            head = record.head and build_head(record.head, len(classes), record.encoder.dim, dict(record.head_options))
+            head = record.head and build_head(
+                record.head, len(classes), record.encoder.dim, dict(record.head_options), to_train=False
+            )
         encoder.load_state_dict(load_file(folder / "model.safetensors"))
         if head:
             head.load_state_dict(load_file(folder / "head.safetensors"))

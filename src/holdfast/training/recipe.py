@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, AdamW, Optimizer
 
 from holdfast.data.augment import Augmentation
+from holdfast.data.class_balance import holds_whole_classes
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
@@ -27,6 +28,8 @@ class Recipe:
     Args:
         epochs: Passes over the training images.
         batch_size: Images per step and process.
+        items_per_class: Images of each class in a batch, such as 4 for triplets: every batch then holds batch_size / 4
+            classes, and classes come equally often; none shuffles all images alike. Steps per epoch stay the same.
         optimizer: "sgd" (with momentum) or "adamw".
         learning_rate: Base rate.
         momentum: Of SGD.
@@ -48,6 +51,7 @@ class Recipe:
 
     epochs: int = 30
     batch_size: int = 128
+    items_per_class: int | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
@@ -69,6 +73,10 @@ class Recipe:
         rules = {
             "epochs": (self.epochs >= 1, "at least 1"),
             "batch_size": (self.batch_size >= 2, "at least 2, since batch statistics need two images"),
+            "items_per_class": (
+                self.items_per_class is None or holds_whole_classes(self.batch_size, self.items_per_class),
+                f"a divisor of the batch size {self.batch_size} that leaves room for two classes or more; or none",
+            ),
             "devices": (self.devices >= 1, "at least 1"),
             "workers": (self.workers >= 0, "at least 0"),
             "learning_rate": (0 < self.learning_rate < math.inf, "a number above 0"),

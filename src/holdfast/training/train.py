@@ -10,12 +10,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
-from holdfast.methods.base import CompatibilityMethod, OldModel
+from holdfast.methods.base import Batch, CompatibilityMethod, OldModel
 from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.release import Release, load_release, make_release, save_release
@@ -73,6 +75,7 @@ def train_release(
     if (folder / "config.json").exists():
         return _finished(folder, identity)
     fabric = experiment.recipe.build_fabric()
+    loader = _training_loader(images, experiment, fabric)
     old_model = None
     if old is not None and method.needs_old:
         same_view = experiment.recipe.view_for(method) == "same"
@@ -80,7 +83,7 @@ def train_release(
     checkpoint = folder / "checkpoint.safetensors"
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
-        _run(encoder, head, method, images, experiment, space, old_model, fabric, checkpoint, identity, log)
+        _run(encoder, head, method, loader, images, experiment, space, old_model, fabric, checkpoint, identity, log)
     encoder.cpu(), head.cpu()
     if first:
         release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
@@ -90,10 +93,25 @@ def train_release(
     return release if first else load_release(folder)
 
 
+def _training_loader(images: ImageSet, experiment: Experiment, fabric: Any) -> DataLoader[Batch]:
+    recipe = experiment.recipe
+    return training_loader(
+        images,
+        batch_size=recipe.batch_size,
+        seed=experiment.seed,
+        augmentation=recipe.augmentation,
+        items_per_class=recipe.items_per_class,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        workers=recipe.workers,
+    )
+
+
 def _run(
     encoder: Encoder,
     head: Any,
     method: CompatibilityMethod,
+    loader: DataLoader[Batch],
     images: ImageSet,
     experiment: Experiment,
     space: Hypersphere,
@@ -104,15 +122,6 @@ def _run(
     on_step: OnStep | None,
 ) -> History:
     recipe = experiment.recipe
-    loader = training_loader(
-        images,
-        batch_size=recipe.batch_size,
-        seed=experiment.seed,
-        augmentation=recipe.augmentation,
-        rank=fabric.global_rank,
-        world_size=fabric.world_size,
-        workers=recipe.workers,
-    )
     return fit(
         encoder,
         head,

@@ -1,0 +1,71 @@
+"""Contrast of a new embedding and its old one against the hardest items of other classes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from holdfast.errors import refuse
+from holdfast.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest
+from holdfast.methods.base import CompatibilityMethod, Step
+
+
+class HotRefresh(CompatibilityMethod):
+    """Regression-alleviating compatible training, RACT (Zhang et al., ICLR 2022, arXiv:2201.09724).
+
+    A new embedding must be closer to the old one of the same item than to the old embeddings, and to the new ones, of
+    other classes: the second kind is what makes an upgrade lose results that were right.
+
+    Negatives come from the batches of all processes; new ones of other processes carry no gradient.
+
+    Args:
+        weight: Factor of the contrast.
+        temperature: Divides the cosines; 0.01 as in the public configurations. Form "contrast" only.
+        negatives: How many of the most similar old negatives, and of the new ones, every item is compared with; 0
+            takes all. Where there are fewer, those that exist.
+        new_to_new: Compare with new negatives as well; without them it is plain compatible contrast.
+        form: "contrast", a softmax over the negatives; "triplet", a hinge on the distance to each.
+        margin: How much farther than its own old embedding a negative must be. Form "triplet" only; the default is
+            ours, the paper's form is the contrast.
+    """
+
+    old_view = "same"
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        temperature: float = 0.01,
+        negatives: int = 10,
+        new_to_new: bool = True,
+        form: Literal["contrast", "triplet"] = "contrast",
+        margin: float = 0.3,
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or temperature <= 0 or negatives < 0 or margin < 0,
+            f"hot_refresh was given weight={weight}, temperature={temperature}, negatives={negatives}, margin={margin}",
+            "weight, negatives and margin of at least 0 and a temperature above 0",
+        )
+        refuse(form not in ("contrast", "triplet"), f"hot_refresh was given form='{form}'", "'contrast' or 'triplet'")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
+        self.new_to_new, self.form, self.margin = new_to_new, form, margin
+
+    def negative_blocks(self, step: Step) -> list[Tensor]:
+        """Return the cosines to the hardest old negatives and, if asked for, to the new ones, each (B, k)."""
+        new = step.new.points
+        keys = [step.gather(step.predecessor.points)]
+        if self.new_to_new:
+            gathered = step.gather(new)
+            keys.append(new if len(gathered) == len(new) else gathered)
+        other = step.labels[:, None] != step.gather(step.labels)
+        return [hardest(new @ rows.T, other, self.negatives) for rows in keys]
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast; it is 0 where a batch has one class only."""
+        new, old, blocks = step.new.points, step.predecessor.points, self.negative_blocks(step)
+        if self.form == "contrast":
+            contrast = hard_negative_contrast(new, old, blocks, self.temperature)
+        else:
+            contrast = hard_negative_triplet(new, old, blocks, self.margin)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

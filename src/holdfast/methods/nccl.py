@@ -1,0 +1,173 @@
+"""Consensus with the old neighbourhood: a queue of old embeddings and logits teaches the new ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import ConfigError, refuse
+from holdfast.geometry import Space
+from holdfast.losses.consensus import consensus_contrast, consensus_weights, kept_similarity, low_entropy_rows
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.predecessor import BLOCK, frozen, labelled_features, require_old, rows_by_name
+
+DENSE_CLASSES, KEPT_BEYOND = 4096, 64
+
+
+class NCCL(CompatibilityMethod):
+    """Neighborhood consensus contrastive learning (Wu et al., AAAI 2022, arXiv:2108.03372).
+
+    A queue keeps the old embeddings of the latest items. A new embedding is drawn to every entry of its class, the
+    more the closer that entry is to the item's own old embedding. A second term asks the same of the classifiers'
+    scores, with the same weights; their columns are those of the classes that both classifiers know by name.
+
+    Departures: empty slots are left out of the softmax (the public code keeps them as zero rows); old embeddings that
+    are not credible are neither anchors nor positives nor negatives, and credibility is measured on unit vectors.
+
+    Args:
+        weight: Factor of both terms.
+        logit_weight: Factor of the scores' term on top of it; with 0 no scores are computed or kept, and no old
+            classifier is needed.
+        temperature: Divides the similarities of both terms.
+        queue_size: How many of the latest items are kept.
+        credible_only: Leave out old embeddings that fit no class clearly: entropy above ln(C)/2. It costs N × C
+            distances, once.
+        kept_logits: How many scores are kept of an item, its largest. None keeps all up to 4,096 shared classes, and
+            64 beyond; with all the term is exact, otherwise those that are missing count as 0.
+    """
+
+    queue_points: Tensor
+    queue_labels: Tensor
+    queue_logits: Tensor
+    queue_columns: Tensor
+    position: Tensor
+    credible: Tensor
+    old_columns: Tensor
+    new_columns: Tensor
+    classifier: Head
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        logit_weight: float = 0.01,
+        temperature: float = 1.0,
+        queue_size: int = 2048,
+        credible_only: bool = True,
+        kept_logits: int | None = None,
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or logit_weight < 0 or temperature <= 0,
+            f"nccl was given weight={weight}, logit_weight={logit_weight}, temperature={temperature}",
+            "weights of at least 0 and a temperature above 0",
+        )
+        refuse(queue_size < 1, f"nccl was given queue_size={queue_size}", "a queue of at least 1 item")
+        refuse(kept_logits is not None and kept_logits < 1, f"nccl was given kept_logits={kept_logits}",
+               "at least 1, or nothing to let the number of classes decide")  # fmt: skip
+        self.weight, self.logit_weight, self.temperature = weight, logit_weight, temperature
+        self.queue_size, self.credible_only, self.kept_logits = queue_size, credible_only, kept_logits
+        self.dense = True
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Empty the queue, freeze the old classifier, and mark the credible old embeddings."""
+        old = require_old(old, "nccl")
+        if self.logit_weight:
+            self._prepare_logits(old)
+        if self.credible_only:
+            self.register_buffer("credible", credible_items(old, space))
+        self.register_buffer("queue_points", torch.zeros(self.queue_size, space.dim))
+        self.register_buffer("queue_labels", torch.full((self.queue_size,), -1))
+        self.register_buffer("position", torch.tensor(0))
+
+    def _prepare_logits(self, old: OldModel) -> None:
+        """Find the classes both classifiers know, and make room for their scores."""
+        rows = rows_by_name(old.classes, old.embeddings.class_names or ())
+        shared = int((rows >= 0).sum())
+        if old.head is None or not shared:
+            missing = "was discarded" if old.head is None else "shares no class with the new data"
+            raise ConfigError(
+                f"nccl compares scores with those of the old classifier, which {missing}.",
+                expected="an old release with its classifier, and classes that it knows",
+                to_do="or compare embeddings alone: --method_options.logit_weight 0 (with several methods, "
+                "--method_options.nccl.logit_weight 0).",
+            )
+        self.classifier = frozen(old.head)
+        self.register_buffer("new_columns", (rows >= 0).nonzero()[:, 0])
+        self.register_buffer("old_columns", rows[rows >= 0])
+        kept = min(self.kept_logits or (shared if shared <= DENSE_CLASSES else KEPT_BEYOND), shared)
+        self.dense = kept == shared
+        self.register_buffer("queue_logits", torch.zeros(self.queue_size, kept))
+        if not self.dense:
+            self.register_buffer("queue_columns", torch.zeros(self.queue_size, kept, dtype=torch.int64))
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Put the batch into the queue, then return the task loss and the weighted terms.
+
+        A term is 0 where no row of the batch is credible.
+        """
+        labels = torch.where(self.credible[step.index], step.labels, -1) if self.credible_only else step.labels
+        self.enqueue(step, labels)
+        queue, filled = self.queue_points.to(step.new.points.dtype), self.queue_labels >= 0
+        weights = consensus_weights(step.predecessor.points, labels, queue, self.queue_labels)
+        scores = step.new.points @ queue.T / self.temperature
+        terms = {
+            "task": step.head.loss(step.new, step.labels),
+            "consensus": self.weight * consensus_contrast(scores, weights, filled),
+        }
+        if self.logit_weight:
+            scores = self.logit_similarity(step.head.logits(step.new)) / self.temperature
+            terms["logit_consensus"] = self.weight * self.logit_weight * consensus_contrast(scores, weights, filled)
+        return terms
+
+    def enqueue(self, step: Step, labels: Tensor) -> None:
+        """Overwrite the oldest entries with the old view of this batch, in the order of the processes.
+
+        Args:
+            step: The batch; of one larger than the queue the last rows are kept.
+            labels: Class of every item (B,), -1 for one that must not count.
+        """
+        entries = {"queue_points": step.predecessor.points, "queue_labels": labels}
+        if self.logit_weight:
+            entries |= self._old_logits(step)
+        gathered = {name: step.gather(rows)[-self.queue_size :] for name, rows in entries.items()}
+        count = len(gathered["queue_labels"])
+        slots = (self.position + torch.arange(count, device=labels.device)) % self.queue_size
+        for name, rows in gathered.items():
+            buffer: Tensor = getattr(self, name)
+            buffer.index_copy_(0, slots, rows.to(buffer.dtype))
+        self.position.add_(count).remainder_(self.queue_size)
+
+    def _old_logits(self, step: Step) -> dict[str, Tensor]:
+        logits = self.classifier.logits(step.predecessor).index_select(1, self.old_columns)
+        if self.dense:
+            return {"queue_logits": logits}
+        values, columns = logits.topk(self.queue_logits.shape[1], dim=1)
+        return {"queue_logits": values, "queue_columns": self.new_columns[columns]}
+
+    def logit_similarity(self, logits: Tensor) -> Tensor:
+        """Return inner products (B, Q) of new scores (B, C) with those in the queue, over the shared classes."""
+        queue = self.queue_logits.to(logits.dtype)
+        if self.dense:
+            return logits.index_select(1, self.new_columns) @ queue.T
+        return kept_similarity(logits, queue, self.queue_columns)
+
+
+def credible_items(old: OldModel, space: Space) -> Tensor:
+    """Return which old embeddings of the new training set fit a class clearly, bool (N,).
+
+    Raises:
+        DataError: The embeddings carry no classes.
+        ConfigError: None of them does, so that nothing would be learnt from them.
+    """
+    features, labels, classes = labelled_features(old.embeddings)
+    for rows in torch.split(features, BLOCK):  # in place: a copy of millions of rows would not fit beside them
+        rows.copy_(space.project(rows))
+    credible = low_entropy_rows(features, labels, classes)
+    if not credible.any():
+        raise ConfigError(
+            "nccl found no credible old embedding: the old model's classes of the new data lie too close together.",
+            expected="at least one old embedding that fits a class clearly",
+            to_do="keep them all: --method_options.credible_only false (with several methods, "
+            "--method_options.nccl.credible_only false).",
+        )
+    return credible

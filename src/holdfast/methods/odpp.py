@@ -1,0 +1,146 @@
+"""Prototype perturbation driven by optimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import refuse
+from holdfast.geometry import Space
+from holdfast.losses.active_pairs import ActivePairs
+from holdfast.losses.perturbation import descend_pairs, mean_angle
+from holdfast.losses.prototypes import prototype_contrast
+from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
+from holdfast.methods.new_prototypes import NewPrototypes, Source
+from holdfast.methods.predecessor import class_prototypes, require_old
+
+
+class ODPP(CompatibilityMethod):
+    """Optimisation-driven prototype perturbation (Zhou et al., Prototype Perturbation, Eqs. 9 to 11).
+
+    As p2s, but every new embedding is drawn to its old prototype plus a learned perturbation R. Before training, R is
+    optimised until no two perturbed prototypes are more similar than a threshold (Eq. 9); at the start of every epoch
+    also until none is too similar to the new prototype of another class (Eqs. 10 and 11). Negatives remain the
+    unperturbed old prototypes.
+
+    Where the paper is open: targets are old prototypes plus R, as Eq. 10 has it (Algorithm 2, line 7 prints the new
+    ones); R starts at 0 and continues from epoch to epoch, without momentum or weight decay; the hinges of a
+    mini-batch of pairs are summed, since their mean would not move anything at this learning rate. The objective can
+    also fall by shortening vectors, which the cosine ignores: the log tells by how many degrees targets have turned.
+
+    Args:
+        weight: Factor of the contrast (the paper's lambda).
+        temperature: Divides the cosines (the paper's tau).
+        threshold_old: Inner product that two perturbed prototypes may have for free (theta old).
+        threshold_new: The same for a perturbed prototype and the new prototype of another class (theta new).
+        gamma: Factor of the second objective.
+        inner_epochs: Passes of the inner optimisation, before training and at the start of every epoch.
+        inner_learning_rate: Its learning rate.
+        inner_batch_size: Pairs per step of it, with sampled pairs.
+        pairs: "sampled": as many random ordered pairs per inner epoch as there are training items, the paper's way;
+            "active": one step per inner epoch over all pairs above a threshold, its gradient scaled to what the
+            sampled pairs expect; deterministic, and independent of the number of items.
+        new_prototypes: "exact": one pass over the training set at the start of every epoch, about a third of its
+            time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
+        new_start_epoch: First epoch, from 0, that looks at new prototypes; the paper starts at once.
+        old_only: Leave the second objective out and R as it was before training: ODPP-old of the paper's Table V.
+    """
+
+    prototypes: Tensor
+    targets: Tensor
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        temperature: float = 0.07,
+        threshold_old: float = 0.6,
+        threshold_new: float = 0.6,
+        gamma: float = 1.0,
+        inner_epochs: int = 50,
+        inner_learning_rate: float = 1e-3,
+        inner_batch_size: int = 1024,
+        pairs: Literal["sampled", "active"] = "sampled",
+        new_prototypes: Source = "exact",
+        new_start_epoch: int = 0,
+        old_only: bool = False,
+    ) -> None:
+        super().__init__()
+        refuse(weight < 0 or temperature <= 0, f"odpp was given weight={weight} and temperature={temperature}",
+               "a weight of at least 0 and a temperature above 0")  # fmt: skip
+        refuse(gamma < 0 or inner_epochs < 0 or inner_learning_rate <= 0 or inner_batch_size < 1,
+               f"odpp was given gamma={gamma}, inner_epochs={inner_epochs}, inner_learning_rate={inner_learning_rate}, "
+               f"inner_batch_size={inner_batch_size}",
+               "gamma and inner_epochs of at least 0, a rate above 0, at least 1 pair")  # fmt: skip
+        refuse(pairs not in ("sampled", "active"), f"odpp was given pairs='{pairs}'", "'sampled' or 'active'")
+        refuse(new_prototypes not in ("exact", "running"), f"odpp was given new_prototypes='{new_prototypes}'",
+               "'exact' or 'running'")  # fmt: skip
+        refuse(new_start_epoch < 0, f"odpp was given new_start_epoch={new_start_epoch}", "an epoch from 0")
+        self.weight, self.temperature = weight, temperature
+        self.threshold_old, self.threshold_new, self.gamma = threshold_old, threshold_new, gamma
+        self.inner_epochs, self.inner_learning_rate = inner_epochs, inner_learning_rate
+        self.inner_batch_size, self.pairs = inner_batch_size, pairs
+        self.source, self.new_start_epoch, self.old_only = new_prototypes, new_start_epoch, old_only
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Push old prototypes apart from each other, once."""
+        embeddings = require_old(old, "odpp").embeddings
+        prototypes, _ = class_prototypes(embeddings, space)
+        self.register_buffer("prototypes", prototypes)
+        self.register_buffer("targets", prototypes.clone())  # R = targets - prototypes
+        self.new = NewPrototypes(self.source, len(prototypes), space)
+        generator = torch.Generator().manual_seed(torch.initial_seed())  # the run's seed
+        self.optimise(None, len(embeddings), generator)
+
+    def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float]:
+        """Continue with the new prototypes; log by how many degrees the targets have turned in all."""
+        if not self.old_only and epoch.index >= self.new_start_epoch:
+            self.optimise(self.new.collect(epoch), epoch.training_size, epoch.generator)
+        return {"degrees moved": mean_angle(self.prototypes, self.targets)}
+
+    def optimise(self, new: Tensor | None, training_size: int, generator: torch.Generator) -> None:
+        """Improve the perturbation for `inner_epochs` passes; without new prototypes only old ones repel."""
+        classes = len(self.prototypes)
+        if classes < 2:
+            return
+        points = self.targets.clone()
+        new = None if new is None else new.to(points)
+        descend = self._descend_sampled if self.pairs == "sampled" else self._descend_active
+        descend(points, new, training_size, generator)
+        self.targets = points
+
+    def _descend_sampled(
+        self, points: Tensor, new: Tensor | None, training_size: int, generator: torch.Generator
+    ) -> None:
+        classes = len(points)
+        for _ in range(self.inner_epochs):
+            first = torch.randint(classes, (training_size,), generator=generator)
+            second = torch.randint(classes - 1, (training_size,), generator=generator)
+            second += second >= first  # any class but the first
+            for i, j in torch.split(torch.stack([first, second]).to(points.device), self.inner_batch_size, dim=1):
+                descend_pairs(
+                    points, i, j, step=self.inner_learning_rate,
+                    threshold=self.threshold_old, others=new, other_threshold=self.threshold_new, gamma=self.gamma,
+                )  # fmt: skip
+
+    def _descend_active(
+        self, points: Tensor, new: Tensor | None, training_size: int, generator: torch.Generator
+    ) -> None:
+        classes = len(points)
+        step = self.inner_learning_rate * training_size / (classes * (classes - 1))
+        among, toward = ActivePairs(self.threshold_old), ActivePairs(self.threshold_new)
+        for _ in range(self.inner_epochs):
+            gradient = 2 * among.look(points, points).gradient  # every pair is there in both orders
+            if new is not None:
+                gradient += self.gamma * toward.look(points, new).gradient
+            points -= step * gradient
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast with perturbed positives."""
+        self.new.add(step)
+        points = step.new.features
+        prototypes, targets = self.prototypes.to(points.dtype), self.targets.to(points.dtype)
+        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

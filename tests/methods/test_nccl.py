@@ -1,0 +1,268 @@
+"""Consensus with the old neighbourhood: reference numbers through the real queue, and what the queue holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn, tensor
+
+from holdfast.errors import ConfigError
+from holdfast.geometry import Hypersphere
+from holdfast.losses.consensus import consensus_contrast, consensus_weights
+from holdfast.methods import METHODS, nccl
+from holdfast.methods.base import Head, OldModel, View
+from holdfast.methods.nccl import NCCL, credible_items
+
+PRECISIONS = [(torch.float64, 1e-7, 1e-7), (torch.float32, 1e-4, 1e-5)]
+
+
+class Given(Head):
+    """Answers with the scores it was last given."""
+
+    scores: torch.Tensor
+
+    def logits(self, view: View) -> torch.Tensor:
+        return self.scores
+
+
+class Linear(Head):
+    """Raw inner products with fixed rows."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+
+    def logits(self, view: View) -> torch.Tensor:
+        return view.features @ self.weight.to(view.features.dtype).T
+
+
+class Forbidden(Head):
+    """A classifier whose scores nobody may ask for."""
+
+    def logits(self, view: View) -> torch.Tensor:
+        raise AssertionError("scores were computed")
+
+    def loss(self, view: View, labels: torch.Tensor) -> torch.Tensor:
+        return view.features.sum() * 0
+
+
+@pytest.fixture
+def prepared(world: SimpleNamespace) -> Any:
+    """Build and prepare a method on the small world, all items credible unless asked otherwise."""
+
+    def build(old: OldModel | None = None, **options: Any) -> NCCL:
+        method = NCCL(**{"credible_only": False, **options})
+        method.prepare(old or world.old, nn.Identity(), world.head, world.space)
+        return method
+
+    return build
+
+
+@pytest.fixture
+def step_of(world: SimpleNamespace, make_step: Any) -> Any:
+    """A step on some rows of the small world."""
+
+    def build(rows: Any, **values: Any) -> Any:
+        rows = np.asarray(rows)
+        old = torch.from_numpy(np.array(world.embeddings.vectors[rows]))
+        noise = torch.randn(old.shape, generator=torch.Generator().manual_seed(1))
+        new = (values.pop("new", old + noise)).clone().requires_grad_()
+        values = {"index": torch.from_numpy(rows), "head": world.head, **values}
+        return make_step(new, world.labels[rows], old=old, **values)
+
+    return build
+
+
+@pytest.mark.parametrize(("dtype", "rtol", "atol"), PRECISIONS)
+def test_reference_numbers(golden, make_step, make_embeddings, dtype, rtol, atol) -> None:
+    g = golden("nccl")
+    options = {"logit_weight": float(g["logit_weight"]), "temperature": float(g["temp"])}
+    method = METHODS["nccl"](queue_size=int(g["queue_size"]), credible_only=False, **options)
+    names = [f"c{c}" for c in range(g["logit_old_0"].shape[1])]
+    old = OldModel(make_embeddings(np.eye(5, 6) + 0.1, np.arange(5), names=names), names, Given())
+    method.prepare(old, nn.Identity(), Given(), Hypersphere(g["z_new_0"].shape[1]))
+    method, head = method.to(dtype), Given()
+    for s in range(4):
+        z, logits = (tensor(g[f"{name}_{s}"], dtype=dtype).requires_grad_() for name in ("z_new", "logit_new"))
+        head.scores, method.classifier.scores = logits, tensor(g[f"logit_old_{s}"], dtype=dtype)
+        terms = method(make_step(z, g[f"labels_{s}"], head, tensor(g[f"z_old_{s}"], dtype=dtype)))
+        found = {"l_embed": terms["consensus"], "l_logit": terms["logit_consensus"] / options["logit_weight"]}
+        for name, value in found.items():
+            np.testing.assert_allclose(value.detach(), g[f"{name}_{s}"], rtol=rtol, atol=atol)
+        total = terms["consensus"] + terms["logit_consensus"]
+        for name, gradient in zip(("z_new", "logit_new"), torch.autograd.grad(total, (z, logits)), strict=True):
+            np.testing.assert_allclose(gradient, g[f"grad_{name}_{s}"], rtol=rtol, atol=atol)
+
+
+def test_the_queue_forgets_the_oldest_first(prepared, step_of, world) -> None:
+    method = prepared(queue_size=7)
+    for rows, held in (
+        ([0, 8, 16], [0, 8, 16, -1, -1, -1, -1]),
+        ([1, 9, 17], [0, 8, 16, 1, 9, 17, -1]),
+        ([2, 10, 18], [10, 18, 16, 1, 9, 17, 2]),
+        (np.arange(9), [7, 8, 2, 3, 4, 5, 6]),  # more than the queue holds: the last seven
+    ):
+        method(step_of(rows))
+        filled = torch.tensor(held) >= 0
+        vectors = torch.nn.functional.normalize(torch.from_numpy(world.embeddings.vectors[held]), dim=1)
+        torch.testing.assert_close(method.queue_points[filled], vectors[filled])
+        expected = torch.where(filled, torch.from_numpy(world.labels[held]), -1)
+        assert torch.equal(method.queue_labels, expected)
+        scores = world.old.head.weight.detach() @ torch.from_numpy(world.embeddings.vectors[held]).T
+        torch.testing.assert_close(method.queue_logits[filled], scores.T[filled].flip(1))  # rows c0, c1, c2, c3
+        assert not method.queue_logits[~filled].any()
+    assert method.position.item() == (3 + 3 + 3 + 7) % 7
+
+
+def test_the_batches_of_all_processes_are_kept(prepared, step_of) -> None:
+    together, apart = prepared(queue_size=20), prepared(queue_size=20)
+    together(step_of([0, 8, 16, 24]))
+    halves = [step_of(rows) for rows in ([0, 8], [16, 24])]
+    seen: list[list[torch.Tensor]] = [[], []]
+    for half, record in zip(halves, seen, strict=True):  # what each process would send
+        step = step_of(half.index, gather=lambda rows, record=record: (record.append(rows), rows)[1])
+        prepared()(step)
+    parts = iter([torch.cat(pair) for pair in zip(*seen, strict=True)])
+    apart(step_of([0, 8], gather=lambda rows: next(parts)))
+    for name in ("queue_points", "queue_labels", "queue_logits", "position"):
+        torch.testing.assert_close(getattr(apart, name), getattr(together, name))
+
+
+def scores_by_name(world: SimpleNamespace, step: Any, rows: np.ndarray, kept: int) -> torch.Tensor:
+    """Inner products over the shared classes, the old scores cut to the k largest: one pair at a time."""
+    found = torch.zeros(len(step.labels), len(rows), dtype=torch.float64)
+    old_weight, new_weight = (head.weight.detach().numpy() for head in (world.old.head, world.head))
+    for i, features in enumerate(step.new.features.detach().numpy()):
+        for j, row in enumerate(rows):
+            vector = world.embeddings.vectors[row]
+            old = {name: float(weight @ vector) for name, weight in zip(world.old.classes, old_weight, strict=True)}
+            for name in sorted(old, key=lambda name: -old[name])[:kept]:
+                found[i, j] += old[name] * float(new_weight[int(name[1:])] @ features)
+    return found
+
+
+@pytest.mark.parametrize("kept", [None, 1, 2, 3, 4, 9])
+def test_scores_of_shared_classes_by_a_slow_loop(prepared, step_of, world, kept: int | None) -> None:
+    """The old classifier counts the classes backwards, and knows four of six."""
+    rows = np.array([0, 9, 25, 47, 33])
+    method = prepared(kept_logits=kept, queue_size=5, logit_weight=1.0)
+    step = step_of(rows)
+    terms = method(step)
+    scores = scores_by_name(world, step, rows, kept or 4)
+    torch.testing.assert_close(
+        method.logit_similarity(step.head.logits(step.new)).double(), scores, rtol=1e-4, atol=1e-4
+    )
+    weights = consensus_weights(step.predecessor.points, step.labels, method.queue_points, method.queue_labels)
+    expected = consensus_contrast(scores, weights.double(), torch.ones(5, dtype=torch.bool))
+    torch.testing.assert_close(terms["logit_consensus"].double(), expected, rtol=1e-4, atol=1e-4)
+    assert method.dense == (kept is None or kept >= 4)
+
+
+def test_keeping_all_scores_that_count_is_exact(world, step_of) -> None:
+    """The last class scores 0 and the others more, so that the largest five of six are all there is."""
+    weight = world.head.weight.detach().clone()
+    weight[5] = 0
+    results = []
+    for kept in (None, 5):
+        method = NCCL(credible_only=False, kept_logits=kept, logit_weight=1.0)
+        old = OldModel(world.embeddings, world.embeddings.class_names, Linear(weight))
+        method.prepare(old, nn.Identity(), world.head, world.space)
+        method.classifier.logits = lambda view: (view.features @ weight.T).abs()
+        step = step_of(np.arange(0, 48, 3))
+        loss = method(step)["logit_consensus"]
+        results.append((method.dense, loss, torch.autograd.grad(loss, step.new.features)[0]))
+    (dense, *first), (cut, *second) = results
+    assert dense and not cut
+    torch.testing.assert_close(first, second)
+
+
+def test_many_classes_keep_their_largest_scores(prepared, monkeypatch) -> None:
+    assert prepared().queue_logits.shape == (2048, 4)
+    monkeypatch.setattr(nccl, "KEPT_BEYOND", 3)
+    monkeypatch.setattr(nccl, "DENSE_CLASSES", 4)
+    assert prepared().dense
+    monkeypatch.setattr(nccl, "DENSE_CLASSES", 3)
+    assert prepared().queue_columns.shape == (2048, 3)
+    assert prepared(kept_logits=4).dense
+
+
+def test_embeddings_that_are_not_credible_take_no_part(prepared, step_of, world) -> None:
+    rows = np.arange(0, 48, 3)
+    method, plain = prepared(credible_only=True), prepared()
+    method.credible = torch.arange(48) % 2 == 0
+    step, credible = step_of(rows), rows % 2 == 0
+    terms = method(step)
+    torch.testing.assert_close(method.queue_labels[: len(rows)] >= 0, torch.from_numpy(credible))
+    expected = plain(step_of(rows[credible], new=step.new.features.detach()[credible]))
+    for name in ("consensus", "logit_consensus"):
+        torch.testing.assert_close(terms[name], expected[name])
+        gradient = torch.autograd.grad(terms[name], step.new.features, retain_graph=True)[0]
+        assert gradient[credible].any(dim=1).all() and not gradient[~credible].any()
+    torch.testing.assert_close(terms["task"], world.head.loss(step.new, step.labels))
+
+
+def test_credible_items_are_measured_on_unit_vectors(world) -> None:
+    lengths = np.random.default_rng(0).uniform(0.1, 10, (48, 1)).astype(np.float32)
+    stretched = world.embeddings.replace(vectors=world.embeddings.vectors * lengths)
+    before = stretched.vectors.copy()
+    found = [credible_items(OldModel(embeddings, ()), world.space) for embeddings in (world.embeddings, stretched)]
+    assert torch.equal(*found) and found[0].any()
+    np.testing.assert_array_equal(stretched.vectors, before)
+
+
+def test_credibility_can_be_switched_off(prepared) -> None:
+    assert "credible" in prepared(credible_only=True).state_dict()
+    assert "credible" not in prepared().state_dict()
+
+
+def test_an_old_model_that_nobody_can_believe_is_refused(world) -> None:
+    same = world.embeddings.replace(vectors=np.ones_like(world.embeddings.vectors))
+    with pytest.raises(ConfigError, match=r"--method_options\.credible_only false"):
+        NCCL(logit_weight=0.0).prepare(OldModel(same, ()), nn.Identity(), world.head, world.space)
+
+
+@pytest.mark.parametrize("missing", ["classifier", "shared classes"])
+def test_scores_need_an_old_classifier_of_shared_classes(world, prepared, missing: str) -> None:
+    old = OldModel(world.embeddings, ("x", "y", "z", "w"), None if missing == "classifier" else world.old.head)
+    with pytest.raises(ConfigError, match=r"--method_options\.logit_weight 0"):
+        prepared(old)
+    assert not {"queue_logits", "old_columns"} & set(prepared(old, logit_weight=0.0).state_dict())
+
+
+def test_without_their_weight_no_scores_are_computed(prepared, step_of, world) -> None:
+    old = OldModel(world.embeddings, world.old.classes, Forbidden())
+    terms = prepared(old, logit_weight=0.0)(step_of([0, 8], head=Forbidden()))
+    assert list(terms) == ["task", "consensus"]
+
+
+def test_weights_multiply_their_terms(prepared, step_of) -> None:
+    plain, weighed = (prepared(**options)(step_of([0, 1, 8])) for options in ({}, {"weight": 3.0, "logit_weight": 0.5}))
+    assert list(plain) == ["task", "consensus", "logit_consensus"]
+    torch.testing.assert_close(weighed["task"], plain["task"])
+    torch.testing.assert_close(weighed["consensus"], 3 * plain["consensus"])
+    torch.testing.assert_close(weighed["logit_consensus"], 3 * 50 * plain["logit_consensus"])
+
+
+def test_the_old_classifier_is_a_frozen_copy(prepared, world) -> None:
+    method = prepared()
+    assert method.classifier is not world.old.head
+    assert not any(parameter.requires_grad for parameter in method.parameters())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight": -1.0},
+        {"logit_weight": -0.1},
+        {"temperature": 0.0},
+        {"queue_size": 0},
+        {"kept_logits": 0},
+    ],
+)
+def test_impossible_options(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        NCCL(**options)
