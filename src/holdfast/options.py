@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
@@ -57,6 +58,8 @@ def option_types(target: Callable[..., Any]) -> dict[str, Any]:
 def _check_value(name: str, value: Any, kind: Any, what: str) -> None:
     try:
         TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
+        if isinstance(value, float) and math.isnan(value):
+            raise ConfigError(f"The option '{name}' of the {what} is not a number (nan).", expected="a number")
     except ValidationError as error:
         raise ConfigError(
             f"The option '{name}' of the {what} is {value!r}.",

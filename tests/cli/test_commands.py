@@ -44,9 +44,14 @@ def test_version(capsys) -> None:
 
 def test_methods(capsys) -> None:
     found = document(capsys, "methods")["methods"]
-    assert found["p2s"]["options"] == {"weight": 1.0, "temperature": 0.07} and found["p2s"]["needs_old"]
+    assert found["bct"]["options"] == {"weight": 1.0, "temperature": None} and found["p2s"]["needs_old"]
     assert "CVPR 2020" in found["bct"]["paper"] and not found["independent"]["needs_old"]
     assert main(["methods"]) == 0 and "arXiv:2003.11942" in capsys.readouterr().err
+    assert main(["methods", "ndpp"]) == 0
+    explained = capsys.readouterr().err
+    assert "neighbours: How many" in explained and "--method_options.alpha_old 0.01" in explained
+    assert list(document(capsys, "methods", "ndpp")["methods"]) == ["ndpp"]
+    assert main(["methods", "ndp"]) == 2 and "Did you mean 'ndpp'?" in capsys.readouterr().err
 
 
 def test_data(capsys, made: Path) -> None:

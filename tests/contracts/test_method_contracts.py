@@ -207,10 +207,11 @@ def test_less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name, missing
     assert torch.isfinite(new.grad).all() and new.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("triplet", [0.0, 1.0])
 @pytest.mark.parametrize("kind", sorted(HEADS))
-def test_every_classifier_will_do(name, kind, world, make_step) -> None:
+def test_every_classifier_will_do(name, kind, triplet, world, make_step) -> None:
     torch.manual_seed(0)
-    world.head = build_head(kind, world.classes, world.space.dim, {})
+    world.head = build_head(kind, world.classes, world.space.dim, {"triplet": triplet})
     method = prepared(name, world)
     new, step = batch(world, make_step, np.arange(0, 48, 3), torch.float32, progress=0.5)
     loss = sum(method(step).values())

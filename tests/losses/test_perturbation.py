@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.geometry.hypersphere import mean_direction, normalise
 from holdfast.losses import active_pairs, perturbation
@@ -161,6 +162,7 @@ def test_active_pairs_are_exact_however_little_is_kept(monkeypatch, budget: int,
     """Against the double loop, over a path long enough to make candidates outdated and new pairs active."""
     monkeypatch.setattr(perturbation, "ELEMENTS", 24)  # a row at a time
     monkeypatch.setattr(active_pairs, "CHUNK", 16)
+    monkeypatch.setattr(active_pairs, "CROWDED", 1.0)
     generator = torch.Generator().manual_seed(0)
     points = normalise(torch.randn(24, 5, generator=generator, dtype=torch.float64))
     others = normalise(torch.randn(24, 5, generator=generator, dtype=torch.float64))
@@ -176,11 +178,25 @@ def test_active_pairs_are_exact_however_little_is_kept(monkeypatch, budget: int,
         held = sum(len(columns) for columns, _ in pairs._kept.values())
         assert held <= max(budget, 0) and (kept is None or len(pairs._kept) == kept)
         points = points + (0.0016 if turn % 2 else -0.0006) * found.gradient
+        others = others + 0.0005 * turn * points.flip(0)
     assert 1 < pairs.searches < 12
     if budget == 10**6:
         assert len(searched) == 24 * pairs.searches
     else:
         assert len(searched) > 24 * pairs.searches
+
+
+def test_crowded_blocks_are_multiplied_not_gathered(monkeypatch) -> None:
+    points = normalise(torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 2)
+    expected = ActivePairs(0.9)
+    monkeypatch.setattr(active_pairs, "CROWDED", 1.0)
+    gathered = expected.look(points, points)
+    monkeypatch.setattr(active_pairs, "CROWDED", 1 / 16)
+    crowded = ActivePairs(0.9)
+    multiplied = crowded.look(points, points)
+    assert not crowded._kept and multiplied.pairs == gathered.pairs > 20
+    assert multiplied.loss == pytest.approx(gathered.loss)
+    torch.testing.assert_close(multiplied.gradient, gathered.gradient)
 
 
 def test_no_active_pair_is_no_error() -> None:
@@ -193,3 +209,27 @@ def test_angles_too_small_for_a_cosine() -> None:
     after = torch.tensor([[1.0, 1e-5]])
     assert mean_angle(before, after) == pytest.approx(np.degrees(1e-5), rel=1e-3)
     assert mean_angle(before, -before) == pytest.approx(180)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the most elements that any operation returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(part, torch.Tensor):
+                self.elements = max(self.elements, part.numel())
+        return result
+
+
+def test_nothing_of_classes_times_classes_is_held(monkeypatch) -> None:
+    monkeypatch.setattr(perturbation, "ELEMENTS", 4000)
+    points = normalise(torch.randn(1000, 4, generator=torch.Generator().manual_seed(0)))
+    with LargestTensor() as largest:
+        neighbour_repulsion(points, points, *nearest_prototypes(points, points, 20))
+        ActivePairs(0.99).look(points, points)
+    assert 4000 <= largest.elements < 1000 * 1000 / 20

@@ -327,3 +327,60 @@ def test_prototypes_of_classes_without_items_are_refused(world) -> None:
     empty = world.embeddings.replace(class_names=[*world.embeddings.class_names, "nobody"])
     with pytest.raises(DataError, match="1 of 7 classes have no item"):
         METHODS["p2s"]().prepare(OldModel(empty, ()), torch.nn.Identity(), world.head, world.space)
+
+
+def test_bct_weighs_its_influence(world, make_step) -> None:
+    new, terms = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)), []
+    for weight in (1.0, 3.0):
+        method = METHODS["bct"](weight=weight)
+        method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+        terms.append(method(make_step(new, [0, 1, 2, 3], world.head))["influence"])
+    torch.testing.assert_close(terms[1], 3 * terms[0])
+
+
+def test_bct_scales_class_means_as_the_new_head_does(world) -> None:
+    absent = OldModel(world.embeddings, classes=())
+    for head, options, scale in (
+        (CosineClassifier(torch.eye(5), 64.0), {}, 64.0),
+        (CosineClassifier(torch.eye(5), 64.0), {"temperature": 0.1}, 10.0),
+        (world.head, {}, 20.0),
+    ):
+        method = METHODS["bct"](**options)
+        method.prepare(absent, torch.nn.Identity(), head, world.space)
+        assert method.classifier.scale == pytest.approx(scale)
+
+
+def test_advbct_weighs_its_terms(world, make_step) -> None:
+    new, old = (torch.randn(4, 5, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    found = []
+    for options in ({}, {"task_weight": 2.0, "weight": 3.0, "adversarial_weight": 5.0}):
+        torch.manual_seed(0)
+        method = METHODS["advbct"](threshold=0.01, **options)
+        method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+        found.append(method(make_step(new, [0, 1, 2, 3], world.head, old)))
+    assert found[0]["boundary"] > 0
+    for name, factor in (("task", 2), ("boundary", 3), ("adversarial", 5)):
+        torch.testing.assert_close(found[1][name], factor * found[0][name])
+
+
+def test_advbct_drops_outliers_by_its_rule(world) -> None:
+    reach = []
+    for iqr in (0.0, float("inf")):
+        method = METHODS["advbct"](iqr=iqr)
+        method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+        reach.append(method.reach[:4])
+    assert (reach[0] < reach[1]).all()
+
+
+def test_advbct_without_boundaries_needs_no_old_data(world, make_step) -> None:
+    method = METHODS["advbct"](weight=0.0)
+    method.prepare(OldModel(world.embeddings, classes=("x",)), torch.nn.Identity(), world.head, world.space)
+    terms = method(make_step(torch.randn(4, 5), [0, 1, 2, 3], world.head, torch.randn(4, 5)))
+    assert list(terms) == ["task", "adversarial"]
+
+
+def test_mixbct_keeps_the_share_it_is_told(world) -> None:
+    for denoise, kept in ((0.5, 4), (0.9, 8), (0.1, 1)):
+        method = METHODS["mixbct"](denoise=denoise)
+        method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+        assert torch.bincount(torch.from_numpy(world.labels)[method.credible]).tolist() == [kept] * 6

@@ -35,26 +35,26 @@ def prepared(name: str, g: dict[str, np.ndarray], make_embeddings, **options: An
     return method
 
 
-def ndpp_of(g: dict[str, np.ndarray], make_embeddings, **options: Any):
-    """NDPP with the file's settings, its prototypes in full precision."""
+def ndpp_of(g: dict[str, Any], make_embeddings, dtype: torch.dtype = torch.float64, **options: Any):
+    """NDPP with the file's settings, its prototypes in the precision under test."""
     method = prepared("ndpp", g, make_embeddings, neighbours=int(g["K"]), alpha_old=float(g["alpha1"]),
                       alpha_new=float(g["alpha2"]), temperature=float(g["tau"]), **options)  # fmt: skip
     np.testing.assert_allclose(method.targets, g["p_hat"], rtol=1e-4, atol=1e-5)
-    method.prototypes = tensor(g["P_old"])
+    method.prototypes = torch.as_tensor(g["P_old"]).to(dtype)
     method.start = method.prototypes + method.alpha_old * method.push(method.prototypes, method.prototypes)
     method.targets = method.start.clone()
     return method
 
 
 @pytest.mark.parametrize(("accumulate", "name"), [(False, "p_hat_t2_eq8"), (True, "p_hat_t2_accum")])
-def test_ndpp_over_two_epochs(golden, make_embeddings, accumulate: bool, name: str) -> None:
-    g = golden("ndpp")
-    method = ndpp_of(g, make_embeddings, accumulate=accumulate)
-    np.testing.assert_allclose(method.targets, g["p_hat"], **close)
-    method.on_epoch_start(epoch(0, tensor(g["P_new"])))
-    np.testing.assert_allclose(method.targets, g["p_hat_t"], **close)
-    method.on_epoch_start(epoch(1, tensor(g["P_new2"])))
-    np.testing.assert_allclose(method.targets, g[name], **close)
+def test_ndpp_over_two_epochs(reference, agrees, dtype, make_embeddings, accumulate: bool, name: str) -> None:
+    g = reference("ndpp")
+    method = ndpp_of(g, make_embeddings, dtype, accumulate=accumulate)
+    agrees(method.targets, g["p_hat"])
+    method.on_epoch_start(epoch(0, g["P_new"]))
+    agrees(method.targets, g["p_hat_t"])
+    method.on_epoch_start(epoch(1, g["P_new2"]))
+    agrees(method.targets, g[name])
 
 
 def test_ndpp_step(golden, make_embeddings, make_step, plain_head) -> None:
@@ -79,31 +79,31 @@ def test_ndpp_of_old_neighbours_only(golden, make_embeddings, make_step, plain_h
         assert measures["degrees moved"] == pytest.approx(cosines.acos().mean().rad2deg().item(), rel=1e-6)
 
 
-def test_odpp_full_batch_descent(golden, make_embeddings) -> None:
+def test_odpp_full_batch_descent(reference, agrees, make_embeddings) -> None:
     """Active pairs with a training set as large as the number of pairs: the plain gradient of all of them."""
-    g = golden("odpp")
+    g = reference("odpp")
     method = prepared("odpp", g, make_embeddings, pairs="active", inner_epochs=int(g["sgd_steps"]),
                       inner_learning_rate=float(g["sgd_lr"]), threshold_old=float(g["theta_old"]),
                       threshold_new=float(g["theta_new"]), gamma=float(g["gamma"]))  # fmt: skip
-    method.prototypes, method.targets = tensor(g["P_old"]), tensor(g["P_old"])
-    method.optimise(tensor(g["P_new"]), 9 * 8, torch.Generator())
-    np.testing.assert_allclose(method.targets - method.prototypes, g["r_sgd"], **close)
+    method.prototypes, method.targets = g["P_old"], g["P_old"]
+    method.optimise(g["P_new"], 9 * 8, torch.Generator())
+    agrees(method.targets - method.prototypes, g["r_sgd"])
 
 
-def test_odpp_losses_on_the_way(golden, make_embeddings) -> None:
+def test_odpp_losses_on_the_way(reference, agrees, dtype, make_embeddings) -> None:
     from holdfast.losses.active_pairs import ActivePairs
 
-    g = golden("odpp")
+    g = reference("odpp")
     method = prepared("odpp", g, make_embeddings, pairs="active", inner_epochs=1,
                       inner_learning_rate=float(g["sgd_lr"]), threshold_old=float(g["theta_old"]),
                       threshold_new=float(g["theta_new"]), gamma=float(g["gamma"]))  # fmt: skip
-    method.prototypes, method.targets = tensor(g["P_old"]), tensor(g["P_old"])
+    method.prototypes, method.targets = g["P_old"], g["P_old"]
     for expected in g["traj"]:
         q = method.targets
         loss = ActivePairs(method.threshold_old).look(q, q).loss
-        loss += method.gamma * ActivePairs(method.threshold_new).look(q, tensor(g["P_new"])).loss
-        assert loss == pytest.approx(float(expected), rel=1e-7)
-        method.optimise(tensor(g["P_new"]), 9 * 8, torch.Generator())  # continues where it was
+        loss += method.gamma * ActivePairs(method.threshold_new).look(q, g["P_new"]).loss
+        agrees(torch.tensor(loss, dtype=dtype), expected)
+        method.optimise(g["P_new"], 9 * 8, torch.Generator())  # continues where it was
 
 
 def test_odpp_sampled_pairs_expect_what_active_pairs_do(make_embeddings) -> None:
@@ -120,6 +120,20 @@ def test_odpp_sampled_pairs_expect_what_active_pairs_do(make_embeddings) -> None
         moved[pairs] = method.targets - method.prototypes
     difference = (moved["sampled"] - moved["active"]).norm() / moved["active"].norm()
     assert 0 < difference < 0.02
+
+
+def test_odpp_tells_sampled_pairs_its_settings(monkeypatch, world) -> None:
+    import holdfast.methods.odpp as module
+
+    told = []
+    monkeypatch.setattr(module, "descend_pairs", lambda points, i, j, **settings: told.append(settings))
+    method = METHODS["odpp"](threshold_old=0.1, threshold_new=0.2, gamma=0.3, inner_learning_rate=0.4, inner_epochs=1)
+    method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+    new = torch.ones(6, 5)
+    method.on_epoch_start(epoch(0, new))
+    settings = {"threshold": 0.1, "other_threshold": 0.2, "gamma": 0.3, "step": 0.4}
+    assert told == [{**settings, "others": None}, {**settings, "others": told[1]["others"]}]
+    assert torch.equal(told[1]["others"], new)
 
 
 def test_odpp_pairs_are_ordered_and_of_two_classes(monkeypatch, world) -> None:
@@ -149,7 +163,7 @@ def test_odpp_of_old_prototypes_only_never_changes_after_preparing(world) -> Non
 
 @pytest.mark.parametrize("name", ["ndpp", "odpp"])
 def test_targets_draw_the_positive_only(name: str, world, make_step) -> None:
-    method = METHODS[name](weight=3.0)
+    method = METHODS[name](weight=3.0, temperature=0.2)
     method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
     method.on_epoch_start(epoch(0, normalise(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)))))
     method.targets = normalise(torch.randn(6, 5, generator=torch.Generator().manual_seed(1)))
@@ -159,7 +173,7 @@ def test_targets_draw_the_positive_only(name: str, world, make_step) -> None:
     for z, label in zip(normalise(new), labels, strict=True):
         scores = method.prototypes @ z
         scores[label] = method.targets[label] @ z
-        expected += torch.nn.functional.cross_entropy(scores[None] / 0.07, label[None]) / 8
+        expected += torch.nn.functional.cross_entropy(scores[None] / 0.2, label[None]) / 8
     torch.testing.assert_close(method(make_step(new, labels, world.head))["contrast"], 3 * expected)
 
 
@@ -171,13 +185,15 @@ def test_running_means_are_those_of_the_last_epochs_batches(name: str, world, ma
     def never() -> torch.Tensor:
         raise AssertionError("the running means need no pass")
 
-    exact = METHODS[name]()
-    torch.manual_seed(0)
-    exact.prepare(world.old, torch.nn.Identity(), world.head, world.space)
     place = Epoch(0, 2, 48, torch.Generator().manual_seed(0), never, never)
-    before = method.targets.clone()
+    old_only = METHODS[name](**{"ndpp": {"alpha_new": 0.0}, "odpp": {"gamma": 0.0}}[name])
+    old_only.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+    for one in (method, old_only):
+        one.targets = method.targets.clone()
     method.on_epoch_start(place)
-    torch.testing.assert_close(method.targets, before if name == "ndpp" else method.targets)  # nothing is known yet
+    place.generator.manual_seed(0)
+    old_only.on_epoch_start(place)
+    torch.testing.assert_close(method.targets, old_only.targets)  # nothing is known yet
     batches = [torch.randn(12, 5, generator=torch.Generator().manual_seed(k)) for k in range(3)]
     for batch in batches:
         method(make_step(batch, torch.arange(12) % 5, world.head))
@@ -185,6 +201,28 @@ def test_running_means_are_those_of_the_last_epochs_batches(name: str, world, ma
     means = torch.stack([normalise(rows[labels == c].sum(0)) for c in range(5)] + [torch.zeros(5)])
     torch.testing.assert_close(method.new.collect(place), means)
     assert not method.new.sums.any() and not method.new.counts.any()
+
+
+@pytest.mark.parametrize("name", ["ndpp", "odpp"])
+def test_running_means_are_never_older_than_an_epoch(name: str, world, make_step) -> None:
+    for options in ({"new_start_epoch": 2}, {"old_only": True}):
+        method = METHODS[name](new_prototypes="running", **options)
+        method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+        for index in range(2):
+            method.on_epoch_start(epoch(index, torch.eye(6, 5)))
+            assert method.new.counts.sum() == 0
+            method(make_step(torch.randn(6, 5), torch.arange(6), world.head))
+            assert method.new.counts.sum() == 6
+
+
+@pytest.mark.parametrize(("name", "options"), [("ndpp", {"alpha_new": 0.0}), ("odpp", {"gamma": 0.0})])
+def test_no_pass_for_what_has_no_weight(name: str, options, world) -> None:
+    def never() -> torch.Tensor:
+        raise AssertionError("nothing needs the new class means")
+
+    method = METHODS[name](**options)
+    method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+    method.on_epoch_start(Epoch(0, 2, 48, torch.Generator(), never, never))
 
 
 def test_running_means_travel_with_a_checkpoint(world, make_step) -> None:
@@ -209,6 +247,30 @@ def test_without_a_push_ndpp_is_p2s(world, make_step) -> None:
     torch.testing.assert_close(losses[0], losses[1])
     expected = prototype_contrast(new, labels, method.prototypes, 0.07)
     torch.testing.assert_close(losses[0], expected)
+
+
+@pytest.mark.parametrize("name", ["p2s", "ndpp", "odpp"])
+def test_drawn_negatives(name: str, world, make_step) -> None:
+    """The formula as a loop over the classes that this step draws; as many as there are classes is the whole sum."""
+    method = METHODS[name](negatives=3)
+    method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+    targets = method.prototypes if name == "p2s" else normalise(torch.randn(6, 5))
+    method.targets = targets
+    new, labels = torch.randn(8, 5, generator=torch.Generator().manual_seed(2)), torch.arange(8) % 6
+    drawn = torch.randperm(6, generator=torch.Generator().manual_seed(5))[:3].tolist()
+    expected = 0.0
+    for z, label in zip(normalise(new), labels.tolist(), strict=True):
+        own = (targets[label] @ z / 0.07).exp()
+        others = sum((method.prototypes[c] @ z / 0.07).exp() for c in drawn if c != label)
+        expected -= (own / (own + others)).log() / 8
+    step = make_step(new, labels, world.head, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(method(step)["contrast"], expected)
+    method.negatives = 6
+    everything = method(make_step(new, labels, world.head))["contrast"]
+    method.negatives = None
+    torch.testing.assert_close(everything, method(make_step(new, labels, world.head))["contrast"])
+    with pytest.raises(ConfigError):
+        METHODS[name](negatives=0)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from holdfast.cli.console import print_json, print_table
+from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.parsing import parse
+from holdfast.errors import unknown_name
 
 
-def methods(json: bool = False) -> None:
-    """List the compatibility methods.
+def methods(method: str | None = None, json: bool = False) -> None:
+    """List the compatibility methods, or explain one of them: ``holdfast methods ndpp``.
 
     Args:
+        method: Name of the one to explain, with all its options.
         json: Print one JSON document instead of a table.
     """
 
@@ -29,6 +31,7 @@ def described() -> dict[str, dict[str, Any]]:
         found[name] = {
             "paper": " ".join(paragraphs[0].split()),
             "about": " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else "",
+            "documentation": "\n\n".join(paragraphs),
             "options": {option.name: option.default for option in options},
             "needs_old": method.needs_old,
             "sessions_only": method.sessions_only,
@@ -38,11 +41,22 @@ def described() -> dict[str, dict[str, Any]]:
 
 
 def main(words: list[str]) -> int:
-    """Print the table."""
+    """Print the table, or one method's documentation."""
+    if words and not words[0].startswith("-"):
+        words = ["--method", *words]
     arguments, _ = parse(methods, words, "methods")
-    found = described()
+    found, name = described(), arguments["method"]
+    if name is not None and name not in found:
+        raise unknown_name("method", name, sorted(found), listing="holdfast methods")
+    chosen = found if name is None else {name: found[name]}
     if arguments["json"]:
-        print_json({"methods": found})
+        print_json({"methods": chosen})
+        return 0
+    if name is not None:
+        defaults = "\n".join(f"    --method_options.{key} {value}" for key, value in found[name]["options"].items())
+        console.print(
+            f"{name}: {found[name]['documentation'].rstrip()}\n\nDefaults:\n{defaults or '    it has no options'}"
+        )
         return 0
     rows = [
         [name, entry["paper"], ", ".join(f"{key}={value}" for key, value in entry["options"].items()) or "none"]

@@ -73,7 +73,7 @@ def train(
         weights: Local folder of published backbone weights.
         freeze_backbone: Train projection and classifier only.
         head: Classifier of the training: softmax, normalised or arcface.
-        head_options: Options of the head, such as scale and margin of arcface.
+        head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
         recipe: How to train.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, such as image_size.

@@ -15,7 +15,7 @@ from torch import Tensor
 from holdfast.geometry.hypersphere import segment_mean
 
 ELEMENTS = 1 << 26  # of one block of distances: 256 MB in float32
-FEWEST_ITEMS, SMALLEST_VARIANCE = 3, 1e-6
+SMALLEST_VARIANCE = 1e-6
 
 
 def consensus_weights(old: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor) -> Tensor:
@@ -86,8 +86,8 @@ def kept_similarity(logits: Tensor, values: Tensor, columns: Tensor) -> Tensor:
 def class_spread(points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Return the mean of every class (C, D), as it is, and the population variance of its items' distances to it (C,).
 
-    Departure: a class of fewer than 3 items, or of a variance below 1e-6, has no spread worth dividing by; it takes
-    the mean variance of the others, and 1e-6 where there is no other.
+    Departure: a class whose variance is below 1e-6, as it is in any class of fewer than 3 items (two are equally far
+    from their mean), has no spread worth dividing by; it takes the mean variance of the others, or 1e-6 without any.
 
     Args:
         points: Rows (N, D).
@@ -98,14 +98,14 @@ def class_spread(points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tens
     >>> round(variances.item(), 4)  # of 2, 2 and 4
     0.8889
     """
-    centres, counts = segment_mean(points, labels, num_classes)
+    centres, _ = segment_mean(points, labels, num_classes)
     size = max(1, ELEMENTS // max(points.shape[1], 1))
     pairs = zip(torch.split(points, size), torch.split(labels, size), strict=True)
     distances = torch.cat([(rows - centres[own]).norm(dim=1, keepdim=True) for rows, own in pairs])
     means, _ = segment_mean(distances, labels, num_classes)
     squared, _ = segment_mean((distances - means[labels]).square(), labels, num_classes)
     variances = squared[:, 0]
-    measured = (counts >= FEWEST_ITEMS) & (variances >= SMALLEST_VARIANCE)
+    measured = variances >= SMALLEST_VARIANCE
     others = (variances * measured).sum() / measured.sum().clamp_min(1)
     return centres, torch.where(measured, variances, others.clamp_min(SMALLEST_VARIANCE))
 

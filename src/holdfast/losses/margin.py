@@ -12,6 +12,25 @@ import torch
 from torch import Tensor
 
 
+def with_margin(cosines: Tensor, margin: float, guard: bool = True) -> Tensor:
+    """Return cos(θ + m) of target cosines cos θ, in any shape.
+
+    Args:
+        cosines: cos θ in [-1, 1].
+        margin: m in radians.
+        guard: Beyond π − m, where cos(θ + m) rises again, use cos θ − m·sin m (insightface).
+
+    >>> round(with_margin(torch.tensor(1.0), math.pi / 3).item(), 2)  # 60 degrees, up to the guard of the square root
+    0.5
+    """
+    # the square root has an infinite slope at 0; 1e-7 is the smallest step from 1 that float32 can tell
+    sine = (1 - cosines.square()).clamp_min(1e-7).sqrt()
+    shifted = cosines * math.cos(margin) - sine * math.sin(margin)
+    if guard:
+        shifted = torch.where(cosines > math.cos(math.pi - margin), shifted, cosines - margin * math.sin(margin))
+    return shifted
+
+
 def arcface_logits(cosines: Tensor, labels: Tensor, *, scale: float, margin: float, guard: bool = True) -> Tensor:
     """Add an angular margin to the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3) and scale.
 
@@ -29,10 +48,6 @@ def arcface_logits(cosines: Tensor, labels: Tensor, *, scale: float, margin: flo
     >>> [round(value, 2) for value in logits[0].tolist()]  # 10 cos(60 degrees), up to the guard of the square root
     [5.0, 0.0]
     """
-    target = cosines.gather(1, labels[:, None])
-    # the square root has an infinite slope at 0; 1e-7 is the smallest step from 1 that float32 can tell
-    sine = (1 - target.square()).clamp_min(1e-7).sqrt()
-    shifted = target * math.cos(margin) - sine * math.sin(margin)
-    if guard:
-        shifted = torch.where(target > math.cos(math.pi - margin), shifted, target - margin * math.sin(margin))
-    return scale * cosines.scatter(1, labels[:, None], shifted)
+    target = with_margin(cosines.gather(1, labels[:, None]), margin, guard)
+    logits = scale * cosines
+    return logits.scatter_(1, labels[:, None], scale * target)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.influence import mean_cross_entropy
-from holdfast.losses.margin import arcface_logits
+from holdfast.losses.margin import with_margin
 
 
 def prototype_contrast(
-    points: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, targets: Tensor | None = None
+    points: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    temperature: float,
+    targets: Tensor | None = None,
+    negatives: Tensor | None = None,
 ) -> Tensor:
     """Classify embeddings by their cosine to class prototypes (NDPP, the point-to-set loss and Eq. 6).
 
@@ -23,21 +29,33 @@ def prototype_contrast(
         temperature: τ > 0.
         targets: Perturbed prototypes (C, D), of any length, that replace an item's own class, in the numerator and in
             its copy in the denominator; the prototypes themselves when left out.
+        negatives: Distinct classes, int64 (n,), that the denominator sums over beside the own one; all when left out.
 
     Returns:
         A scalar, at least 0.
 
-    >>> import torch
     >>> p = torch.eye(2)
     >>> round(prototype_contrast(p[:1], torch.tensor([0]), p, temperature=1.0).item(), 4)  # ln(1 + exp(-1))
     0.3133
     """
-    unit = normalise(points)
-    cosines = unit @ prototypes.T
+    scaled = normalise(points) / temperature  # rather than the logits: with many classes each copy of these counts
+    if negatives is not None:
+        own = prototypes[labels] if targets is None else normalise(targets[labels])
+        others = (scaled @ prototypes[negatives].T).masked_fill(negatives == labels[:, None], -torch.inf)
+        logits = torch.cat([(scaled * own).sum(dim=1, keepdim=True), others], dim=1)
+        return mean_cross_entropy(logits, torch.zeros_like(labels))
+    logits = scaled @ prototypes.T
     if targets is not None:
-        own = (unit * normalise(targets[labels])).sum(dim=1, keepdim=True)
-        cosines = cosines.scatter(1, labels[:, None], own)
-    return mean_cross_entropy(cosines / temperature, labels)
+        shift = (scaled * (normalise(targets[labels]) - prototypes[labels])).sum(dim=1, keepdim=True)
+        logits.scatter_add_(1, labels[:, None], shift)
+    return mean_cross_entropy(logits, labels)
+
+
+def drawn_classes(count: int | None, classes: int, generator: torch.Generator, device: torch.device) -> Tensor | None:
+    """Draw distinct classes to serve as a batch's negatives, int64 (count,); None stands for all of them."""
+    if count is None or count >= classes:
+        return None
+    return torch.randperm(classes, generator=generator)[:count].to(device)
 
 
 def prototype_margin(points: Tensor, labels: Tensor, prototypes: Tensor, *, scale: float, margin: float) -> Tensor:
@@ -53,11 +71,12 @@ def prototype_margin(points: Tensor, labels: Tensor, prototypes: Tensor, *, scal
     Returns:
         A scalar, at least 0; 0 where no row qualifies.
 
-    >>> import torch
     >>> p = torch.eye(2)
     >>> round(prototype_margin(p[:1], torch.tensor([0]), p, scale=1.0, margin=0.0).item(), 4)  # ln(1 + exp(-1))
     0.3133
     """
-    cosines = normalise(points) @ prototypes.T
-    logits = arcface_logits(cosines, labels.clamp_min(0), scale=scale, margin=margin, guard=False)
+    scaled, rows = scale * normalise(points), labels.clamp_min(0)
+    logits = scaled @ prototypes.T
+    target = (scaled * prototypes[rows]).sum(dim=1, keepdim=True)
+    logits.scatter_add_(1, rows[:, None], scale * with_margin(target / scale, margin, guard=False) - target)
     return mean_cross_entropy(logits, labels)

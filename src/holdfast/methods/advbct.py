@@ -30,7 +30,7 @@ class AdvBCT(CompatibilityMethod):
     embedding must stay within an elastic distance of its old class centre.
 
     Args:
-        weight: Factor of the boundary term (the paper's lambda).
+        weight: Factor of the boundary term (the paper's lambda); with 0 no boundaries are measured.
         adversarial_weight: Factor of the adversarial term, on top of its schedule (the paper's gamma).
         task_weight: Factor of the classification loss; 0 for the ablation without it.
         threshold: Common radius towards which each class's own is pulled (the paper's t).
@@ -77,11 +77,13 @@ class AdvBCT(CompatibilityMethod):
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Measure the old classes, and build the critic and one elastic weight per new class."""
-        centres, reach, kept = self._statistics(require_old(old, "advbct"))
-        self.register_buffer("centres", centres)
-        self.register_buffer("reach", reach)
-        self.register_buffer("valid", kept > 1)  # a single item has no spread to measure
-        self.elasticity = nn.Parameter(torch.rand(len(reach)) * 2 - 1)
+        old = require_old(old, "advbct")
+        if self.weight:
+            centres, reach, kept = self._statistics(old)
+            self.register_buffer("centres", centres)
+            self.register_buffer("reach", reach)
+            self.register_buffer("valid", kept > 1)  # a single item has no spread to measure
+            self.elasticity = nn.Parameter(torch.rand(len(reach)) * 2 - 1)
         self.critic = nn.Sequential(
             nn.Linear(space.dim, self.hidden),
             nn.BatchNorm1d(self.hidden),

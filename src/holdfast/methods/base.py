@@ -73,18 +73,18 @@ class Head(nn.Module, ABC):
 
 
 class CosineClassifier(Head):
-    """A fixed classifier made of directions: ``scale`` times the cosine to every row of ``weight``."""
+    """A fixed classifier made of directions, kept as unit rows: ``scale`` times the cosine to each."""
 
     normalised = True
 
     def __init__(self, weight: Tensor, scale: float) -> None:
         super().__init__()
-        self.register_buffer("weight", weight)
+        self.register_buffer("weight", normalise(weight))
         self.scale = scale
 
     def logits(self, view: View) -> Tensor:
         """Return scaled cosines (B, C)."""
-        return self.scale * (normalise(view.features) @ normalise(self.weight.to(view.features)).T)
+        return (self.scale * normalise(view.features)) @ self.weight.to(view.features).T
 
 
 @dataclass(frozen=True)

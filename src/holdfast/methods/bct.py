@@ -10,6 +10,8 @@ from holdfast.losses.influence import mean_cross_entropy
 from holdfast.methods.base import CompatibilityMethod, CosineClassifier, Head, OldModel, Step
 from holdfast.methods.predecessor import class_prototypes, frozen, require_old, shares_classes
 
+UNSCALED_TEMPERATURE = 0.05
+
 
 class BCT(CompatibilityMethod):
     """Influence loss of backward-compatible training (Shen et al., CVPR 2020, arXiv:2003.11942, Eq. 4).
@@ -19,15 +21,16 @@ class BCT(CompatibilityMethod):
 
     Args:
         weight: Factor of the influence term (the paper's lambda).
-        temperature: Divides the cosines to class means; used only when these replace the old classifier.
+        temperature: Divides the cosines to class means, where these replace the old classifier; left out, the cosines
+            are scaled as the new head scales its own, or divided by 0.05 beside a head without a scale.
     """
 
     classifier: Head
 
-    def __init__(self, weight: float = 1.0, temperature: float = 0.05) -> None:
+    def __init__(self, weight: float = 1.0, temperature: float | None = None) -> None:
         super().__init__()
         refuse(
-            weight < 0 or temperature <= 0,
+            weight < 0 or (temperature is not None and temperature <= 0),
             f"bct was given weight={weight} and temperature={temperature}",
             "a weight of at least 0 and a temperature above 0",
         )
@@ -41,7 +44,9 @@ class BCT(CompatibilityMethod):
             self.synthesised, self.classifier = False, frozen(old.head)
         else:
             means, _ = class_prototypes(old.embeddings, space)
-            self.synthesised, self.classifier = True, CosineClassifier(means, 1 / self.temperature)
+            scale = head.scale if head.normalised else 1 / UNSCALED_TEMPERATURE
+            scale = scale if self.temperature is None else 1 / self.temperature
+            self.synthesised, self.classifier = True, CosineClassifier(means, scale)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss and the weighted influence; the influence is 0 when the old model saw no class."""

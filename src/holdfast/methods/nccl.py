@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +24,11 @@ class NCCL(CompatibilityMethod):
     scores, with the same weights; their columns are those of the classes that both classifiers know by name.
 
     Departures: empty slots are left out of the softmax (the public code keeps them as zero rows); old embeddings that
-    are not credible are neither anchors nor positives nor negatives, and credibility is measured on unit vectors.
+    are not credible are neither anchors nor positives nor negatives.
+
+    Credibility weighs a distance against the spread of distances within a class, so it depends on the length of the
+    embeddings: the longer they are, the fewer pass. Of models trained here on Omniglot all pass on unit vectors, the
+    default, and none on raw features; look at the share on your own data before relying on either.
 
     Args:
         weight: Factor of both terms.
@@ -31,7 +37,8 @@ class NCCL(CompatibilityMethod):
         temperature: Divides the similarities of both terms.
         queue_size: How many of the latest items are kept.
         credible_only: Leave out old embeddings that fit no class clearly: entropy above ln(C)/2. It costs N × C
-            distances, once.
+            distances whenever a run starts or is resumed.
+        credible_on: What distances are measured on: "points", unit vectors, or "features", embeddings as they are.
         kept_logits: How many scores are kept of an item, its largest. None keeps all up to 4,096 shared classes, and
             64 beyond; with all the term is exact, otherwise those that are missing count as 0.
     """
@@ -53,6 +60,7 @@ class NCCL(CompatibilityMethod):
         temperature: float = 1.0,
         queue_size: int = 2048,
         credible_only: bool = True,
+        credible_on: Literal["points", "features"] = "points",
         kept_logits: int | None = None,
     ) -> None:
         super().__init__()
@@ -65,8 +73,11 @@ class NCCL(CompatibilityMethod):
         refuse(kept_logits is not None and kept_logits < 1, f"nccl was given kept_logits={kept_logits}",
                "at least 1, or nothing to let the number of classes decide")  # fmt: skip
         self.weight, self.logit_weight, self.temperature = weight, logit_weight, temperature
-        self.queue_size, self.credible_only, self.kept_logits = queue_size, credible_only, kept_logits
-        self.dense = True
+        refuse(credible_on not in ("points", "features"), f"nccl was given credible_on='{credible_on}'",
+               "'points' or 'features'")  # fmt: skip
+        self.queue_size, self.credible_only, self.credible_on = queue_size, credible_only, credible_on
+        self.kept_logits = kept_logits
+        self.dense = self.all_known = True
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Empty the queue, freeze the old classifier, and mark the credible old embeddings."""
@@ -74,7 +85,7 @@ class NCCL(CompatibilityMethod):
         if self.logit_weight:
             self._prepare_logits(old)
         if self.credible_only:
-            self.register_buffer("credible", credible_items(old, space))
+            self.register_buffer("credible", credible_items(old, space if self.credible_on == "points" else None))
         self.register_buffer("queue_points", torch.zeros(self.queue_size, space.dim))
         self.register_buffer("queue_labels", torch.full((self.queue_size,), -1))
         self.register_buffer("position", torch.tensor(0))
@@ -95,7 +106,7 @@ class NCCL(CompatibilityMethod):
         self.register_buffer("new_columns", (rows >= 0).nonzero()[:, 0])
         self.register_buffer("old_columns", rows[rows >= 0])
         kept = min(self.kept_logits or (shared if shared <= DENSE_CLASSES else KEPT_BEYOND), shared)
-        self.dense = kept == shared
+        self.dense, self.all_known = kept == shared, shared == len(rows)  # all columns are taken without a copy
         self.register_buffer("queue_logits", torch.zeros(self.queue_size, kept))
         if not self.dense:
             self.register_buffer("queue_columns", torch.zeros(self.queue_size, kept, dtype=torch.int64))
@@ -148,26 +159,28 @@ class NCCL(CompatibilityMethod):
         """Return inner products (B, Q) of new scores (B, C) with those in the queue, over the shared classes."""
         queue = self.queue_logits.to(logits.dtype)
         if self.dense:
-            return logits.index_select(1, self.new_columns) @ queue.T
+            known = logits if self.all_known else logits.index_select(1, self.new_columns)
+            return known @ queue.T
         return kept_similarity(logits, queue, self.queue_columns)
 
 
-def credible_items(old: OldModel, space: Space) -> Tensor:
-    """Return which old embeddings of the new training set fit a class clearly, bool (N,).
+def credible_items(old: OldModel, space: Space | None) -> Tensor:
+    """Return which old embeddings of the new training set fit a class clearly, bool (N,): as points, or as they are.
 
     Raises:
         DataError: The embeddings carry no classes.
         ConfigError: None of them does, so that nothing would be learnt from them.
     """
     features, labels, classes = labelled_features(old.embeddings)
-    for rows in torch.split(features, BLOCK):  # in place: a copy of millions of rows would not fit beside them
-        rows.copy_(space.project(rows))
+    if space is not None:
+        for rows in torch.split(features, BLOCK):  # in place: a copy of millions of rows would not fit beside them
+            rows.copy_(space.project(rows))
     credible = low_entropy_rows(features, labels, classes)
     if not credible.any():
         raise ConfigError(
             "nccl found no credible old embedding: the old model's classes of the new data lie too close together.",
             expected="at least one old embedding that fits a class clearly",
             to_do="keep them all: --method_options.credible_only false (with several methods, "
-            "--method_options.nccl.credible_only false).",
+            "--method_options.nccl.credible_only false); raw features seldom pass, see credible_on.",
         )
     return credible

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.perturbation import mean_angle, nearest_prototypes, neighbour_repulsion
-from holdfast.losses.prototypes import prototype_contrast
+from holdfast.losses.prototypes import drawn_classes, prototype_contrast
 from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
 from holdfast.methods.new_prototypes import NewPrototypes, Source
 from holdfast.methods.predecessor import class_prototypes, require_old
@@ -29,13 +29,15 @@ class NDPP(CompatibilityMethod):
         weight: Factor of the contrast (the paper's lambda).
         temperature: Divides the cosines (the paper's tau).
         alpha_old: Length of the push from old neighbours (alpha 1).
-        alpha_new: Length of the push from new neighbours (alpha 2).
+        alpha_new: Length of the push from new neighbours (alpha 2); with 0 they are not looked at.
         neighbours: How many of either count (K); all others where there are fewer.
         accumulate: Add each epoch's push to the target of the epoch before (Algorithm 1, line 13) instead of
             replacing it (Eq. 8).
-        new_prototypes: "exact": one pass over the training set at the start of every epoch, about a third of its
+        new_prototypes: "exact": one pass over the training set at the start of every epoch, a third to a half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
         new_start_epoch: First epoch, from 0, that looks at new neighbours; the paper starts at once.
+        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
+            in the paper.
         old_only: Leave the new neighbours out: NDPP-old of the paper's Table V.
     """
 
@@ -53,6 +55,7 @@ class NDPP(CompatibilityMethod):
         accumulate: bool = False,
         new_prototypes: Source = "exact",
         new_start_epoch: int = 0,
+        negatives: int | None = None,
         old_only: bool = False,
     ) -> None:
         super().__init__()
@@ -64,7 +67,8 @@ class NDPP(CompatibilityMethod):
                f"new_start_epoch={new_start_epoch}", "at least 1 neighbour and an epoch from 0")  # fmt: skip
         refuse(new_prototypes not in ("exact", "running"), f"ndpp was given new_prototypes='{new_prototypes}'",
                "'exact' or 'running'")  # fmt: skip
-        self.weight, self.temperature = weight, temperature
+        refuse(negatives is not None and negatives < 1, f"ndpp was given negatives={negatives}", "at least 1, or none")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
         self.alpha_old, self.alpha_new, self.neighbours = alpha_old, alpha_new, neighbours
         self.accumulate, self.source, self.new_start_epoch = accumulate, new_prototypes, new_start_epoch
         self.old_only = old_only
@@ -84,7 +88,9 @@ class NDPP(CompatibilityMethod):
 
     def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float]:
         """Push the targets away from their new neighbours; log by how many degrees they have turned in all."""
-        if not self.old_only and epoch.index >= self.new_start_epoch:
+        if self.old_only or not self.alpha_new or epoch.index < self.new_start_epoch:
+            self.new.forget()
+        else:
             origins = self.targets if self.accumulate else self.start
             new = self.new.collect(epoch).to(origins)
             self.targets = origins + self.alpha_new * self.push(origins, new)
@@ -95,5 +101,6 @@ class NDPP(CompatibilityMethod):
         self.new.add(step)
         points = step.new.features
         prototypes, targets = self.prototypes.to(points.dtype), self.targets.to(points.dtype)
-        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets)
+        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, points.device)
+        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets, negatives)
         return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

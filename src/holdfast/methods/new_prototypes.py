@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import segment_sum
+from holdfast.geometry.hypersphere import add_by_class
 from holdfast.methods.base import Epoch, Step
 
 Source = Literal["exact", "running"]
@@ -19,8 +19,9 @@ class NewPrototypes(nn.Module):
 
     Args:
         source: "exact": one pass over the training set, in evaluation mode and without augmentation, as the model is
-            when the epoch starts; about a third of an epoch's time. "running": the means of the batches of the epoch
-            before, each as the model was then; costs one summation a step. There are none before the second epoch.
+            when the epoch starts; a third to a half of an epoch's time, in every process alike. "running": the means
+            of the batches of the epoch before, each as the model was then; costs one summation a step. There are none
+            before the second epoch.
         classes: Number of classes C.
         space: Whose points are averaged.
     """
@@ -39,15 +40,18 @@ class NewPrototypes(nn.Module):
         """Take note of a batch, where that is the source."""
         if self.source == "running":
             points, labels = step.gather(step.new.points), step.gather(step.labels)
-            sums, counts = segment_sum(points.to(self.sums.dtype), labels, len(self.sums))
-            self.sums += sums
-            self.counts += counts
+            add_by_class(self.sums, self.counts, points, labels)
 
     def collect(self, epoch: Epoch) -> Tensor:
         """Return the means (C, D); zero for a class of which nothing is known yet. Batches are counted anew."""
         if self.source == "exact":
             return epoch.new_prototypes()
         means = self.space.centre(self.sums, self.counts)
-        self.sums.zero_()
-        self.counts.zero_()
+        self.forget()
         return means
+
+    def forget(self) -> None:
+        """Count batches anew; for an epoch whose start asks for no means."""
+        if self.source == "running":
+            self.sums.zero_()
+            self.counts.zero_()

@@ -12,7 +12,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.active_pairs import ActivePairs
 from holdfast.losses.perturbation import descend_pairs, mean_angle
-from holdfast.losses.prototypes import prototype_contrast
+from holdfast.losses.prototypes import drawn_classes, prototype_contrast
 from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
 from holdfast.methods.new_prototypes import NewPrototypes, Source
 from holdfast.methods.predecessor import class_prototypes, require_old
@@ -36,16 +36,18 @@ class ODPP(CompatibilityMethod):
         temperature: Divides the cosines (the paper's tau).
         threshold_old: Inner product that two perturbed prototypes may have for free (theta old).
         threshold_new: The same for a perturbed prototype and the new prototype of another class (theta new).
-        gamma: Factor of the second objective.
+        gamma: Factor of the second objective; with 0 new prototypes are not looked at.
         inner_epochs: Passes of the inner optimisation, before training and at the start of every epoch.
         inner_learning_rate: Its learning rate.
         inner_batch_size: Pairs per step of it, with sampled pairs.
         pairs: "sampled": as many random ordered pairs per inner epoch as there are training items, the paper's way;
             "active": one step per inner epoch over all pairs above a threshold, its gradient scaled to what the
-            sampled pairs expect; deterministic, and independent of the number of items.
-        new_prototypes: "exact": one pass over the training set at the start of every epoch, about a third of its
+            sampled pairs expect; deterministic, and with a cost that does not grow with the number of items.
+        new_prototypes: "exact": one pass over the training set at the start of every epoch, a third to a half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
         new_start_epoch: First epoch, from 0, that looks at new prototypes; the paper starts at once.
+        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
+            in the paper.
         old_only: Leave the second objective out and R as it was before training: ODPP-old of the paper's Table V.
     """
 
@@ -65,6 +67,7 @@ class ODPP(CompatibilityMethod):
         pairs: Literal["sampled", "active"] = "sampled",
         new_prototypes: Source = "exact",
         new_start_epoch: int = 0,
+        negatives: int | None = None,
         old_only: bool = False,
     ) -> None:
         super().__init__()
@@ -78,7 +81,8 @@ class ODPP(CompatibilityMethod):
         refuse(new_prototypes not in ("exact", "running"), f"odpp was given new_prototypes='{new_prototypes}'",
                "'exact' or 'running'")  # fmt: skip
         refuse(new_start_epoch < 0, f"odpp was given new_start_epoch={new_start_epoch}", "an epoch from 0")
-        self.weight, self.temperature = weight, temperature
+        refuse(negatives is not None and negatives < 1, f"odpp was given negatives={negatives}", "at least 1, or none")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
         self.threshold_old, self.threshold_new, self.gamma = threshold_old, threshold_new, gamma
         self.inner_epochs, self.inner_learning_rate = inner_epochs, inner_learning_rate
         self.inner_batch_size, self.pairs = inner_batch_size, pairs
@@ -96,8 +100,11 @@ class ODPP(CompatibilityMethod):
 
     def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float]:
         """Continue with the new prototypes; log by how many degrees the targets have turned in all."""
-        if not self.old_only and epoch.index >= self.new_start_epoch:
-            self.optimise(self.new.collect(epoch), epoch.training_size, epoch.generator)
+        if self.old_only or epoch.index < self.new_start_epoch:
+            self.new.forget()
+        else:
+            new = self.new.collect(epoch) if self.gamma else None
+            self.optimise(new, epoch.training_size, epoch.generator)
         return {"degrees moved": mean_angle(self.prototypes, self.targets)}
 
     def optimise(self, new: Tensor | None, training_size: int, generator: torch.Generator) -> None:
@@ -142,5 +149,6 @@ class ODPP(CompatibilityMethod):
         self.new.add(step)
         points = step.new.features
         prototypes, targets = self.prototypes.to(points.dtype), self.targets.to(points.dtype)
-        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets)
+        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, points.device)
+        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets, negatives)
         return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import refuse
 from holdfast.geometry import Space
-from holdfast.losses.prototypes import prototype_contrast
+from holdfast.losses.prototypes import drawn_classes, prototype_contrast
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
 from holdfast.methods.predecessor import class_prototypes, require_old
 
@@ -20,18 +20,21 @@ class P2S(CompatibilityMethod):
     Args:
         weight: Factor of the contrast (the paper's lambda).
         temperature: Divides the cosines (the paper's tau).
+        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
+            in the paper. Fewer save time and memory with very many classes.
     """
 
     prototypes: Tensor
 
-    def __init__(self, weight: float = 1.0, temperature: float = 0.07) -> None:
+    def __init__(self, weight: float = 1.0, temperature: float = 0.07, negatives: int | None = None) -> None:
         super().__init__()
         refuse(
             weight < 0 or temperature <= 0,
             f"p2s was given weight={weight} and temperature={temperature}",
             "a weight of at least 0 and a temperature above 0",
         )
-        self.weight, self.temperature = weight, temperature
+        refuse(negatives is not None and negatives < 1, f"p2s was given negatives={negatives}", "at least 1, or none")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Average the old embeddings by class: unit vectors first, then the mean to unit length again."""
@@ -40,6 +43,7 @@ class P2S(CompatibilityMethod):
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss and the weighted contrast."""
-        prototypes = self.prototypes.to(step.new.features.dtype)
-        contrast = prototype_contrast(step.new.features, step.labels, prototypes, self.temperature)
+        points, prototypes = step.new.features, self.prototypes.to(step.new.features.dtype)
+        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, points.device)
+        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, negatives=negatives)
         return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

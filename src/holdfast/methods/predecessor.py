@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import segment_sum
+from holdfast.geometry.hypersphere import add_by_class
 from holdfast.methods.base import Head, OldModel
 
 BLOCK = 65_536  # rows at a time
@@ -46,7 +46,11 @@ def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
 
 def _labels(embeddings: EmbeddingSet) -> tuple[Tensor, int]:
     if embeddings.labels is None or embeddings.class_names is None:
-        raise DataError("The old model's embeddings carry no classes.", expected="labels and class names")
+        raise DataError(
+            "The old model's embeddings carry no classes.",
+            expected="labels and class names",
+            to_do="embed a labelled training set: one folder per class, or labels in the file.",
+        )
     return torch.from_numpy(np.array(embeddings.labels)), len(embeddings.class_names)
 
 
@@ -61,8 +65,7 @@ def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Te
     for start in range(0, len(labels), BLOCK):  # millions of rows stay in their file
         block = slice(start, start + BLOCK)
         features = torch.from_numpy(np.array(embeddings.vectors[block]))
-        found, items = segment_sum(space.project(features), labels[block], classes)
-        sums, counts = sums + found, counts + items
+        add_by_class(sums, counts, space.project(features), labels[block])
     prototypes = space.centre(sums, counts)
     empty = int((counts == 0).sum())
     if empty:
@@ -75,7 +78,7 @@ def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Te
 
 
 def frozen(module: Head) -> Head:
-    """Return a copy that takes no gradient and is not in training mode."""
+    """Return a copy that takes no gradient."""
     return copy.deepcopy(module).requires_grad_(False).eval()
 
 

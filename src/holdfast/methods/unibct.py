@@ -72,14 +72,13 @@ class UniBCT(CompatibilityMethod):
         return {"degrees moved": mean_angle(before, self.prototypes)}
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Return the task loss and, once the prototypes are refined, the weighted compatibility."""
-        terms = {"task": step.head.loss(step.new, step.labels)}
+        """Return the task loss and the weighted compatibility, 0 until the prototypes are refined."""
+        points = step.new.features
+        compatibility = points.new_zeros(())
         if not self.refine or step.epoch >= min(refinement_epochs(step.epochs)):
-            points = step.new.features
             prototypes = self.prototypes.to(points.dtype)
             compatibility = prototype_margin(points, step.labels, prototypes, scale=self.scale, margin=self.margin)
-            terms["compatibility"] = self.weight * compatibility
-        return terms
+        return {"task": step.head.loss(step.new, step.labels), "compatibility": self.weight * compatibility}
 
 
 def refinement_epochs(epochs: int) -> tuple[int, int]:

@@ -109,7 +109,7 @@ class NormalisedHead(TaskHead):
 
     def logits(self, view: View) -> Tensor:
         """Return cosines over the temperature (B, C)."""
-        return self.scale * (normalise(view.features) @ normalise(self.weight).T)
+        return (self.scale * normalise(view.features)) @ normalise(self.weight).T
 
 
 class ArcFaceHead(TaskHead):

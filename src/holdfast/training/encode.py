@@ -15,7 +15,7 @@ from holdfast.data.loading import encoding_loader
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import segment_sum
+from holdfast.geometry.hypersphere import add_by_class
 from holdfast.methods.base import Batch
 from holdfast.models.release import Release
 
@@ -35,9 +35,10 @@ def encoded_batches(
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad():
-            for batch in loader:
-                yield model(batch.inputs.to(device)).float(), batch.labels.to(device)
+        for batch in loader:
+            with torch.no_grad():
+                features = model(batch.inputs.to(device)).float()
+            yield features, batch.labels.to(device)
     finally:
         model.train(was_training)
 
@@ -87,8 +88,7 @@ def encode_prototypes(
     """
     sums, counts = torch.zeros(num_classes, space.dim, device=device), torch.zeros(num_classes, device=device)
     for features, labels in encoded_batches(model, loader, device=device):
-        found, items = segment_sum(space.project(features), labels, num_classes)
-        sums, counts = sums + found, counts + items
+        add_by_class(sums, counts, space.project(features), labels)
     return space.centre(sums, counts)
 
 

@@ -104,7 +104,7 @@ def fit(
         ConfigError: The method does not fit the space or needs a predecessor, or the checkpoint is of another run.
         DataError: The loss is no longer finite, or the old embeddings are not those of the training set.
     """
-    refuse_mismatch(method, space, old, loader)
+    refuse_mismatch(method, space, old, loader, class_names)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         method.prepare(old, model, head, space)
@@ -166,12 +166,19 @@ class _Run:
             if first_step == 0:
                 self._reseed(index, 0)
                 self.measures = dict(self.objective.method.on_epoch_start(self._epoch(index)) or {})
+                self._share_buffers()
             self._train_epoch(index, first_step)
             self._finish_epoch(index)
             first_step = 0
         if self.best:
             self.objective.load_state_dict(self.best)
         return self.history
+
+    def _share_buffers(self) -> None:
+        """Give all processes what the first one computed: their batch statistics and draws differ."""
+        if self.fabric.world_size > 1:
+            for buffer in self.objective.method.buffers():
+                torch.distributed.broadcast(buffer, 0)
 
     def _reseed(self, epoch: int, step: int) -> None:
         """Make the method's draws a function of the place in the run and the process, so that resuming is exact."""

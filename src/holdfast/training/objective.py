@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,18 +29,26 @@ class Objective(nn.Module):
             return terms | self.method.penalty(self.model)
 
 
-def refuse_mismatch(method: CompatibilityMethod, space: Space, old: OldModel | None, loader: DataLoader[Batch]) -> None:
+def refuse_mismatch(
+    method: CompatibilityMethod,
+    space: Space,
+    old: OldModel | None,
+    loader: DataLoader[Batch],
+    class_names: Sequence[str],
+) -> None:
     """Stop before anything is computed where method, space, predecessor and training set do not fit.
 
     Raises:
         ConfigError: The method does not know the space, or there is no predecessor.
         SpaceMismatchError: The predecessor has another space or dimension.
-        DataError: The old embeddings are not raw features of the training set.
+        DataError: The old embeddings are not raw features of the training set, or count other classes.
     """
     name = type(method).__name__
     if space.name not in method.spaces:
         raise ConfigError(
-            f"{name} does not know the space '{space.name}'.", expected=f"one of {', '.join(sorted(method.spaces))}"
+            f"{name} does not know the space '{space.name}'.",
+            expected=f"one of {', '.join(sorted(method.spaces))}",
+            to_do="choose a method for this space: `holdfast methods --json` lists the spaces of each.",
         )
     if method.needs_old and old is None:
         raise ConfigError(
@@ -59,4 +68,21 @@ def refuse_mismatch(method: CompatibilityMethod, space: Space, old: OldModel | N
             f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {len(items)} training items.",
             expected="raw features of the new training set, row by row",
             to_do="embed the training set with the old release, form='features'.",
+        )
+    if old is None:
+        return
+    names = old.embeddings.class_names
+    if names is not None and list(names) != list(class_names):
+        raise DataError(
+            f"The old embeddings count their {len(names)} classes in another order than the training set's "
+            f"{len(class_names)}, or have others.",
+            expected="the same class names in the same order",
+            to_do="embed this very training set with the old release, form='features'.",
+        )
+    if old.own_training is not None and old.own_training.space != space:
+        raise SpaceMismatchError(
+            f"The old model's own training set is on the {old.own_training.space}, its embeddings of the new one on "
+            f"the {space}.",
+            expected="both embedded by the same release",
+            to_do="embed both with the old release.",
         )

@@ -128,8 +128,8 @@ class Recipe:
         """Return a launched Lightning Fabric."""
         from lightning_fabric import Fabric
 
-        strategy = "ddp_find_unused_parameters_true" if self.devices > 1 else "auto"
         try:
+            strategy = _processes() if self.devices > 1 else "auto"
             fabric = Fabric(
                 accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy
             )
@@ -142,6 +142,13 @@ class Recipe:
         if self.devices > 1:
             fabric.launch()
         return fabric
+
+
+def _processes() -> Any:
+    """Return the strategy for several processes: a method's buffers are large and change alike in all of them."""
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    return DDPStrategy(find_unused_parameters=True, broadcast_buffers=False)
 
 
 @dataclass(frozen=True)

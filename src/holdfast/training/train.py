@@ -127,7 +127,7 @@ def _run(
         head,
         method,
         loader,
-        encoding_loader(images, batch_size=4 * recipe.batch_size, workers=recipe.workers),
+        encoding_loader(images, batch_size=recipe.batch_size, workers=recipe.workers),
         space=space,
         class_names=images.class_names,
         old=old,
@@ -216,7 +216,7 @@ def _old_model(
     same_view: bool,
 ) -> OldModel:
     recipe = experiment.recipe
-    settings = {"batch_size": 4 * recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
+    settings = {"batch_size": recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
     own = None if old_images is None else cached_embeddings(old, old_images, cache, **settings)
     return OldModel(
         embeddings=cached_embeddings(old, images, cache, **settings),

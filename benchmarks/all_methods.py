@@ -1,0 +1,259 @@
+"""All hyperspherical methods on Omniglot, extended-class and open-class, each tuned alike: the committed comparison.
+
+    python benchmarks/all_methods.py                  # under an hour on two cores
+    python benchmarks/all_methods.py --tables-only    # the page again, from the committed records
+
+Of every method one option is tuned, the one that weighs compatibility against the task (its `balance`), at 1/3, 1 and
+3 times its default, on validation classes that are neither trained on nor scored in a table, with a seed of its own.
+Every finished model leaves a small record in the work folder: started again, the run skips what is finished, continues
+what was interrupted and tries again what failed. Writes all_methods.json (records) and all_methods.md (tables).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from all_methods_tables import (
+    COMPARED,
+    EXTENDED,
+    FACTORS,
+    INDEPENDENT,
+    OLD,
+    Document,
+    Record,
+    Task,
+    chosen_factor,
+    page,
+    task_of,
+    with_scores,
+)
+from all_methods_tasks import (
+    FORCED,
+    MODEL,
+    RECIPE,
+    VALIDATION_FRACTION,
+    Settings,
+    default_balance,
+    options_of,
+    perform,
+    prepare_worker,
+    read_json,
+    write_json,
+)
+from holdfast.cli.choices import data_root
+from holdfast.methods import METHODS, build_method
+from holdfast.training.recipe import Experiment
+from machine import describe
+
+RESULTS = Path(__file__).parent / "results"
+RUNS = Path(__file__).parents[1] / "runs" / "all_methods"
+SHARE_OF_CLASSES = {"": 0.3, EXTENDED: 1.0}  # others 0.7; for the estimate of the time left
+
+
+def comparable() -> list[str]:
+    """Return the methods that train single upgrades on the hypersphere, the independent one first."""
+    fitting = [name for name, kind in METHODS.items() if "hypersphere" in kind.spaces and not kind.sessions_only]
+    return sorted(fitting, key=lambda name: name != INDEPENDENT)
+
+
+class Planned(NamedTuple):
+    """A task, and the ones that must be finished before it; ``tuned`` if its factor follows from them."""
+
+    task: Task
+    needs: tuple[Task, ...] = ()
+    tuned: bool = False
+
+
+def plan(methods: list[str], seeds: list[int], tune_seed: int) -> Iterator[Planned]:
+    """Yield all tasks, the most urgent first: tuning, then seed by seed, old models ahead of new ones."""
+    tuned = [method for method in methods if METHODS[method].balance is not None]
+    fixed = [method for method in methods if method not in tuned]
+    references = (Task("tune", "", tune_seed, OLD), Task("tune", EXTENDED, tune_seed, INDEPENDENT))
+    yield Planned(references[0])
+    yield Planned(references[1], references[:1])
+    tried = {
+        (scenario, method): tuple(Task("tune", scenario, tune_seed, method, factor) for factor in FACTORS)
+        for scenario in COMPARED
+        for method in tuned
+    }
+    yield from (Planned(task, references[:1]) for tasks in tried.values() for task in tasks)
+    for seed in seeds:
+        old = Task("final", "", seed, OLD)
+        yield Planned(old)
+        for scenario in COMPARED:
+            yield from (Planned(Task("final", scenario, seed, method), (old,)) for method in fixed)
+        for (scenario, method), tasks in tried.items():
+            yield Planned(Task("final", scenario, seed, method), (old, *references, *tasks), tuned=True)
+
+
+class Benchmark:
+    """The state of one run: what is finished, what is under way, and the time it took."""
+
+    def __init__(self, settings: Settings, planned: Iterable[Planned], tune_seed: int, processes: int) -> None:
+        self.settings, self.waiting, self.tune_seed, self.processes = settings, list(planned), tune_seed, processes
+        self.total = len(self.waiting)
+        self.done: dict[Task, Record] = {}
+        self.running: dict[Future[Record], Task] = {}
+        self.earlier = {task_of(record): record for record in map(read_json, settings.work.glob("records/*.json"))}
+        self.clock = settings.work / "wall_seconds.json"
+        self.before = read_json(self.clock) if self.clock.exists() else 0.0
+        self.started = time.monotonic()
+
+    @property
+    def wall_seconds(self) -> float:
+        """How long this run has worked, interruptions left out."""
+        return float(self.before) + time.monotonic() - self.started
+
+    def to_the_end(self) -> list[Record]:
+        """Run all tasks and return their records; that of a task that failed has no scores but a ``failure``."""
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self.processes, mp_context=context, initializer=prepare_worker) as pool:
+            while self.waiting or self.running:
+                self._start_ready(pool)
+                finished, _ = wait(self.running, timeout=5, return_when=FIRST_COMPLETED)
+                write_json(self.clock, self.wall_seconds)
+                for future in finished:
+                    self._finish(self.running.pop(future), future)
+        return with_scores(self.done)
+
+    def _start_ready(self, pool: ProcessPoolExecutor) -> None:
+        """Start as many tasks as there are free processes, and pass over those that are finished."""
+        for planned in list(self.waiting):
+            if len(self.running) == self.processes:
+                return
+            if all(need in self.done for need in planned.needs):
+                self.waiting.remove(planned)
+                task = self._with_factor(planned)
+                if self.earlier.get(task, {}).get("options") == options_of(task):
+                    self.done[task] = self.earlier[task]
+                else:
+                    self.running[pool.submit(perform, task, self.settings)] = task
+
+    def _with_factor(self, planned: Planned) -> Task:
+        task = planned.task
+        if not planned.tuned:
+            return task
+        return task._replace(factor=chosen_factor(self.done, self.tune_seed, task.scenario, task.method))
+
+    def _finish(self, task: Task, future: Future[Record]) -> None:
+        failure = future.exception()
+        if isinstance(failure, BrokenProcessPool):
+            raise failure
+        if failure is None:
+            self.done[task] = future.result()
+            shown = f"mAP {self.done[task]['self']:.3f}, {self.done[task]['seconds']:.0f} s"
+        else:
+            self.done[task] = {**task._asdict(), "options": options_of(task), "failure": str(failure), "seconds": 0.0}
+            shown = f"FAILED: {failure}"
+        elapsed, left = ("{}:{:02}".format(*divmod(round(time), 60)) for time in (self.wall_seconds, self._left()))
+        print(f"[{len(self.done):3}/{self.total}] {elapsed}, about {left} left | {task.name}: {shown}", flush=True)
+
+    def _left(self) -> float:
+        """Return the seconds that the unfinished tasks will take at the speed of the finished ones."""
+        unfinished = [*self.running.values(), *(planned.task for planned in self.waiting)]
+        seconds = sum(float(record["seconds"]) for record in self.done.values())
+        speed = seconds / sum(map(self._work, self.done))
+        return speed * sum(map(self._work, unfinished)) / self.processes
+
+    def _work(self, task: Task) -> float:
+        """Return about how many passes over all classes a task takes."""
+        share = SHARE_OF_CLASSES.get(task.scenario, 0.7) * (1 - VALIDATION_FRACTION if task.phase == "tune" else 1)
+        return self.settings.epochs_of(task.phase) * share
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = comparable()
+    parser.add_argument("--epochs", type=int, default=8, help="of every model; half in tuning (default: 8)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the tables (default: 0 1 2)")
+    parser.add_argument("--tune-seed", type=int, default=100, help="of the tuning, none of --seeds (default: 100)")
+    parser.add_argument("--methods", nargs="+", choices=known, default=known, metavar="METHOD",
+                        help=f"some of {', '.join(known)} (default: all); independent is always there")  # fmt: skip
+    parser.add_argument("--classes", type=int, help="train on the first so many classes only (default: all)")
+    parser.add_argument("--processes", type=int, default=2, help="models at a time, one thread each (default: 2)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--work", type=Path, default=RUNS, help="folder of records (default: runs/all_methods)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
+    parser.add_argument("--tables-only", action="store_true", help="write the .md again from the .json in --out")
+    arguments = parser.parse_args()
+    if arguments.tune_seed in arguments.seeds:
+        parser.error(f"--tune-seed {arguments.tune_seed} is among --seeds: a table must not show what was tuned on")
+    arguments.methods = [name for name in known if name in {INDEPENDENT, *arguments.methods}]
+    arguments.command = "python benchmarks/all_methods.py" + "".join(
+        f" --{name.replace('_', '-')} {' '.join(map(str, given)) if isinstance(given, list) else given}"
+        for name in ("epochs", "seeds", "tune_seed", "methods", "classes", "processes")
+        if (given := getattr(arguments, name)) != parser.get_default(name)
+    )
+    return arguments
+
+
+def tuned_options(methods: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the tuned option of every method and its default, and refuse a wrong value before anything is trained."""
+    options: dict[str, dict[str, Any]] = {}
+    for method in methods:
+        option = METHODS[method].balance
+        for scenario in COMPARED:
+            for factor in (None,) if option is None else FACTORS:
+                build_method(method, options_of(Task("tune", scenario, 0, method, factor)))
+        options[method] = {"option": option, "default": None if option is None else default_balance(method)}
+    return options
+
+
+def claim(settings: Settings) -> None:
+    """Refuse a work folder of other settings, whose records would be mixed with these."""
+    path, wanted = settings.work / "settings.json", settings.identity()
+    if path.exists() and read_json(path) != wanted:
+        sys.exit(f"'{settings.work}' holds a run with {read_json(path)}, not {wanted}: choose another --work.")
+    write_json(path, wanted)
+
+
+def measured(arguments: argparse.Namespace) -> Document:
+    """Train and score everything that is not finished, and return all that the tables need."""
+    methods = tuned_options(arguments.methods)
+    settings = Settings(arguments.epochs, arguments.classes, data_root(arguments.root), arguments.work)
+    claim(settings)
+    planned = plan(arguments.methods, arguments.seeds, arguments.tune_seed)
+    benchmark = Benchmark(settings, planned, arguments.tune_seed, arguments.processes)
+    records = benchmark.to_the_end()
+    return {
+        "command": arguments.command, "machine": describe(), "processes": arguments.processes,
+        "wall_seconds": benchmark.wall_seconds, "task_seconds": sum(record["seconds"] for record in records),
+        "model": MODEL.model_dump(mode="json"), "head": Experiment().head,
+        "recipe": replace(RECIPE, epochs=arguments.epochs).decides(),
+        "epochs": arguments.epochs, "tuning_epochs": settings.epochs_of("tune"), "classes": arguments.classes,
+        "seeds": arguments.seeds, "tune_seed": arguments.tune_seed, "methods": methods,
+        "forced": [{"method": method, "scenario": scenario, **forced._asdict()}
+                   for (method, scenario), forced in FORCED.items() if method in methods],
+        "records": records,
+    }  # fmt: skip
+
+
+def main() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
+    arguments = parsed()
+    if not arguments.tables_only:
+        try:
+            write_json(arguments.out / "all_methods.json", measured(arguments))
+        except KeyboardInterrupt:
+            sys.exit("Stopped; the same command continues.")
+    document = read_json(arguments.out / "all_methods.json")
+    text = page(document)
+    (arguments.out / "all_methods.md").write_text(text)
+    print(text)
+    failures = sum("failure" in record for record in document["records"])
+    if failures:
+        sys.exit(f"{failures} models failed; the page lists them.")
+
+
+if __name__ == "__main__":
+    main()

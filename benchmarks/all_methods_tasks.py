@@ -1,0 +1,172 @@
+"""One task of all_methods.py, as a worker process does it: train a model, score it, leave a record."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from all_methods_tables import COMPARED, EXTENDED, OLD, OPEN, Record, Task
+from holdfast.data.datasets import load_dataset
+from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
+from holdfast.data.scenarios import SCENARIOS
+from holdfast.embeddings import EmbeddingSet, StringArray, storage
+from holdfast.evaluation.bootstrap import paired_interval
+from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.methods import METHODS
+from holdfast.models.encoder import EncoderSpec
+from holdfast.training.encode import cached_embeddings, embed_images
+from holdfast.training.recipe import Experiment, Recipe
+from holdfast.training.upgrade import train_upgrade
+
+MODEL = EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32})
+RECIPE = Recipe(learning_rate=0.3, warmup_epochs=0.5, accelerator="cpu")
+VALIDATION_FRACTION = 0.2
+
+
+class Forced(NamedTuple):
+    """Options without which a method refuses a scenario."""
+
+    options: dict[str, Any]
+    reason: str
+
+
+FORCED = {
+    ("advbct", OPEN): Forced(
+        {"classes": "new"}, "it measures class boundaries on the old training set, which has no class of the new one"
+    ),
+    ("nccl", OPEN): Forced(
+        {"logit_weight": 0.0}, "it contrasts logits of the classes that both classifiers know, and here there are none"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all models of one work folder have in common, and where things are."""
+
+    epochs: int
+    classes: int | None
+    root: Path | None = field(compare=False)
+    work: Path = field(compare=False)
+
+    def identity(self) -> dict[str, Any]:
+        return {"epochs": self.epochs, "classes": self.classes}
+
+    def epochs_of(self, phase: str) -> int:
+        return self.epochs if phase == "final" else max(1, self.epochs // 2)
+
+
+def default_balance(method: str) -> float:
+    """Return the default of the one option that is tuned."""
+    parameters = inspect.signature(METHODS[method]).parameters
+    return float(parameters[METHODS[method].balance or ""].default)
+
+
+def options_of(task: Task) -> dict[str, Any]:
+    """Return the method's options: those that the scenario forces, and the tuned one."""
+    forced = FORCED[task.method, task.scenario].options if (task.method, task.scenario) in FORCED else {}
+    if task.factor is None:
+        return dict(forced)
+    value = float(f"{default_balance(task.method) * task.factor:.4g}")
+    return {**forced, METHODS[task.method].balance or "": value}
+
+
+@functools.cache
+def images_of(phase: str, settings: Settings) -> tuple[ImageSet, ImageSet]:
+    """Return what is trained on, and what is searched leave-one-out: validation classes, or evaluation classes."""
+    fraction = VALIDATION_FRACTION if phase == "tune" else 0.0
+    data = load_dataset("omniglot", settings.root, image_size=MODEL.image_size, validation_fraction=fraction)
+    train = data.train
+    if settings.classes is not None:
+        train = train.select_classes(range(settings.classes)).compact()
+    return train, data.validation if data.validation is not None else joined(data.query, data.gallery)
+
+
+def joined(first: ImageSet, second: ImageSet) -> ImageSet:
+    pixels = np.concatenate([part.read(np.arange(len(part))) for part in (first, second)])
+    labels = np.concatenate([first.labels, second.labels])
+    ids = StringArray.of([*first.ids, *second.ids])
+    return ImageSet(ArrayImages(pixels), labels, first.class_names, ids)
+
+
+def perform(task: Task, settings: Settings) -> Record:
+    """Train one model, score it, write its record, and remove what nobody needs any more."""
+    started = time.perf_counter()
+    train, searched = images_of(task.phase, settings)
+    folder = settings.work / f"{task.phase}-{task.seed}"
+    recipe = replace(RECIPE, epochs=settings.epochs_of(task.phase))
+    base = Experiment(model=MODEL, recipe=recipe, seed=task.seed)
+    split = SCENARIOS[task.scenario or EXTENDED].divide(train.labels, seed=task.seed)
+    if task.method == OLD:
+        release = train_upgrade(train, split, base, {}, folder)[OLD]
+        seen = split.old
+        new_sides = (SCENARIOS[scenario].divide(train.labels, seed=task.seed).new for scenario in COMPARED)
+        for rows in (split.old, *new_sides):  # embedded once, for all new models
+            cached_embeddings(release, train.select(rows).compact(), folder / "cache")
+    else:
+        new = replace(base, method=task.method, method_options=options_of(task))
+        release = train_upgrade(train, split, base, {task.name: new}, folder)[task.name]
+        seen = split.new
+    training_seconds = time.perf_counter() - started
+    found = score(task, embed_images(release, searched), folder)
+    record = {
+        **task._asdict(), "options": options_of(task), **found,
+        "classes": len(np.unique(train.labels[seen])), "images": len(seen),
+        "searched_classes": len(np.unique(searched.labels)), "searched": len(searched),
+        "training_seconds": training_seconds, "seconds": time.perf_counter() - started,
+    }  # fmt: skip
+    write_json(settings.work / "records" / f"{task.name}.json", record)
+    if task.method != OLD:
+        shutil.rmtree(folder / task.name)
+    return record
+
+
+def score(task: Task, embedded: EmbeddingSet, folder: Path) -> dict[str, Any]:
+    """Return the mAP of a model, alone and on the old model's gallery; the old one leaves what the new ones need."""
+
+    def average_precision(gallery: EmbeddingSet) -> NDArray[np.float64]:
+        return rank_metrics(embedded, gallery, ("map",), exclude_same_id=True)["map"]
+
+    own = average_precision(embedded)
+    if task.method == OLD:
+        storage.save(embedded, folder / "gallery.safetensors")
+        np.save(folder / "self_old.npy", own)
+        return {"self": float(own.mean())}
+    cross, self_old = average_precision(storage.load(folder / "gallery.safetensors")), np.load(folder / "self_old.npy")
+    interval = paired_interval(cross, self_old, seed=task.seed)
+    return {"self": float(own.mean()), "cross": float(cross.mean()), "cross_minus_self_old": interval}
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def write_json(path: Path, value: Any) -> None:
+    storage.write_atomically(path, lambda part: part.write_text(json.dumps(value, indent=1) + "\n"))
+
+
+def prepare_worker() -> None:
+    """Compute with one thread, and end with the process that started this one, however that ends."""
+    torch.set_num_threads(1)
+
+    def follow() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -1,0 +1,108 @@
+"""What the new class means of ndpp and odpp cost an epoch: an exact pass, or the running means of the last batches.
+
+Whole epochs of `fit`, epoch starts included, of three runs in turn: p2s (no new means), ndpp with `new_prototypes`
+"running", ndpp with "exact". 100 classes, so that the neighbour search itself is negligible.
+
+    python benchmarks/new_prototypes.py            # writes benchmarks/results/new_prototypes.json and .txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
+from holdfast.data.loading import encoding_loader, training_loader
+from holdfast.embeddings import EmbeddingSet
+from holdfast.geometry import Hypersphere
+from holdfast.methods import METHODS
+from holdfast.methods.base import OldModel
+from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.heads import build_head
+from holdfast.models.seeding import seeded
+from holdfast.training.loop import fit
+from machine import describe
+
+BATCH, CLASSES, DIM = 128, 100, 64
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "p2s": ("p2s", {}),
+    "ndpp, running": ("ndpp", {"new_prototypes": "running"}),
+    "ndpp, exact": ("ndpp", {"new_prototypes": "exact"}),
+}
+NETWORKS = {
+    "convnet, 32 filters, 28 pixels": (
+        EncoderSpec(dim=DIM, channels=1, image_size=28, backbone_options={"filters": 32}),
+        6_400,
+    ),
+    "resnet18, 32 pixels": (EncoderSpec(backbone="resnet18", dim=DIM, channels=3, image_size=32), 1_280),
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def images_and_predecessor(spec: EncoderSpec, items: int) -> tuple[ImageSet, OldModel]:
+    rng = np.random.default_rng(0)
+    labels = np.arange(items) % CLASSES
+    pixels = rng.integers(0, 256, (items, spec.channels, spec.image_size, spec.image_size), dtype=np.uint8)
+    names = [f"class {c}" for c in range(CLASSES)]
+    images = ImageSet(ArrayImages(pixels), labels, names, [str(row) for row in range(items)])
+    vectors = rng.normal(size=(CLASSES, DIM))[labels] + rng.normal(size=(items, DIM))
+    embeddings = EmbeddingSet(images.ids, vectors.astype(np.float32), "declared:old", Hypersphere(DIM),
+                              form="features", labels=labels, class_names=names)  # fmt: skip
+    return images, OldModel(embeddings, names)
+
+
+def epoch_seconds(run: str, spec: EncoderSpec, images: ImageSet, old: OldModel) -> float:
+    """Return the seconds of the second of two epochs, its start included."""
+    from lightning_fabric import Fabric
+
+    name, options = RUNS[run]
+    ends: list[float] = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["step"] + 1 == event["steps"]:
+            ends.append(time.perf_counter())
+
+    with seeded(0):
+        encoder, head = Encoder(spec), build_head("softmax", CLASSES, DIM, {})
+    fit(
+        encoder, head, METHODS[name](**options), training_loader(images, batch_size=BATCH, seed=0),
+        encoding_loader(images, batch_size=BATCH), space=Hypersphere(DIM), class_names=images.class_names, old=old,
+        optimizer=partial(torch.optim.SGD, lr=0.01, momentum=0.9), fabric=Fabric(accelerator="cpu", devices=1),
+        epochs=2, seed=0, on_step=note,
+    )  # fmt: skip
+    return ends[1] - ends[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    record: dict[str, Any] = {"machine": describe(), "threads": torch.get_num_threads(), "seconds": {}}
+    lines = [record["machine"], "", f"{'network':<32} {'run':<14} {'epoch, s':>9} {'over p2s':>9}"]
+    for network, (spec, items) in NETWORKS.items():
+        images, old = images_and_predecessor(spec, items)
+        seconds: dict[str, list[float]] = {run: [] for run in RUNS}
+        for _ in range(arguments.rounds):
+            for run in RUNS:
+                seconds[run].append(epoch_seconds(run, spec, images, old))
+        record["seconds"][network] = seconds
+        for run, taken in seconds.items():
+            ratio = float(np.median(np.array(taken) / np.array(seconds["p2s"])))
+            lines.append(f"{network:<32} {run:<14} {np.median(taken):>9.2f} {ratio:>9.2f}")
+    lines += ["", f"Medians of {arguments.rounds} rounds in turn, {record['threads']} threads, batch {BATCH}; "
+              "the ratio is the median of each round's ratio."]  # fmt: skip
+    (RESULTS / "new_prototypes.json").write_text(json.dumps(record, indent=1) + "\n")
+    (RESULTS / "new_prototypes.txt").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Two real processes on the CPU: every method trains, and its state is the same in both."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, os, sys, warnings
+import numpy as np, torch
+from pathlib import Path
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
+from holdfast.data.loading import encoding_loader, training_loader
+from holdfast.embeddings import EmbeddingSet
+from holdfast.geometry import Hypersphere
+from holdfast.methods import METHODS
+from holdfast.methods.base import OldModel
+from holdfast.models.heads import build_head
+from holdfast.models.seeding import seeded
+from holdfast.training.loop import fit
+from holdfast.training.recipe import Recipe
+
+class Floats(torch.nn.Module):
+    def forward(self, inputs):
+        return inputs.float() / 255
+
+rng, out = np.random.default_rng(0), Path(sys.argv[1])
+labels, names = np.arange(64) % 8, [f"c{c}" for c in range(8)]
+pixels = rng.integers(0, 256, (64, 1, 4, 4), dtype=np.uint8)
+ids = [str(row) for row in range(64)]
+images, space = ImageSet(ArrayImages(pixels), labels, names, ids), Hypersphere(6)
+vectors = (rng.normal(size=(8, 6))[labels] + 0.3 * rng.normal(size=(64, 6))).astype(np.float32)
+embeddings = EmbeddingSet(ids, vectors, "declared:old", space, form="features", labels=labels, class_names=names)
+fabric = Recipe(devices=2, accelerator="cpu").build_fabric()
+runs = [(name, {}) for name in METHODS] + [(name, {"new_prototypes": "running"}) for name in ("ndpp", "odpp")]
+runs += [("nccl", {"queue_size": 7}), ("odpp", {"threshold_old": 0.0, "threshold_new": -1.0})]
+found = []
+for name, options in runs:
+    with seeded(1):
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 6), torch.nn.BatchNorm1d(6))
+        model.insert(0, Floats())
+        head = build_head("softmax", 8, 6, {})
+        old_head = build_head("softmax", 8, 6, {})
+    method = METHODS[name](**options)
+    history = fit(
+        model, head, method, training_loader(images, batch_size=8, seed=0, rank=fabric.global_rank, world_size=2),
+        encoding_loader(images, batch_size=8), space=space, class_names=names,
+        old=OldModel(embeddings, names, old_head, own_training=embeddings) if method.needs_old else None,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05), fabric=fabric, epochs=2, seed=0,
+    )
+    state = {key: value.double().sum().item() for key, value in method.state_dict().items() if "critic.1" not in key}
+    weights = {key: value.sum().item() for key, value in model.named_parameters()}
+    found.append([name, options, history.epochs[-1]["loss"], state | weights])
+(out / f"{fabric.global_rank}.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_all_methods_in_two_processes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert len(first) == 17
+    for (name, options, loss, state), (_, _, other_loss, other_state) in zip(first, second, strict=True):
+        assert state == other_state, (name, options)
+        assert loss == loss and other_loss == other_loss and loss != other_loss  # finite, of different batches
