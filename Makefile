@@ -24,6 +24,8 @@ check: $(DEVELOPED)
 bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/step_overhead.py
 	$(RUN)/python benchmarks/evaluation.py
+	$(RUN)/python benchmarks/new_prototypes.py
+	$(RUN)/python benchmarks/prototype_scale.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -8,6 +8,7 @@ import torch
 
 from holdfast.errors import ConfigError
 from holdfast.geometry import SPACES, Space, space_from_record
+from holdfast.geometry.hypersphere import add_by_class
 
 DTYPES = [torch.float32, torch.float64]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -64,6 +65,17 @@ def test_class_means_are_points_that_do_not_depend_on_the_order(space, dtype) ->
     assert len(space.check(means[:3].numpy().astype(np.float32))) == 0
     order = torch.randperm(24, generator=torch.Generator().manual_seed(2))
     torch.testing.assert_close(space.mean(points[order], labels[order], 4)[0], means)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_class_means_may_be_summed_block_by_block(space, dtype) -> None:
+    points, labels = space.project(features(24, dtype)), torch.arange(24) % 3
+    sums, counts = torch.zeros(4, points.shape[1], dtype=dtype), torch.zeros(4, dtype=dtype)
+    for block in torch.split(torch.arange(24), 10):
+        add_by_class(sums, counts, points[block], labels[block])
+    means, expected = space.mean(points, labels, 4)
+    assert counts.tolist() == expected.tolist()
+    torch.testing.assert_close(space.centre(sums, counts), means)
 
 
 def test_the_mean_of_one_point_is_that_point(space) -> None:

@@ -205,6 +205,9 @@ class Line(Space):
     def mean(self, points: Any, labels: Any, num_classes: int) -> Any:
         raise NotImplementedError
 
+    def centre(self, sums: Any, counts: Any) -> Any:
+        raise NotImplementedError
+
 
 def test_the_space_decides_what_is_near() -> None:
     query = embeddings([[1.0]], [0], prefix="q", space=Line())
