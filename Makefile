@@ -26,6 +26,8 @@ bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/evaluation.py
 	$(RUN)/python benchmarks/new_prototypes.py
 	$(RUN)/python benchmarks/prototype_scale.py
+	$(RUN)/python benchmarks/step_overhead.py --space lorentz --classes 1000 --out benchmarks/results/step_overhead_lorentz
+	$(RUN)/python benchmarks/lorentz_precision.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -12,16 +12,13 @@ what was interrupted and tries again what failed. Writes all_methods.json (recor
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from all_methods_tables import (
     COMPARED,
@@ -30,15 +27,14 @@ from all_methods_tables import (
     INDEPENDENT,
     OLD,
     Document,
-    Record,
     Task,
     chosen_factor,
     page,
-    task_of,
     with_scores,
 )
 from all_methods_tasks import (
     FORCED,
+    HEAD,
     MODEL,
     RECIPE,
     VALIDATION_FRACTION,
@@ -46,14 +42,11 @@ from all_methods_tasks import (
     default_balance,
     options_of,
     perform,
-    prepare_worker,
-    read_json,
-    write_json,
 )
 from holdfast.cli.choices import data_root
 from holdfast.methods import METHODS, build_method
-from holdfast.training.recipe import Experiment
 from machine import describe
+from task_pool import Planned, TaskPool, Work, claim, read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs" / "all_methods"
@@ -64,14 +57,6 @@ def comparable() -> list[str]:
     """Return the methods that train single upgrades on the hypersphere, the independent one first."""
     fitting = [name for name, kind in METHODS.items() if "hypersphere" in kind.spaces and not kind.sessions_only]
     return sorted(fitting, key=lambda name: name != INDEPENDENT)
-
-
-class Planned(NamedTuple):
-    """A task, and the ones that must be finished before it; ``tuned`` if its factor follows from them."""
-
-    task: Task
-    needs: tuple[Task, ...] = ()
-    tuned: bool = False
 
 
 def plan(methods: list[str], seeds: list[int], tune_seed: int) -> Iterator[Planned]:
@@ -96,79 +81,20 @@ def plan(methods: list[str], seeds: list[int], tune_seed: int) -> Iterator[Plann
             yield Planned(Task("final", scenario, seed, method), (old, *references, *tasks), tuned=True)
 
 
-class Benchmark:
-    """The state of one run: what is finished, what is under way, and the time it took."""
+def work(settings: Settings, tune_seed: int) -> Work:
+    """Return what the pool must know about the tasks."""
 
-    def __init__(self, settings: Settings, planned: Iterable[Planned], tune_seed: int, processes: int) -> None:
-        self.settings, self.waiting, self.tune_seed, self.processes = settings, list(planned), tune_seed, processes
-        self.total = len(self.waiting)
-        self.done: dict[Task, Record] = {}
-        self.running: dict[Future[Record], Task] = {}
-        self.earlier = {task_of(record): record for record in map(read_json, settings.work.glob("records/*.json"))}
-        self.clock = settings.work / "wall_seconds.json"
-        self.before = read_json(self.clock) if self.clock.exists() else 0.0
-        self.started = time.monotonic()
-
-    @property
-    def wall_seconds(self) -> float:
-        """How long this run has worked, interruptions left out."""
-        return float(self.before) + time.monotonic() - self.started
-
-    def to_the_end(self) -> list[Record]:
-        """Run all tasks and return their records; that of a task that failed has no scores but a ``failure``."""
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.processes, mp_context=context, initializer=prepare_worker) as pool:
-            while self.waiting or self.running:
-                self._start_ready(pool)
-                finished, _ = wait(self.running, timeout=5, return_when=FIRST_COMPLETED)
-                write_json(self.clock, self.wall_seconds)
-                for future in finished:
-                    self._finish(self.running.pop(future), future)
-        return with_scores(self.done)
-
-    def _start_ready(self, pool: ProcessPoolExecutor) -> None:
-        """Start as many tasks as there are free processes, and pass over those that are finished."""
-        for planned in list(self.waiting):
-            if len(self.running) == self.processes:
-                return
-            if all(need in self.done for need in planned.needs):
-                self.waiting.remove(planned)
-                task = self._with_factor(planned)
-                if self.earlier.get(task, {}).get("options") == options_of(task):
-                    self.done[task] = self.earlier[task]
-                else:
-                    self.running[pool.submit(perform, task, self.settings)] = task
-
-    def _with_factor(self, planned: Planned) -> Task:
-        task = planned.task
-        if not planned.tuned:
-            return task
-        return task._replace(factor=chosen_factor(self.done, self.tune_seed, task.scenario, task.method))
-
-    def _finish(self, task: Task, future: Future[Record]) -> None:
-        failure = future.exception()
-        if isinstance(failure, BrokenProcessPool):
-            raise failure
-        if failure is None:
-            self.done[task] = future.result()
-            shown = f"mAP {self.done[task]['self']:.3f}, {self.done[task]['seconds']:.0f} s"
-        else:
-            self.done[task] = {**task._asdict(), "options": options_of(task), "failure": str(failure), "seconds": 0.0}
-            shown = f"FAILED: {failure}"
-        elapsed, left = ("{}:{:02}".format(*divmod(round(time), 60)) for time in (self.wall_seconds, self._left()))
-        print(f"[{len(self.done):3}/{self.total}] {elapsed}, about {left} left | {task.name}: {shown}", flush=True)
-
-    def _left(self) -> float:
-        """Return the seconds that the unfinished tasks will take at the speed of the finished ones."""
-        unfinished = [*self.running.values(), *(planned.task for planned in self.waiting)]
-        seconds = sum(float(record["seconds"]) for record in self.done.values())
-        speed = seconds / sum(map(self._work, self.done))
-        return speed * sum(map(self._work, unfinished)) / self.processes
-
-    def _work(self, task: Task) -> float:
-        """Return about how many passes over all classes a task takes."""
+    def passes(task: Task) -> float:
         share = SHARE_OF_CLASSES.get(task.scenario, 0.7) * (1 - VALIDATION_FRACTION if task.phase == "tune" else 1)
-        return self.settings.epochs_of(task.phase) * share
+        return settings.epochs_of(task.phase) * share
+
+    return Work(
+        perform=partial(perform, settings=settings),
+        options_of=options_of,
+        factor_of=lambda done, task: chosen_factor(done, tune_seed, task.scenario, task.method),
+        passes=passes,
+        shown=lambda record: f"mAP {record['self']:.3f}",
+    )
 
 
 def parsed() -> argparse.Namespace:
@@ -209,26 +135,18 @@ def tuned_options(methods: list[str]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def claim(settings: Settings) -> None:
-    """Refuse a work folder of other settings, whose records would be mixed with these."""
-    path, wanted = settings.work / "settings.json", settings.identity()
-    if path.exists() and read_json(path) != wanted:
-        sys.exit(f"'{settings.work}' holds a run with {read_json(path)}, not {wanted}: choose another --work.")
-    write_json(path, wanted)
-
-
 def measured(arguments: argparse.Namespace) -> Document:
     """Train and score everything that is not finished, and return all that the tables need."""
     methods = tuned_options(arguments.methods)
     settings = Settings(arguments.epochs, arguments.classes, data_root(arguments.root), arguments.work)
-    claim(settings)
+    claim(settings.work, settings.identity())
     planned = plan(arguments.methods, arguments.seeds, arguments.tune_seed)
-    benchmark = Benchmark(settings, planned, arguments.tune_seed, arguments.processes)
-    records = benchmark.to_the_end()
+    pool = TaskPool(work(settings, arguments.tune_seed), planned, settings.work, arguments.processes)
+    records = with_scores(pool.to_the_end())
     return {
         "command": arguments.command, "machine": describe(), "processes": arguments.processes,
-        "wall_seconds": benchmark.wall_seconds, "task_seconds": sum(record["seconds"] for record in records),
-        "model": MODEL.model_dump(mode="json"), "head": Experiment().head,
+        "wall_seconds": pool.wall_seconds, "task_seconds": sum(record["seconds"] for record in records),
+        "model": MODEL.model_dump(mode="json"), "head": HEAD,
         "recipe": replace(RECIPE, epochs=arguments.epochs).decides(),
         "epochs": arguments.epochs, "tuning_epochs": settings.epochs_of("tune"), "classes": arguments.classes,
         "seeds": arguments.seeds, "tune_seed": arguments.tune_seed, "methods": methods,

@@ -21,6 +21,9 @@ COMPARED = (EXTENDED, OPEN)
 VARIANTS: tuple[Variant, Variant] = ("raw", "sigmoid")
 FACTORS = {1 / 3: "× 1/3", 1.0: "× 1", 3.0: "× 3"}
 
+Record = dict[str, Any]
+Document = dict[str, Any]
+
 
 class Task(NamedTuple):
     """One model to train and to score.
@@ -41,14 +44,13 @@ class Task(NamedTuple):
         tuned = "" if self.factor is None else f"x{self.factor:.2f}"
         return "_".join(filter(None, (self.phase, str(self.seed), self.scenario, self.method, tuned)))
 
+    @classmethod
+    def of(cls, record: Record) -> Task:
+        """Return the task that left a record."""
+        return cls(*(record[name] for name in cls._fields))
 
-Record = dict[str, Any]
+
 Records = Mapping[Task, Record]
-Document = dict[str, Any]
-
-
-def task_of(record: Record) -> Task:
-    return Task(*(record[name] for name in Task._fields))
 
 
 def scores(records: Records, task: Task) -> dict[str, float]:
@@ -192,7 +194,7 @@ def tuning_table(document: Document, records: Records) -> list[str]:
 
 def page(document: Document) -> str:
     """Return the whole result as Markdown."""
-    records = {task_of(record): record for record in document["records"]}
+    records = {Task.of(record): record for record in document["records"]}
     parts = [introduction(document, records)]
     parts += [[f"## {scenario.capitalize()}", "", *result_table(document, records, scenario)] for scenario in COMPARED]
     parts += [tuning(document, records), forced(document), run(document)]
@@ -284,5 +286,5 @@ def run(document: Document) -> list[str]:
         f"- Time: {document['wall_seconds'] / 60:.1f} minutes for {len(document['records'])} models,"
         f" {document['processes']} at a time with one thread each; their own times sum to"
         f" {document['task_seconds'] / 60:.1f} minutes.",
-        *(f"- Failed: {task_of(record).name}: {record['failure'].splitlines()[0]}" for record in failures),
+        *(f"- Failed: {Task.of(record).name}: {record['failure'].splitlines()[0]}" for record in failures),
     ]

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
-import multiprocessing
-import os
 import shutil
-import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from all_methods_tables import COMPARED, EXTENDED, OLD, OPEN, Record, Task
@@ -31,8 +26,10 @@ from holdfast.models.encoder import EncoderSpec
 from holdfast.training.encode import cached_embeddings, embed_images
 from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.upgrade import train_upgrade
+from task_pool import write_json
 
 MODEL = EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32})
+HEAD = "softmax"
 RECIPE = Recipe(learning_rate=0.3, warmup_epochs=0.5, accelerator="cpu")
 VALIDATION_FRACTION = 0.2
 
@@ -67,7 +64,7 @@ class Settings:
         return {"epochs": self.epochs, "classes": self.classes}
 
     def epochs_of(self, phase: str) -> int:
-        return self.epochs if phase == "final" else max(1, self.epochs // 2)
+        return self.epochs if phase == "final" else (self.epochs + 1) // 2
 
 
 def default_balance(method: str) -> float:
@@ -109,7 +106,7 @@ def perform(task: Task, settings: Settings) -> Record:
     train, searched = images_of(task.phase, settings)
     folder = settings.work / f"{task.phase}-{task.seed}"
     recipe = replace(RECIPE, epochs=settings.epochs_of(task.phase))
-    base = Experiment(model=MODEL, recipe=recipe, seed=task.seed)
+    base = Experiment(model=MODEL, head=HEAD, recipe=recipe, seed=task.seed)
     split = SCENARIOS[task.scenario or EXTENDED].divide(train.labels, seed=task.seed)
     if task.method == OLD:
         release = train_upgrade(train, split, base, {}, folder)[OLD]
@@ -149,24 +146,3 @@ def score(task: Task, embedded: EmbeddingSet, folder: Path) -> dict[str, Any]:
     cross, self_old = average_precision(storage.load(folder / "gallery.safetensors")), np.load(folder / "self_old.npy")
     interval = paired_interval(cross, self_old, seed=task.seed)
     return {"self": float(own.mean()), "cross": float(cross.mean()), "cross_minus_self_old": interval}
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def write_json(path: Path, value: Any) -> None:
-    storage.write_atomically(path, lambda part: part.write_text(json.dumps(value, indent=1) + "\n"))
-
-
-def prepare_worker() -> None:
-    """Compute with one thread, and end with the process that started this one, however that ends."""
-    torch.set_num_threads(1)
-
-    def follow() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()

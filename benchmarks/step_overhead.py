@@ -1,6 +1,6 @@
 """What compatibility costs a training step, against the plain head with cross-entropy on the same machine and run.
 
-For every method on the hypersphere, with 1,000 classes (D = 128) and with 81,313 (D = 256, the size of GLDv2):
+For every method that knows a space, with 1,000 classes (D = 128) and with 81,313 (D = 256, the size of GLDv2):
 
 - the whole step of `fit`: ResNet-18 with the 32-pixel stem, batch 128, cached old embeddings;
 - the loss alone: embeddings given, forward and backward, on the same tensors;
@@ -10,7 +10,8 @@ The machine is shared, so methods take turns, every round starts with another on
 rounds of a method's time over that of independent in the same round.
 
 Run `python benchmarks/step_overhead.py`; a whole run writes benchmarks/results/step_overhead.json and .txt, a part of
-it (`--methods`, `--classes`, `--quick`) writes only with `--out FOLDER`.
+it (`--methods`, `--classes`, `--quick`), or one on another space (`--space lorentz`, against a plain step with the
+classifier of that space), writes only with `--out FOLDER`.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages, SelectedImages
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
+from holdfast.geometry import SPACES, Space, space_from_record
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step, View
-from holdfast.models.encoder import Encoder, EncoderSpec
-from holdfast.models.heads import build_head
+from holdfast.models.encoder import Encoder, EncoderSpec, tangent_vectors
+from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.loop import fit
 from machine import describe
@@ -74,26 +75,28 @@ class Problem:
     """A predecessor that knows all classes, and a training set of at least two items each."""
 
     classes: int
-    space: Hypersphere
+    space: Space
     old: OldModel
     images: ImageSet
 
     @classmethod
-    def of(cls, classes: int) -> Problem:
+    def of(cls, classes: int, space_name: str) -> Problem:
         rng = np.random.default_rng(0)
-        items, space = max(ITEMS, 2 * classes), Hypersphere(DIMS[classes])
+        items, space = max(ITEMS, 2 * classes), space_from_record({"name": space_name, "dim": DIMS[classes]})
         labels, names = np.arange(items) % classes, tuple(f"class {c}" for c in range(classes))
         vectors = rng.standard_normal((classes, space.dim), np.float32)[labels]
         vectors += rng.standard_normal((items, space.dim), np.float32)
+        if space.lengths_count:
+            vectors = tangent_vectors(torch.from_numpy(vectors), space.clip_after(None)).numpy()
         embeddings = EmbeddingSet([str(row) for row in range(items)], vectors, "declared:old", space,
                                   form="features", labels=labels, class_names=names)  # fmt: skip
         pixels = rng.integers(0, 256, (ITEMS, 3, 32, 32), dtype=np.uint8)
         shared = SelectedImages(ArrayImages(pixels), np.arange(items) % ITEMS)
-        old = OldModel(embeddings, names, drawn_head(classes, space.dim, 0), own_training=embeddings)
+        old = OldModel(embeddings, names, drawn_head(classes, space, 0), own_training=embeddings)
         return cls(classes, space, old, ImageSet(shared, labels, names, embeddings.ids))
 
     def head(self) -> Head:
-        return drawn_head(self.classes, self.space.dim, 1)
+        return drawn_head(self.classes, self.space, 1)
 
     def options(self, name: str) -> dict[str, Any]:
         return CHEAPER.get(name, {}) if self.classes > ITEMS else {}
@@ -128,7 +131,8 @@ class Problem:
         """Return embeddings by a model not far from the old one, and what builds a step of them, as `fit` does."""
         rows = np.random.default_rng(1).choice(len(self.images), size, replace=False)
         old, labels = torch.from_numpy(self.old.embeddings.vectors[rows]), torch.from_numpy(self.images.labels[rows])
-        features = old + torch.randn(old.shape, generator=torch.Generator().manual_seed(0))
+        noise = torch.randn(old.shape, generator=torch.Generator().manual_seed(0))
+        features = old + (noise / self.space.dim**0.5 if self.space.lengths_count else noise)
         rest = {
             "labels": labels, "old_labels": labels, "index": torch.from_numpy(rows), "head": head, "progress": 0.5,
             "replayed": torch.zeros(size, dtype=torch.bool), "epoch": 0, "epochs": 1,
@@ -142,9 +146,9 @@ class Problem:
         return features.requires_grad_(), step
 
 
-def drawn_head(classes: int, dim: int, seed: int) -> Head:
+def drawn_head(classes: int, space: Space, seed: int) -> Head:
     with seeded(seed):
-        return build_head("softmax", classes, dim, {})
+        return build_head(default_head(space), classes, space.dim, {})
 
 
 def rotated(names: list[str], turn: int) -> list[str]:
@@ -189,7 +193,8 @@ def one_turn(problem: Problem, method: CompatibilityMethod, steps: int) -> tuple
     from lightning_fabric import Fabric
 
     with seeded(0):
-        encoder = Encoder(EncoderSpec(backbone="resnet18", dim=problem.space.dim, image_size=32))
+        zeta = problem.space.clip_after(1.0) if problem.space.lengths_count else None
+        encoder = Encoder(EncoderSpec(backbone="resnet18", dim=problem.space.dim, image_size=32, zeta=zeta))
     stamps: list[float] = []
     terms: dict[str, float] = {}
 
@@ -213,7 +218,7 @@ def one_turn(problem: Problem, method: CompatibilityMethod, steps: int) -> tuple
 
 def measure(classes: int, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """Return everything measured with this many classes, method by method."""
-    problem, threads = Problem.of(classes), torch.get_num_threads()
+    problem, threads = Problem.of(classes, arguments.space), torch.get_num_threads()
     methods = {name: problem.prepared(name) for name in names}
     runs = max(3, arguments.runs * LOSS_CLASSES // classes)
     loss = loss_alone(problem, methods, runs, 1)
@@ -238,11 +243,11 @@ def measure(classes: int, names: list[str], arguments: argparse.Namespace) -> di
 
 
 def main() -> None:
-    known = [name for name, method in METHODS.items()
-             if "hypersphere" in method.spaces and not method.sessions_only]  # fmt: skip
+    known = [name for name, method in METHODS.items() if not method.sessions_only]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=known, metavar="METHOD",
                         help=f"some of {', '.join(known)}; independent is always there (default: all)")  # fmt: skip
+    parser.add_argument("--space", choices=tuple(SPACES), default="hypersphere")
     parser.add_argument("--classes", type=int, nargs="+", choices=tuple(DIMS), default=list(DIMS))
     parser.add_argument("--runs", type=int, default=200, help="runs of the loss alone; fewer with more classes")
     parser.add_argument("--rounds", type=int, default=5, help="turns of every method through the whole step")
@@ -252,12 +257,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds = arguments.steps = arguments.runs = 1
+    known = [name for name in known if arguments.space in METHODS[name].spaces]
     names = ["independent", *(name for name in arguments.methods or known if name != "independent")]
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"{', '.join(unknown)}: not on the space '{arguments.space}'; known there: {', '.join(known)}")
     whole = not arguments.quick and set(names) == set(known) and set(arguments.classes) == set(DIMS)
+    whole = whole and arguments.space == parser.get_default("space")
     out = arguments.out or (RESULTS if whole else None)
     record: dict[str, Any] = {
         "machine": describe(), "batch": BATCH, "threads": torch.get_num_threads(),
-        "arguments": {name: getattr(arguments, name) for name in ("classes", "runs", "rounds", "steps")},
+        "arguments": {name: getattr(arguments, name) for name in ("space", "classes", "runs", "rounds", "steps")},
         "classes": {},
     }  # fmt: skip
     for classes in arguments.classes:

@@ -14,7 +14,7 @@ def step_bound(method: str, classes: int) -> float | None:
     """Return the largest ratio of a whole step; None where it is only reported."""
     if method == "nccl" and classes > LOSS_CLASSES:  # compares the scores of all classes with a queue of old ones
         return None
-    return 1.15 if method in ("nccl", "hot_refresh") else 1.10
+    return 1.15 if method in ("nccl", "hot_refresh", "hbct") else 1.10
 
 
 def summary(times: list[float], reference: list[float]) -> dict[str, Any]:
@@ -52,7 +52,9 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     """Return the lines of the text file."""
     lines = [record["machine"]]
     for classes, measured in record["classes"].items():
-        lines += ["", f"{int(classes):,} classes, {measured['dim']} dimensions, batch {record['batch']}", _HEAD]
+        space = record["arguments"].get("space", "hypersphere")
+        size = f"{int(classes):,} classes, {measured['dim']} dimensions, batch {record['batch']}"
+        lines += ["", size + ("" if space == "hypersphere" else f", {space} space"), _HEAD]
         lines += [_line(name, int(classes), found) for name, found in measured["methods"].items()]
     return [*lines, "", *_notes(record), *(f"Missed: {sentence}." for sentence in record["missed"])]
 

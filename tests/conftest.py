@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
+from holdfast.geometry import Hypersphere, Space
 from holdfast.methods.base import Epoch, Head, OldModel, Step, View
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -85,7 +85,7 @@ def make_step() -> Callable[..., Step]:
     """Build a step from arrays; what is not given is harmless."""
 
     def build(new: torch.Tensor, labels: Any, head: Head, old: torch.Tensor | None = None, **values: Any) -> Step:
-        space = Hypersphere(new.shape[1])
+        space = values.pop("space", None) or Hypersphere(new.shape[1])
         labels = torch.as_tensor(labels)
         defaults: dict[str, Any] = {
             "old_labels": labels,
@@ -112,14 +112,15 @@ def make_epoch() -> Callable[..., Epoch]:
     """Build the start of an epoch from what the new model makes of the training set (N, D) and its labels."""
 
     def build(new: torch.Tensor, labels: Any, **values: Any) -> Epoch:
-        labels, view = torch.as_tensor(labels), View.of(new, Hypersphere(new.shape[1]))
+        space = values.pop("space", None) or Hypersphere(new.shape[1])
+        labels, view = torch.as_tensor(labels), View.of(new, space)
         defaults: dict[str, Any] = {
             "index": 0,
             "total": 1,
             "training_size": len(new),
             "generator": torch.Generator().manual_seed(0),
             "new_embeddings": lambda: view,
-            "new_prototypes": lambda: Hypersphere(new.shape[1]).mean(view.points, labels, int(labels.max()) + 1)[0],
+            "new_prototypes": lambda: space.mean(view.points, labels, int(labels.max()) + 1)[0],
         }
         return Epoch(**{**defaults, **values})
 
@@ -133,11 +134,11 @@ def make_embeddings() -> Callable[..., EmbeddingSet]:
     def build(vectors: Any, labels: Any, *, names: Any = None, **values: Any) -> EmbeddingSet:
         vectors, labels = np.asarray(vectors, np.float32), np.asarray(labels, np.int64)
         names = [f"c{row}" for row in range(int(labels.max()) + 1)] if names is None else names
-        defaults: dict[str, Any] = {"fingerprint": "declared:old", "form": "features"}
+        space = Hypersphere(vectors.shape[1])
+        defaults: dict[str, Any] = {"fingerprint": "declared:old", "form": "features", "space": space}
         return EmbeddingSet(
             ids=[f"item{row}" for row in range(len(vectors))],
             vectors=vectors,
-            space=Hypersphere(vectors.shape[1]),
             labels=labels,
             class_names=names,
             **{**defaults, **values},
@@ -147,17 +148,32 @@ def make_embeddings() -> Callable[..., EmbeddingSet]:
 
 
 @pytest.fixture
-def world(
+def world(make_world: Callable[[Space], SimpleNamespace]) -> SimpleNamespace:
+    """A small predecessor on the hypersphere."""
+    return make_world(Hypersphere(5))
+
+
+@pytest.fixture(scope="session")
+def make_world(
     make_embeddings: Callable[..., EmbeddingSet], plain_head: Callable[..., Head], make_epoch: Callable[..., Epoch]
-) -> SimpleNamespace:
-    """A small predecessor: 6 classes of 8 items in 5 dimensions, four of them known to the old classifier.
+) -> Callable[[Space], SimpleNamespace]:
+    """Build a small predecessor: 6 classes of 8 items in 5 dimensions, four of them known to the old classifier.
 
     ``epoch`` starts an epoch of a new model that does not agree with it.
     """
+
+    def build(space: Space) -> SimpleNamespace:
+        return small_world(space, make_embeddings, plain_head, make_epoch)
+
+    return build
+
+
+def small_world(space: Space, make_embeddings: Any, plain_head: Any, make_epoch: Any) -> SimpleNamespace:
     rng = np.random.default_rng(3)
     labels = np.repeat(np.arange(6), 8)
     vectors = rng.normal(size=(6, 5))[labels] + 0.3 * rng.normal(size=(48, 5))
-    embeddings = make_embeddings(vectors, labels)
+    vectors = vectors / 3 if space.lengths_count else vectors  # within reach of the space
+    embeddings = make_embeddings(vectors, labels, space=space)
     own = embeddings.select(np.flatnonzero(labels < 4))
     own = own.replace(class_names=["c3", "c2", "c1", "c0"], labels=3 - own.labels)
     old_head = plain_head(torch.tensor(rng.normal(size=(4, 5)), dtype=torch.float32))
@@ -165,6 +181,6 @@ def world(
     head = plain_head(torch.tensor(rng.normal(size=(6, 5)), dtype=torch.float32))
     new = torch.tensor(vectors + rng.normal(size=(48, 5)), dtype=torch.float32)
     return SimpleNamespace(
-        embeddings=embeddings, old=old, head=head, space=Hypersphere(5), labels=labels, classes=6,
-        epoch=lambda **values: make_epoch(new, labels, **values),
+        embeddings=embeddings, old=old, head=head, space=space, labels=labels, classes=6,
+        epoch=lambda **values: make_epoch(new, labels, space=space, **values),
     )  # fmt: skip

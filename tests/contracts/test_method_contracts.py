@@ -15,6 +15,7 @@ import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.errors import ConfigError, EmptyOverlapError, HoldfastError
+from holdfast.geometry import SPACES
 from holdfast.methods import METHODS, build_method
 from holdfast.methods.base import CompatibilityMethod, OldModel
 from holdfast.models.heads import HEADS, build_head
@@ -45,14 +46,30 @@ def batch(world: Any, make_step: Any, rows: np.ndarray, dtype: torch.dtype, **va
     labels = torch.from_numpy(world.labels[rows])
     old_labels = torch.where(labels < 4, 3 - labels, -1)
     step = make_step(
-        new, labels, world.head, old, **{"old_labels": old_labels, "index": torch.from_numpy(rows), **values}
-    )
+        new, labels, world.head, old,
+        **{"old_labels": old_labels, "index": torch.from_numpy(rows), "space": world.space, **values},
+    )  # fmt: skip
     return new, step
 
 
-@pytest.fixture(params=sorted(METHODS))
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+CELLS = [(name, space) for name, method in sorted(METHODS.items()) for space in SPACES if space in method.spaces]
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: "-".join(cell))
+def cell(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A method and a space that it knows."""
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture
+def name(cell: tuple[str, str]) -> str:
+    return cell[0]
+
+
+@pytest.fixture
+def world(cell: tuple[str, str], make_world: Any) -> Any:
+    return make_world(SPACES[cell[1]](5))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -209,7 +226,9 @@ def test_less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name, missing
 
 @pytest.mark.parametrize("triplet", [0.0, 1.0])
 @pytest.mark.parametrize("kind", sorted(HEADS))
-def test_every_classifier_will_do(name, kind, triplet, world, make_step) -> None:
+def test_every_classifier_of_its_space_will_do(name, kind, triplet, world, make_step) -> None:
+    if world.space.name not in HEADS[kind].spaces:
+        return
     torch.manual_seed(0)
     world.head = build_head(kind, world.classes, world.space.dim, {"triplet": triplet})
     method = prepared(name, world)
@@ -261,12 +280,12 @@ def test_refuses_to_start_without_a_predecessor(name, world, make_step) -> None:
         return
     with pytest.raises(ConfigError):
         method.prepare(None, torch.nn.Identity(), world.head, world.space)
-        method(make_step(torch.randn(2, 5), [0, 1], world.head))
+        method(make_step(torch.randn(2, 5), [0, 1], world.head, space=world.space))
 
 
 def test_every_option_is_documented_and_has_a_default(name) -> None:
     method = METHODS[name]
-    assert method.__doc__ and method.spaces
+    assert method.__doc__ and method.spaces <= set(SPACES) and method.space_reason
     for option in inspect.signature(method).parameters.values():
         assert option.default is not inspect.Parameter.empty
         assert f"{option.name}:" in method.__doc__, f"{name} does not say what '{option.name}' is"

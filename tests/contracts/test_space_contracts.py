@@ -8,7 +8,7 @@ import torch
 
 from holdfast.errors import ConfigError
 from holdfast.geometry import SPACES, Space, space_from_record
-from holdfast.geometry.hypersphere import add_by_class
+from holdfast.geometry.segments import add_by_class
 
 DTYPES = [torch.float32, torch.float64]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -20,7 +20,7 @@ def space(request: pytest.FixtureRequest) -> Space:
 
 
 def features(rows: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    return torch.randn(rows, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(rows, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype) / 2
 
 
 def test_a_record_comes_back_as_the_same_space(space) -> None:
@@ -30,11 +30,12 @@ def test_a_record_comes_back_as_the_same_space(space) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_projected_features_are_points_and_projecting_again_changes_nothing(space, dtype) -> None:
+def test_projected_features_are_points_in_their_canonical_form(space, dtype) -> None:
     points = space.project(features(40, dtype))
     assert points.dtype == dtype
     assert len(space.check(points.numpy().astype(np.float32))) == 0
-    torch.testing.assert_close(space.project(points), points)
+    torch.testing.assert_close(space.canonical(points), points)
+    torch.testing.assert_close(space.project(space.unproject(points)), points)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -70,9 +71,9 @@ def test_class_means_are_points_that_do_not_depend_on_the_order(space, dtype) ->
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_class_means_may_be_summed_block_by_block(space, dtype) -> None:
     points, labels = space.project(features(24, dtype)), torch.arange(24) % 3
-    sums, counts = torch.zeros(4, points.shape[1], dtype=dtype), torch.zeros(4, dtype=dtype)
+    sums, counts = torch.zeros(4, space.summed_dim, dtype=dtype), torch.zeros(4, dtype=dtype)
     for block in torch.split(torch.arange(24), 10):
-        add_by_class(sums, counts, points[block], labels[block])
+        add_by_class(sums, counts, space.summed(points[block]), labels[block])
     means, expected = space.mean(points, labels, 4)
     assert counts.tolist() == expected.tolist()
     torch.testing.assert_close(space.centre(sums, counts), means)
@@ -81,6 +82,37 @@ def test_class_means_may_be_summed_block_by_block(space, dtype) -> None:
 def test_the_mean_of_one_point_is_that_point(space) -> None:
     point = space.project(features(1, torch.float64))
     torch.testing.assert_close(space.mean(point, torch.zeros(1, dtype=torch.int64), 1)[0], point)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pairs_and_distances_agree_with_the_similarity_of_all(space, dtype) -> None:
+    x, y = space.project(features(20, dtype)), space.project(features(20, dtype, seed=1))
+    similarity = space.similarity(x, y)
+    torch.testing.assert_close(space.paired_similarity(x, y), similarity.diagonal())
+    torch.testing.assert_close(space.similarity(x, y, 3.0), 3 * similarity)
+    distance = space.distance(similarity)
+    torch.testing.assert_close(space.paired_distance(x, y), distance.diagonal())
+    assert (distance >= 0).all() and torch.equal(distance.argsort(dim=1), (-similarity).argsort(dim=1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_distance_of_a_point_to_itself_is_0_with_a_gradient_of_0(space, dtype) -> None:
+    points = space.project(features(3, dtype))
+    moved = points.clone().requires_grad_()
+    found = space.paired_distance(moved, points)
+    found.sum().backward()
+    assert found.tolist() == [0.0] * 3 and not moved.grad.any()
+
+
+def test_a_clipping_length_exists_only_where_lengths_count(space) -> None:
+    first = space.clip_after(None)
+    if not space.lengths_count:
+        assert first is None
+        with pytest.raises(ConfigError, match="only directions count"):
+            space.clip_after(None, 1.0)
+        return
+    assert first is not None and space.clip_after(first) > first
+    assert space.clip_after(first, 1.7) == 1.7
 
 
 def test_rows_that_are_not_finite_are_no_points(space) -> None:

@@ -185,6 +185,7 @@ def test_ignored_rows_add_to_leave_one_out() -> None:
 class Line(Space):
     """Negative squared distance on a line: query and gallery have different index forms."""
 
+    points_are = "numbers"
     name: str = "line"
     dim: int = 1
     curvature: float | None = None
@@ -199,14 +200,13 @@ class Line(Space):
     def project(self, features: Any) -> Any:
         return features / 10
 
-    def similarity(self, x: Any, y: Any) -> Any:
-        return -((x - y.T) ** 2)
+    def similarity(self, x: Any, y: Any, scale: float = 1.0) -> Any:
+        return -scale * (x - y.T) ** 2
 
-    def mean(self, points: Any, labels: Any, num_classes: int) -> Any:
+    def _not_asked_for(self, *values: Any) -> Any:
         raise NotImplementedError
 
-    def centre(self, sums: Any, counts: Any) -> Any:
-        raise NotImplementedError
+    paired_similarity = distance = paired_distance = summed = centre = _not_asked_for
 
 
 def test_the_space_decides_what_is_near() -> None:

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import cosine_similarity, mean_direction, normalise, segment_mean
+from holdfast.geometry.hypersphere import mean_direction, normalise
+from holdfast.geometry.segments import segment_mean
 
 
 def test_zero_has_no_direction_and_stays_zero() -> None:
@@ -15,7 +16,9 @@ def test_zero_has_no_direction_and_stays_zero() -> None:
 
 def test_length_does_not_count() -> None:
     x = torch.tensor([[3.0, 4.0]])
-    torch.testing.assert_close(cosine_similarity(x, 7 * x), torch.ones(1, 1))
+    torch.testing.assert_close(
+        Hypersphere(2).paired_similarity(*map(Hypersphere(2).project, (x, 7 * x))), torch.ones(1)
+    )
     assert len(Hypersphere(2).check(np.array([[300.0, 400.0]], np.float32))) == 0
 
 

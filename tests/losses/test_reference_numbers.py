@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.geometry.hypersphere import normalise, segment_mean
+from holdfast.geometry import Hypersphere
+from holdfast.geometry.hypersphere import normalise, root
+from holdfast.geometry.segments import segment_mean
 from holdfast.losses.adversarial import reversal_strength, reverse_gradient
 from holdfast.losses.alignment import distance_alignment, squared_alignment
 from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
@@ -51,8 +53,8 @@ def test_alignment(reference, agrees, name: str) -> None:
     g = reference("hotrefresh_losses")
     z, old = leaf(g["z_new"]), normalise(g["z_old"])
     losses = {
-        "l2_p1": lambda x: distance_alignment(x, old),
-        "l2_p1_hinge": lambda x: distance_alignment(x, old, float(g["hinge"])),
+        "l2_p1": lambda x: distance_alignment(root((x - old).square().sum(dim=1))),
+        "l2_p1_hinge": lambda x: distance_alignment(root((x - old).square().sum(dim=1)), float(g["hinge"])),
         "l2_topall": lambda x: squared_alignment(x, old),
     }
     loss = losses[name](normalise(z))
@@ -147,5 +149,5 @@ def test_denoising_does_not_need_sorted_labels(golden) -> None:
 
 def test_alignment_gradient_is_zero_where_rows_coincide() -> None:
     z = torch.tensor([[1.0, 0.0]], requires_grad=True)
-    distance_alignment(z, torch.tensor([[1.0, 0.0]])).backward()
+    distance_alignment(Hypersphere(2).paired_distance(z, torch.tensor([[1.0, 0.0]]))).backward()
     assert z.grad.tolist() == [[0.0, 0.0]]

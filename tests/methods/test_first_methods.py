@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError, EmptyOverlapError
 from holdfast.geometry import Hypersphere
 from holdfast.losses.margin import arcface_logits
 from holdfast.methods import METHODS
-from holdfast.methods.base import CosineClassifier, Head, OldModel, View
+from holdfast.methods.base import Head, OldModel, PrototypeClassifier, View
 from holdfast.methods.l2 import L2
 
 
@@ -163,7 +163,7 @@ def test_mixbct_matches_lengths_only_where_the_head_reads_them(world, make_step)
     step = make_step(new, [0, 1], world.head, old)
     assert METHODS["mixbct"]().mix(step, chosen)[1].tolist() == [0, 0, 3.0, 0, 0]
     assert METHODS["mixbct"](old_scale="raw").mix(step, chosen)[1].tolist() == [0, 0, 7.0, 0, 0]
-    cosine = make_step(new, [0, 1], CosineClassifier(torch.eye(5), 10.0), old)
+    cosine = make_step(new, [0, 1], PrototypeClassifier(torch.eye(5), 10.0), old)
     assert METHODS["mixbct"]().mix(cosine, chosen)[1].tolist() == [0, 0, 1.0, 0, 0]
 
 
@@ -341,8 +341,8 @@ def test_bct_weighs_its_influence(world, make_step) -> None:
 def test_bct_scales_class_means_as_the_new_head_does(world) -> None:
     absent = OldModel(world.embeddings, classes=())
     for head, options, scale in (
-        (CosineClassifier(torch.eye(5), 64.0), {}, 64.0),
-        (CosineClassifier(torch.eye(5), 64.0), {"temperature": 0.1}, 10.0),
+        (PrototypeClassifier(torch.eye(5), 64.0), {}, 64.0),
+        (PrototypeClassifier(torch.eye(5), 64.0), {"temperature": 0.1}, 10.0),
         (world.head, {}, 20.0),
     ):
         method = METHODS["bct"](**options)

@@ -14,7 +14,7 @@ from holdfast.geometry import Hypersphere
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.alignment import squared_alignment
 from holdfast.losses.centre_alignment import angle_excess, cosine_shortfall, direction_gap
-from holdfast.methods.base import CosineClassifier, Head, OldModel, Step, View
+from holdfast.methods.base import Head, OldModel, Step, View
 from holdfast.methods.lce import LCE
 
 
@@ -42,10 +42,36 @@ def test_the_angular_form(reference, agrees, make_step, plain_head) -> None:
     agrees(torch.autograd.grad(total, z)[0], g["grad_z_new"])
 
 
+class CosineHead(Head):
+    """Cosines that normalise whatever they are given, as the reference does."""
+
+    normalised = True
+
+    def __init__(self, weight: torch.Tensor, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.scale = scale
+
+    def logits(self, view: View) -> torch.Tensor:
+        return self.scale * normalise(view.features) @ normalise(self.weight).T
+
+
 def step_of_points(points: torch.Tensor, labels: torch.Tensor, head: Head) -> Step:
     """A step whose points are leaves: the reference's gradient is that of unit rows, not of features."""
     nothing = torch.zeros_like(labels)
-    return Step(View(points, points), None, labels, labels, nothing, nothing > 0, head, 0.0, 0, 1, torch.Generator())
+    return Step(
+        View(points, points, Hypersphere(points.shape[1])),
+        None,
+        labels,
+        labels,
+        nothing,
+        nothing > 0,
+        head,
+        0.0,
+        0,
+        1,
+        torch.Generator(),
+    )
 
 
 def test_the_cosine_form(reference, agrees) -> None:
@@ -54,7 +80,7 @@ def test_the_cosine_form(reference, agrees) -> None:
     everything = torch.ones(len(g["old_center"]), dtype=torch.bool)
     method = with_statistics(LCE("cosine", **options), g["old_center"], g["old_cosmin"], everything, len(g["W_new"]))
     z, weight = g["z_new"].requires_grad_(), g["W_new"].requires_grad_()
-    terms = method(step_of_points(z, g["labels"], CosineClassifier(weight, float(g["cls_scale"]))))
+    terms = method(step_of_points(z, g["labels"], CosineHead(weight, float(g["cls_scale"]))))
     close = {"rtol": 1e-6, "atol": 1e-6} if z.dtype == torch.float64 else {}
     agrees(terms["task"], g["cls"], **close)
     agrees(terms["alignment"], options["alignment_weight"] * g["align"], **close)

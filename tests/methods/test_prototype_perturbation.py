@@ -21,7 +21,7 @@ close = {"rtol": 1e-7, "atol": 1e-7}
 
 def epoch(index: int, new: torch.Tensor, training_size: int = 48, total: int = 3) -> Epoch:
     generator = torch.Generator().manual_seed(index)
-    return Epoch(index, total, training_size, generator, lambda: View(new, new), lambda: new)
+    return Epoch(index, total, training_size, generator, lambda: View(new, new, Hypersphere(new.shape[1])), lambda: new)
 
 
 def as_predecessor(prototypes: np.ndarray, make_embeddings) -> OldModel:

@@ -19,7 +19,7 @@ from holdfast.methods.unibct import refinement_epochs
 
 def epoch(index: int, total: int, new: torch.Tensor) -> Epoch:
     def pass_over() -> View:
-        return View(new, normalise(new))
+        return View(new, normalise(new), Hypersphere(new.shape[1]))
 
     return Epoch(index, total, len(new), torch.Generator(), pass_over, lambda: new)
 

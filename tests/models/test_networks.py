@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast.errors import ConfigError, DataError
+from holdfast.geometry import SPACES, Hypersphere
 from holdfast.methods.base import View
 from holdfast.models.backbones import BACKBONES, build_backbone
 from holdfast.models.encoder import Encoder, EncoderSpec, encoder_spec
@@ -118,12 +119,12 @@ def test_same_seed_same_weights_and_the_global_state_is_untouched() -> None:
 def test_heads(name: str) -> None:
     head = build_head(name, 5, 8, {})
     features = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
-    view, labels = View(features, torch.nn.functional.normalize(features, dim=1)), torch.arange(6) % 5
+    view, labels = View.of(features, SPACES[min(HEADS[name].spaces)](8)), torch.arange(6) % 5
     logits = head.logits(view)
     assert logits.shape == (6, 5) and head.weight.shape == (5, 8)
     assert torch.isfinite(head.loss(view, labels))
     if head.normalised:
-        scaled = View(3 * features, view.points)
+        scaled = View(3 * features, view.points, view.space)
         torch.testing.assert_close(head.logits(scaled), logits)
         assert logits.abs().max() <= head.scale
 
@@ -131,7 +132,7 @@ def test_heads(name: str) -> None:
 def test_arcface_without_margin_is_cosine_softmax() -> None:
     head = build_head("arcface", 5, 8, {"margin": 0.0, "scale": 10.0})
     features, labels = torch.randn(6, 8), torch.arange(6) % 5
-    view = View(features, features)
+    view = View(features, features, Hypersphere(8))
     torch.testing.assert_close(head.loss(view, labels), torch.nn.functional.cross_entropy(head.logits(view), labels))
     harder = build_head("arcface", 5, 8, {"margin": 0.3, "scale": 10.0})
     harder.load_state_dict(head.state_dict())

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
+from holdfast.geometry import SPACES, Hypersphere, Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.triplet import batch_hard_triplet
 from holdfast.methods import METHODS
@@ -23,6 +23,7 @@ from holdfast.models.release import load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 
 DTYPES = [torch.float32, torch.float64]
+SPHERE = Hypersphere(2)  # the dimension does not matter to distances
 
 
 def on_circle(*degrees: float) -> torch.Tensor:
@@ -56,7 +57,7 @@ def test_a_number_by_hand() -> None:
     Row 2: 0.3 + chord(60) - chord(30) = 0.3 + 1 - 0.517638. Row 3: 0.3 + chord(90) - chord(30) = 0.3 + 1.414214 -
     0.517638. Rows 1 and 4: 0.3 + 1 - 1.414214 < 0, and 0.3 + 1.414214 - 1.732051 < 0.
     """
-    found = batch_hard_triplet(on_circle(0, 60, 90, 180), torch.tensor([0, 0, 1, 1]), 0.3)
+    found = batch_hard_triplet(on_circle(0, 60, 90, 180), torch.tensor([0, 0, 1, 1]), 0.3, SPHERE)
     assert found.item() == pytest.approx((0.782362 + 1.196576) / 4, abs=1e-6)
 
 
@@ -65,7 +66,7 @@ def test_a_number_by_hand() -> None:
 def test_value_and_gradient_of_a_slow_loop(size: int, classes: int, margin: float, dtype: torch.dtype) -> None:
     features, labels = some(size, classes, dtype)
     close = {"rtol": 1e-7, "atol": 1e-7} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-5}
-    found = batch_hard_triplet(normalise(features), labels, margin)
+    found = batch_hard_triplet(normalise(features), labels, margin, SPHERE)
     expected = slow(normalise(features), labels, margin)
     assert found.dtype == dtype and 0 < found.item() <= 2 + margin
     torch.testing.assert_close(found, expected, **close)
@@ -76,8 +77,13 @@ def test_value_and_gradient_of_a_slow_loop(size: int, classes: int, margin: floa
 def test_the_order_of_rows_does_not_matter() -> None:
     features, labels = some(20, 5, torch.float64)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(1))
-    found = batch_hard_triplet(normalise(features)[order], labels[order], 0.3)
-    torch.testing.assert_close(found, batch_hard_triplet(normalise(features), labels, 0.3))
+    found = batch_hard_triplet(normalise(features)[order], labels[order], 0.3, SPHERE)
+    torch.testing.assert_close(found, batch_hard_triplet(normalise(features), labels, 0.3, SPHERE))
+
+
+def space_of(name: str) -> Space:
+    """Return the space that a head reads, of six dimensions."""
+    return SPACES[min(HEADS[name].spaces)](6)
 
 
 # --- in a head -------------------------------------------------------------------------------------------------------
@@ -86,13 +92,13 @@ def test_the_order_of_rows_does_not_matter() -> None:
 @pytest.mark.parametrize("name", sorted(HEADS))
 def test_every_head_adds_the_weighted_term_to_its_own_loss(name: str) -> None:
     features, labels = some(12, 4, torch.float32)
-    view = View.of(features, Hypersphere(6))
+    view = View.of(features, space_of(name))
     options = {"triplet": 0.5, "triplet_margin": 0.7}
     with seeded(0):
         plain = build_head(name, 4, 6, {})
     with seeded(0):
         added = build_head(name, 4, 6, options)
-    term = batch_hard_triplet(view.points, labels, 0.7)
+    term = batch_hard_triplet(view.points, labels, 0.7, view.space)
     assert term.item() > 0.1
     torch.testing.assert_close(added.loss(view, labels), plain.loss(view, labels) + 0.5 * term)
     assert torch.equal(added.logits(view), plain.logits(view))
@@ -121,7 +127,7 @@ EDGES = {
 def test_finite_loss_and_gradient_at_the_edges(name: str, edge: str, dtype: torch.dtype) -> None:
     features, labels = EDGES[edge][0].clone().to(dtype).requires_grad_(), torch.tensor(EDGES[edge][1])
     head = build_head(name, 4, 6, {"triplet": 1.0}).to(dtype)
-    loss = head.loss(View.of(features, Hypersphere(6)), labels)
+    loss = head.loss(View.of(features, space_of(name)), labels)
     loss.backward()
     assert loss.dtype == dtype and torch.isfinite(loss) and torch.isfinite(features.grad).all()
 
@@ -129,14 +135,16 @@ def test_finite_loss_and_gradient_at_the_edges(name: str, edge: str, dtype: torc
 @pytest.mark.parametrize("edge", NO_TERM)
 def test_nothing_is_added_where_a_batch_has_no_triplet(edge: str) -> None:
     points, labels = EDGES[edge][0].clone().requires_grad_(), torch.tensor(EDGES[edge][1])
-    term = batch_hard_triplet(normalise(points), labels, 0.3)
+    term = batch_hard_triplet(normalise(points), labels, 0.3, SPHERE)
     term.backward()
     assert term.item() == 0 and not points.grad.any()
-    assert batch_hard_triplet(points[:0], labels[:0], 0.3).item() == 0
+    assert batch_hard_triplet(points[:0], labels[:0], 0.3, SPHERE).item() == 0
 
 
 def test_identical_embeddings_lose_the_margin() -> None:
-    assert batch_hard_triplet(torch.eye(4)[[1, 1, 1, 1]], torch.tensor([0, 0, 1, 1]), 0.3).item() == pytest.approx(0.3)
+    assert batch_hard_triplet(
+        torch.eye(4)[[1, 1, 1, 1]], torch.tensor([0, 0, 1, 1]), 0.3, SPHERE
+    ).item() == pytest.approx(0.3)
 
 
 def test_mixbct_applies_it_to_the_mixed_batch(world: Any, make_step: Any) -> None:
@@ -151,7 +159,7 @@ def test_mixbct_applies_it_to_the_mixed_batch(world: Any, make_step: Any) -> Non
     step.generator.manual_seed(0)
     mixed = normalise(torch.where(chosen[:, None], old, new))
     labels = torch.from_numpy(world.labels[rows])
-    expected = head.classification(View(mixed, mixed), labels) + slow(mixed, labels, 0.3)
+    expected = head.classification(View(mixed, mixed, Hypersphere(5)), labels) + slow(mixed, labels, 0.3)
     found = method(step)["task"]
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found, new)
@@ -194,10 +202,11 @@ def test_a_release_trained_with_it_loads_without_the_library(tmp_path: Path) -> 
         import sys
         sys.modules["pytorch_metric_learning"] = None
         import torch
+        from holdfast.geometry import Hypersphere
         from holdfast.methods.base import View
         from holdfast.models.release import load_release
         head = load_release({str(tmp_path)!r}).head
-        print(head.logits(View(torch.eye(6), torch.eye(6))).shape[1], head.triplet, head.triplet_margin)
+        print(head.logits(View(torch.eye(6), torch.eye(6), Hypersphere(6))).shape[1], head.triplet, head.triplet_margin)
     """)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "3 1.0 0.5\n"

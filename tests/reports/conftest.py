@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation import Evaluation, evaluate
+from holdfast.evaluation.disk import choose_disk
+from holdfast.geometry import Lorentz
 from holdfast.reports.results import results_document
 
 CLASSES, ITEMS, DIM = 12, 8, 12
@@ -78,3 +81,36 @@ def document(evaluations: dict[str, Evaluation], make_document: Callable[..., di
 def unlabelled(simulated: SimpleNamespace) -> Evaluation:
     old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
     return evaluate(old, old, new, new, exclude_same_id=True, resamples=200)
+
+
+@pytest.fixture(scope="session")
+def hyperbolic() -> SimpleNamespace:
+    """Two hyperbolic models; the old one has seen half of the classes and is less certain of the others."""
+    space, names = Lorentz(DIM), [f"c{row}" for row in range(CLASSES)]
+    labels = np.repeat(np.arange(CLASSES), ITEMS)
+    rng = np.random.default_rng(5)
+    directions = rng.normal(size=(CLASSES, DIM))[labels] / 4 + 0.06 * rng.normal(size=(len(labels), DIM))
+
+    def model(name: str, lengths: Any) -> EmbeddingSet:
+        own = 0.05 * np.random.default_rng(len(name)).normal(size=directions.shape)
+        points = space.project(torch.tensor((directions + own) * lengths, dtype=torch.float32))
+        uncertainty = space.uncertainty(points)
+        assert uncertainty is not None
+        return EmbeddingSet(
+            ids=[f"item{row}" for row in range(len(labels))],
+            vectors=points.numpy(),
+            fingerprint=f"declared:{name}",
+            space=space,
+            labels=labels,
+            class_names=names,
+            columns={"uncertainty": uncertainty.numpy()},
+        )
+
+    old, new = model("old", np.where(labels < CLASSES // 2, 1.0, 0.6)[:, None]), model("hbct", 1.2)
+    known = names[: CLASSES // 2]
+    return SimpleNamespace(
+        old=old,
+        new=new,
+        evaluation=evaluate(old, old, new, new, exclude_same_id=True, resamples=50, old_classes=known),
+        disk=choose_disk(old, new, old_classes=known),
+    )

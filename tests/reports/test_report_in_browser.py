@@ -143,3 +143,21 @@ def test_names_of_models_that_score_alike_do_not_cover_each_other(
     for result in measure(render_report(document | {"evaluations": crowd})).values():
         assert result["charts"] == 9
         assert result["overlaps"] == []
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_uncertainty_fits_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    hyperbolic: SimpleNamespace,
+    make_document: Callable[..., dict[str, Any]],
+    models: int,
+) -> None:
+    names = ["hbct", *(f"hbct_with_another_name_that_is_long_{number}" for number in range(1, models))]
+    document = make_document(dict.fromkeys(names, hyperbolic.evaluation))
+    page = render_report(document, disks=dict.fromkeys(names, hyperbolic.disk))
+    for result in measure(page).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 2 + models + (1 + models) + models  # scores, curves, histograms, disks
+        assert result["smallest"] >= 11

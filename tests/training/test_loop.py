@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -13,10 +14,10 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.geometry import Hypersphere
+from holdfast.geometry import SPACES, Hypersphere, Space
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, OldModel, Step
-from holdfast.models.heads import build_head
+from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import encode, encode_features
 from holdfast.training.loop import History, fit
@@ -70,6 +71,16 @@ def old(images: ImageSet) -> OldModel:
     return OldModel(embeddings, images.class_names, head, own_training=embeddings)
 
 
+def on_space(old: OldModel, space: Space) -> OldModel:
+    """Return the predecessor with its features taken as those of another space, and a classifier of it."""
+    if old.embeddings.space == space:
+        return old
+    features = old.embeddings.replace(vectors=old.embeddings.vectors / 10, space=space)
+    with seeded(9):
+        head = build_head(default_head(space), CLASSES, DIM, {})
+    return dataclasses.replace(old, embeddings=features, own_training=features, head=head)
+
+
 class Run:
     def __init__(self, images: ImageSet, fabric: Any, old: OldModel | None) -> None:
         self.images, self.fabric, self.old = images, fabric, old
@@ -78,14 +89,15 @@ class Run:
         self, method: str | CompatibilityMethod = "bct", **changes: Any
     ) -> tuple[dict[str, torch.Tensor], History]:
         built = METHODS[method]() if isinstance(method, str) else method
-        old = changes.pop("old", self.old)
+        space = SPACES[next((name for name in SPACES if name in built.spaces), "hypersphere")](DIM)
+        old = changes.pop("old", self.old and on_space(self.old, space))
         with seeded(1):
-            net, head = changes.pop("net", None) or Net(), build_head("softmax", CLASSES, DIM, {})
+            net, head = changes.pop("net", None) or Net(), build_head(default_head(space), CLASSES, DIM, {})
         loader = training_loader(
             self.images, batch_size=16, seed=3, augmentation=Augmentation(crop_padding=1, flip=True)
         )
         arguments: dict[str, Any] = {
-            "space": Hypersphere(DIM), "class_names": self.images.class_names, "old": old if built.needs_old else None,
+            "space": space, "class_names": self.images.class_names, "old": old if built.needs_old else None,
             "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
             "scheduler": cosine(), "fabric": self.fabric, "epochs": 3, "seed": 4,
         }  # fmt: skip

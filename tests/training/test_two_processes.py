@@ -20,10 +20,11 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
+from holdfast.geometry import SPACES
 from holdfast.methods import METHODS
 from holdfast.methods.base import OldModel
-from holdfast.models.heads import build_head
+from holdfast.models.curvature import LearnedLorentz
+from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.loop import fit
 from holdfast.training.recipe import Recipe
@@ -36,19 +37,23 @@ rng, out = np.random.default_rng(0), Path(sys.argv[1])
 labels, names = np.arange(64) % 8, [f"c{c}" for c in range(8)]
 pixels = rng.integers(0, 256, (64, 1, 4, 4), dtype=np.uint8)
 ids = [str(row) for row in range(64)]
-images, space = ImageSet(ArrayImages(pixels), labels, names, ids), Hypersphere(6)
+images = ImageSet(ArrayImages(pixels), labels, names, ids)
 vectors = (rng.normal(size=(8, 6))[labels] + 0.3 * rng.normal(size=(64, 6))).astype(np.float32)
-embeddings = EmbeddingSet(ids, vectors, "declared:old", space, form="features", labels=labels, class_names=names)
 fabric = Recipe(devices=2, accelerator="cpu").build_fabric()
-runs = [(name, {}) for name in METHODS] + [(name, {"new_prototypes": "running"}) for name in ("ndpp", "odpp")]
-runs += [("nccl", {"queue_size": 7}), ("odpp", {"threshold_old": 0.0, "threshold_new": -1.0})]
+cells = [(name, key) for name, method in METHODS.items() for key in SPACES if key in method.spaces]
+runs = [(name, {}, SPACES[key](6)) for name, key in cells]
+sphere = SPACES["hypersphere"](6)
+runs += [(name, {"new_prototypes": "running"}, sphere) for name in ("ndpp", "odpp")]
+runs += [("nccl", {"queue_size": 7}, sphere), ("odpp", {"threshold_old": 0.0, "threshold_new": -1.0}, sphere)]
+runs += [("hbct", {"same_class_negatives": False}, LearnedLorentz(6))]
 found = []
-for name, options in runs:
+for name, options, space in runs:
+    kept = space.settled()
+    embeddings = EmbeddingSet(ids, vectors, "declared:old", kept, form="features", labels=labels, class_names=names)
     with seeded(1):
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 6), torch.nn.BatchNorm1d(6))
         model.insert(0, Floats())
-        head = build_head("softmax", 8, 6, {})
-        old_head = build_head("softmax", 8, 6, {})
+        head, old_head = (build_head(default_head(space), 8, 6, {}) for _ in range(2))
     method = METHODS[name](**options)
     history = fit(
         model, head, method, training_loader(images, batch_size=8, seed=0, rank=fabric.global_rank, world_size=2),
@@ -58,6 +63,7 @@ for name, options in runs:
     )
     state = {key: value.double().sum().item() for key, value in method.state_dict().items() if "critic.1" not in key}
     weights = {key: value.sum().item() for key, value in model.named_parameters()}
+    weights["curvature"] = space.settled().curvature
     found.append([name, options, history.epochs[-1]["loss"], state | weights])
 (out / f"{fabric.global_rank}.json").write_text(json.dumps(found))
 """
@@ -70,7 +76,7 @@ def test_all_methods_in_two_processes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    assert len(first) == 17
+    assert len(first) == 13 + 1 + 7 + 5  # on the hypersphere, hbct, others on the Lorentz space, with options
     for (name, options, loss, state), (_, _, other_loss, other_state) in zip(first, second, strict=True):
         assert state == other_state, (name, options)
         assert loss == loss and other_loss == other_loss and loss != other_loss  # finite, of different batches

@@ -9,17 +9,20 @@ from holdfast.cli.choices import input_options, open_data, write_settings
 from holdfast.cli.console import counting_progress, print_json, print_table
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, refuse
+from holdfast.reports.formats import score
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.embeddings import EmbeddingSet
     from holdfast.models.release import Release
 
 
 def embed(
-    data: str,
     release: list[Path],
     out: Path,
+    data: str | None = None,
+    stored: Path | None = None,
     part: Literal["evaluation", "train", "validation"] = "evaluation",
     batch_size: int = 512,
     workers: int = 0,
@@ -28,16 +31,18 @@ def embed(
     data_options: dict[str, Any] = {},  # noqa: B006
     json: bool = False,
 ) -> None:
-    """Embed images with one or more releases.
+    """Embed images with one or more releases, or carry stored embeddings over to a release that was lifted.
 
     Every release gets a folder of its name below --out (or --out itself, if there is one release) with
     query.safetensors and gallery.safetensors; or with embeddings.safetensors, where every image is a query among all
     others.
 
     Args:
-        data: A data set by name, or a folder with one sub-folder of images per class.
         release: Folders of releases.
         out: Folder for the embeddings.
+        data: A data set by name, or a folder with one sub-folder of images per class.
+        stored: Embeddings of the old model, for the release old-lifted that training wrote beside the new one: they are
+            carried over to its space, and no image is embedded again.
         part: Which images: those for evaluation, those for training, or those for validation.
         batch_size: Images at a time.
         workers: Processes that read images.
@@ -69,8 +74,18 @@ def main(words: list[str]) -> int:
     from holdfast.models.release import load_release
 
     arguments, text = parse(embed, words, "embed")
+    refuse(
+        (arguments["data"] is None) == (arguments["stored"] is None),
+        "Neither --data nor --stored was given."
+        if arguments["data"] is None
+        else "Both --data and --stored were given.",
+        "--data with images to embed, or --stored with embeddings for a lifted release",
+    )
     folders = _folders(arguments["release"], arguments["out"])
     releases = {path: load_release(path) for path in folders}
+    if arguments["stored"] is not None:
+        lifts = [_lift(arguments, path, releases[path], folder) for path, folder in folders.items()]
+        return _finish(arguments, text, [entry for entries in lifts for entry in entries])
     sets: dict[tuple[Any, ...], dict[str, ImageSet]] = {}  # by input contract: two releases rarely need two readings
     written: list[dict[str, Any]] = []
     for path, folder in folders.items():
@@ -78,12 +93,59 @@ def main(words: list[str]) -> int:
         if contract not in sets:
             sets[contract] = _read(arguments, releases[path])
         written += _embed_one(arguments, path, releases[path], sets[contract], folder)
+    return _finish(arguments, text, written)
+
+
+def _lift(arguments: dict[str, Any], path: Path, release: Release, folder: Path) -> list[dict[str, Any]]:
+    """Carry stored embeddings over to the space of a lifted release."""
+    from holdfast.cli.evidence import open_sides
+    from holdfast.embeddings import storage
+    from holdfast.models.lifting import lift_embeddings
+
+    sides, stored = open_sides(arguments["stored"]), arguments["stored"].resolve()
+    refuse(
+        folder.resolve() in (stored, stored.parent),
+        f"The lifted embeddings would take the place of those in '{arguments['stored']}'.",
+        "another folder as --out; nothing was written",
+    )
+    sets = {"embeddings": sides.query} if sides.leave_one_out else {"query": sides.query, "gallery": sides.gallery}
+    written = []
+    for name, embeddings in sets.items():
+        found = lift_embeddings(embeddings, release)
+        written.append(_entry(path, storage.save(found, folder / f"{name}.safetensors"), found))
+    return written
+
+
+def _entry(path: Path, file: Path, embeddings: EmbeddingSet) -> dict[str, Any]:
+    from holdfast.evaluation.uncertainty import uncertainty_of
+
+    uncertainty = uncertainty_of(embeddings)
+    return {
+        "release": str(path),
+        "file": str(file),
+        "items": len(embeddings),
+        "fingerprint": embeddings.fingerprint,
+        "mean_uncertainty": None if uncertainty is None else float(uncertainty.mean()),
+    }
+
+
+def _finish(arguments: dict[str, Any], text: str, written: list[dict[str, Any]]) -> int:
     write_settings(arguments["out"], "embed.yaml", text)
     if arguments["json"]:
         print_json({"embeddings": written})
-    rows = [[entry["release"], entry["file"], f"{entry['items']:,}"] for entry in written]
-    print_table("Embeddings", ["release", "file", "items"], rows)
+    columns, rows = _table(written)
+    print_table("Embeddings", columns, rows)
     return 0
+
+
+def _table(written: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the files for people, with the mean uncertainty where a model knows it."""
+    columns = ["release", "file", "items"]
+    rows = [[entry["release"], entry["file"], f"{entry['items']:,}"] for entry in written]
+    if all(entry["mean_uncertainty"] is None for entry in written):
+        return columns, rows
+    means = [score(entry["mean_uncertainty"]) for entry in written]
+    return [*columns, "mean uncertainty"], [[*row, mean] for row, mean in zip(rows, means, strict=True)]
 
 
 def _contract(release: Release) -> tuple[Any, ...]:
@@ -123,9 +185,7 @@ def _embed_one(
                 on_batch=on_batch,
             )
         file = storage.save(embeddings, folder / f"{name}.safetensors")
-        written.append(
-            {"release": str(path), "file": str(file), "items": len(embeddings), "fingerprint": embeddings.fingerprint}
-        )
+        written.append(_entry(path, file, embeddings))
     return written
 
 

@@ -17,6 +17,7 @@ def evaluate(
     old: Path,
     new: Path,
     independent: Path | None = None,
+    old_release: Path | None = None,
     out: Path = Path("runs/evaluation"),
     metrics: list[str] = ["recall@1", "recall@5", "map", "map@r"],  # noqa: B006 - read only, shown as the default
     gate_metric: str = "map",
@@ -39,6 +40,8 @@ def evaluate(
         old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
         new: The same items by the new model.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
+        old_release: The release of the old model: tells the report which classes it has seen, where embeddings carry
+            their uncertainty.
         out: Folder for results.json and report.html.
         metrics: recall@K, map, map@r, map@K.
         gate_metric: The metric that decides the verdict.
@@ -63,6 +66,7 @@ def main(words: list[str]) -> int:
     old, new = (open_sides(arguments[side], cast=arguments["cast"]) for side in ("old", "new"))
     third = None if arguments["independent"] is None else open_sides(arguments["independent"], cast=arguments["cast"])
     _check_protocol(arguments, old, new, third)
+    classes = None if arguments["old_release"] is None else _classes(arguments["old_release"], old)
     images = None
     if arguments["data"] is not None:
         images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
@@ -77,6 +81,7 @@ def main(words: list[str]) -> int:
             independent_query=None if third is None else third.query,
             independent_gallery=None if third is None else third.gallery,
             exclude_same_id=old.leave_one_out,
+            old_classes=classes,
             **options,
         )
     write_settings(arguments["out"], "evaluate.yaml", text)
@@ -91,6 +96,7 @@ def main(words: list[str]) -> int:
         models={"old": model_of(old.gallery), name: model_of(new.gallery)},
         pictures=Pictures(images),
         seed=arguments["seed"],
+        old_classes=classes,
     )
     if arguments["json"]:
         print_json({"schema_version": document["schema_version"], **document["evaluations"][name]})
@@ -101,6 +107,20 @@ def _name(path: Path, other: Path | None = None) -> str:
     """Return what people call these embeddings: their folder or file; "new" where the old ones are called the same."""
     name = path.name if path.is_dir() else path.stem
     return "new" if name == "old" and other is not None else name
+
+
+def _classes(folder: Path, old: Sides) -> tuple[str, ...]:
+    """Return the classes that the old model has seen, from its release."""
+    from holdfast.models.release import load_release
+
+    release = load_release(folder)
+    if release.fingerprint != old.gallery.fingerprint:
+        raise ConfigError(
+            f"'{folder}' has the fingerprint {release.fingerprint}, the old embeddings {old.gallery.fingerprint}.",
+            expected="the release that made the old embeddings",
+            to_do="give that release, or leave --old-release out.",
+        )
+    return release.classes
 
 
 def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,9 +105,11 @@ def write_evidence(
     models: Mapping[str, Mapping[str, Any]],
     pictures: Pictures,
     seed: int,
+    old_classes: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Write results.json and report.html, print the table, and return the document."""
     from holdfast.cli.console import console, print_table
+    from holdfast.evaluation.disk import choose_disk
     from holdfast.evaluation.examples import choose_examples
     from holdfast.reports.page import write_report
     from holdfast.reports.results import results_document, write_results
@@ -120,7 +122,11 @@ def write_evidence(
             name: choose_examples(evaluation, *old, *new[name], seed=seed, exclude_same_id=old.leave_one_out)
             for name, evaluation in evaluations.items()
         }
-        report = write_report(document, folder, examples=examples, picture=pictures)
+        disks = {
+            name: choose_disk(old.gallery, sides.gallery, old_classes=old_classes, seed=seed)
+            for name, sides in new.items()
+        }
+        report = write_report(document, folder, examples=examples, picture=pictures, disks=disks)
     columns, rows = summary_rows(document)
     print_table(title, columns, rows)
     print_findings(document)

@@ -65,6 +65,16 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
     return arguments, text
 
 
+def resolved(text: str, values: Mapping[str, Any]) -> str:
+    r"""Return the settings of a command, as `parse` wrote them, with values that were left open and are decided now.
+
+    >>> resolved("data: photos", {"head": "softmax"})
+    'data: photos\nhead: softmax\n'
+    """
+    found: str = yaml.safe_dump({**yaml.safe_load(text), **values}, sort_keys=False, allow_unicode=True)
+    return found
+
+
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")

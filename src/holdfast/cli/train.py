@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import print_json, print_table, training_progress
-from holdfast.cli.parsing import parse
+from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods import build_method
 from holdfast.models.encoder import encoder_spec
@@ -17,6 +17,7 @@ from holdfast.training.recipe import Experiment, Recipe
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.models.release import Release
+    from holdfast.training.spaces import Geometry
 
 
 def train(
@@ -31,13 +32,18 @@ def train(
     backbone: str | None = None,
     old_backbone: str | None = None,
     dim: int = 128,
-    projection: str = "linear",
+    projection: str | None = None,
     backbone_options: dict[str, Any] = {},  # noqa: B006
     mean: list[float] = [0.5],  # noqa: B006
     std: list[float] = [0.5],  # noqa: B006
     weights: Path | None = None,
     freeze_backbone: bool = False,
-    head: str = "softmax",
+    space: str | None = None,
+    curvature: float | None = None,
+    learn_curvature: bool = False,
+    zeta: float | None = None,
+    lift_old: float | None = None,
+    head: str | None = None,
     head_options: dict[str, Any] = {},  # noqa: B006
     recipe: Recipe = Recipe(),  # noqa: B008 - immutable
     data_root: Path | None = None,
@@ -66,13 +72,25 @@ def train(
             scenario's, or convnet, when left out.
         old_backbone: Network of the old model; the scenario's, or the same, when left out.
         dim: Dimension of the embeddings.
-        projection: From backbone to embedding: linear, linear-bn, mlp or none.
+        projection: From backbone to embedding: linear, linear-bn, mlp or none; linear when left out,
+            linear-bn on the lorentz space.
         backbone_options: Options of the backbone, such as filters of convnet.
         mean: Subtracted from each channel, after scaling pixels to [0, 1].
         std: Divides each channel.
         weights: Local folder of published backbone weights.
         freeze_backbone: Train projection and classifier only.
-        head: Classifier of the training: softmax, normalised or arcface.
+        space: What embeddings are points of: hypersphere or lorentz (hyperbolic); the old model's when left out, else
+            the first that every method knows: hypersphere, but for hbct.
+        curvature: K > 0 of the lorentz space (curvature -K); the old model's, or 1, when left out.
+        learn_curvature: Learn the curvature of a first model, with --scenario that of the old one. With --old it makes
+            another space, on which the old gallery has to be lifted again: the release for that is written beside the
+            new one, as old-lifted.
+        zeta: Distance from the origin to which points of the lorentz space reach; 1 for a first model, 0.2 more than
+            the old model's when left out. With --scenario, that of the new models.
+        lift_old: Lay an old model of the hypersphere onto the lorentz space, all its points at this distance from the
+            origin, and train a hyperbolic model over it; the release to embed with is written as old-lifted.
+        head: Classifier of the training: softmax, normalised or arcface on the hypersphere, lorentz on the lorentz
+            space; the first of them when left out.
         head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
         recipe: How to train.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
@@ -86,7 +104,8 @@ def train(
 def main(words: list[str]) -> int:
     """Train, and say where the releases are and what to type next."""
     arguments, text = parse(train, words, "train")
-    _check(arguments)
+    old = _check(arguments)
+    text = resolved(text, {name: arguments[name] for name in ("space", "head", "projection")})
     images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
     experiments = _experiments(arguments, images)
     if not (arguments["out"] / "train.yaml").exists():  # the settings of a run are kept if it refuses others
@@ -94,16 +113,20 @@ def main(words: list[str]) -> int:
     if arguments["scenario"] is not None:
         releases = _scenario(arguments, images, experiments)
     else:
-        releases = _single(arguments, images, experiments)
+        releases = _single(arguments, images, experiments, old)
     write_settings(arguments["out"], "train.yaml", text)
     _report(arguments, releases)
     return 0
 
 
-def _check(arguments: dict[str, Any]) -> None:
-    """Refuse what cannot work before any data is read."""
+def _check(arguments: dict[str, Any]) -> Release | None:
+    """Refuse what cannot work before any data is read; return the old release, if there is one."""
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.errors import unknown_name
+    from holdfast.models.heads import HEADS
+    from holdfast.models.release import load_release
+    from holdfast.options import bound
+    from holdfast.training.spaces import common_space, settle
 
     names = arguments["method"]
     refuse(len(set(names)) < len(names), f"The methods {', '.join(names)}.", "each method once")
@@ -120,6 +143,34 @@ def _check(arguments: dict[str, Any]) -> None:
             "Both --scenario and --old were given.",
             expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
         )
+    old = None if arguments["old"] is None else load_release(arguments["old"])
+    if arguments["space"] is None and old is None:
+        arguments["space"] = common_space(methods)
+    refuse(
+        old is None and arguments["lift_old"] is not None,
+        f"--lift-old {arguments['lift_old']} without an old model.",
+        "--old RELEASE, a model of the hypersphere",
+    )
+    refuse(
+        old is None and arguments["scenario"] is None and any(method.needs_old for method in methods),
+        f"{', '.join(names)} needs a predecessor and was given none.",
+        "--old RELEASE, which embedded the gallery; or --scenario, to train an old model on a share of the data",
+    )
+    for method in methods:
+        asked = _geometry(arguments)
+        found = settle(asked, method, dim=arguments["dim"], zeta=arguments["zeta"], head=arguments["head"], old=old)
+        settled = {"space": found.space.name, "head": found.head, "projection": found.projection}
+        arguments.update({name: arguments[name] or value for name, value in settled.items()})
+        if arguments["scenario"] is not None:  # what the first model leaves to the second
+            found.space.clip_after(found.space.clip_after(None), arguments["zeta"])
+    bound(HEADS[arguments["head"]], arguments["head_options"], f"head '{arguments['head']}'")
+    return old
+
+
+def _geometry(arguments: dict[str, Any]) -> Geometry:
+    from holdfast.training.spaces import Geometry
+
+    return Geometry(**{key: arguments[key] for key in ("space", "curvature", "learn_curvature", "lift_old")})
 
 
 def _options_by_method(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -149,9 +200,11 @@ def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Ex
         mean=tuple(arguments["mean"]),
         std=tuple(arguments["std"]),
         backbone_options=arguments["backbone_options"],
+        zeta=arguments["zeta"],
     )
     base = Experiment(
         model=spec,
+        geometry=_geometry(arguments),
         **{key: arguments[key] for key in ("head", "head_options", "recipe", "weights", "freeze_backbone", "seed")},
     )
     return {
@@ -162,6 +215,7 @@ def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Ex
 
 def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
     from holdfast.data.scenarios import SCENARIOS
+    from holdfast.training.spaces import Geometry
     from holdfast.training.upgrade import train_upgrade
 
     scenario = SCENARIOS[arguments["scenario"]]
@@ -171,6 +225,11 @@ def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[
     reference = replace(next(iter(experiments.values())), method="independent", method_options={})
     old_backbone = arguments["old_backbone"] or scenario.old_backbone
     old = _with_backbone(reference, old_backbone) if old_backbone else reference
+    old = replace(old, model=old.model.model_copy(update={"zeta": None}))
+    experiments, reference = (  # the curvature is that of the old model
+        {name: replace(one, geometry=Geometry(one.geometry.space)) for name, one in experiments.items()},
+        replace(reference, geometry=Geometry(reference.geometry.space)),
+    )
     return train_upgrade(
         data.train,
         split,
@@ -189,11 +248,11 @@ def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
     return replace(experiment, model=experiment.model.model_copy(update={"backbone": backbone, "backbone_options": {}}))
 
 
-def _single(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
-    from holdfast.models.release import load_release
+def _single(
+    arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment], old: Release | None
+) -> dict[str, Release]:
     from holdfast.training.train import train_release
 
-    old = None if arguments["old"] is None else load_release(arguments["old"])
     old_images = None
     if arguments["old_data"] is not None:
         old_images = open_data(arguments["old_data"], arguments["data_root"], arguments["data_options"]).train.compact()

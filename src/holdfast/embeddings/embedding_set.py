@@ -180,9 +180,11 @@ def _check_vectors(embeddings: EmbeddingSet) -> None:
     _refuse_rows(
         embeddings, np.flatnonzero(~np.isfinite(vectors).all(axis=1)), "hold NaN or infinite values", "finite numbers"
     )
-    _refuse_rows(
-        embeddings, embeddings.space.check(vectors), f"are no points of the {embeddings.space}", "no zero vectors"
-    )
+    space = embeddings.space
+    if embeddings.form == "features":
+        _refuse_rows(embeddings, space.check_features(vectors), f"lead to no point of the {space}", space.points_are)
+    else:
+        _refuse_rows(embeddings, space.check(vectors), f"are no points of the {space}", space.points_are)
 
 
 def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, expected: str) -> None:

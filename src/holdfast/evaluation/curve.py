@@ -217,11 +217,12 @@ def label_margins(embeddings: EmbeddingSet) -> NDArray[np.float32]:
         raise DataError("An order by margin of items without labels.", expected="a labelled gallery with items")
     classes, labels = np.unique(embeddings.labels, return_inverse=True)
     points = torch.from_numpy(np.array(embeddings.vectors))
-    points = embeddings.space.project(points) if embeddings.form == "features" else points
-    means, _ = embeddings.space.mean(points, torch.from_numpy(labels), len(classes))
+    space = embeddings.space
+    points = space.project(points) if embeddings.form == "features" else space.canonical(points)
+    means, _ = space.mean(points, torch.from_numpy(labels), len(classes))
     margins = np.empty(len(embeddings), np.float32)
     for start in range(0, len(points), step := max(1, _SIMILARITIES_AT_ONCE // len(classes))):
-        similarity = embeddings.space.similarity(points[start : start + step], means).numpy()
+        similarity = space.similarity(points[start : start + step], means).numpy()
         own = (np.arange(len(similarity)), labels[start : start + step])
         to_own = similarity[own]
         similarity[own] = -np.inf

@@ -18,6 +18,7 @@ from holdfast.evaluation.evidence import Evaluation, Gate, PerQuery, Values
 from holdfast.evaluation.matched_models import MatchedModels, matched
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import NoRelevant, rank_metrics, top_k
+from holdfast.evaluation.uncertainty import uncertainty_record
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -47,6 +48,7 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     curve: bool = True,
+    old_classes: Sequence[str] | None = None,
 ) -> Evaluation:
     """Measure whether new queries may search the old gallery, and what the upgrade is worth.
 
@@ -70,6 +72,7 @@ def evaluate(
         level: Level of the intervals.
         seed: Seed of the bootstrap and of the random backfill orders.
         curve: Whether to measure the upgrade curve, by far the longest part.
+        old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
 
     Raises:
         ConfigError: An unknown metric or option, or half an independent model.
@@ -93,6 +96,7 @@ def evaluate(
         "gate_metric": gate_metric,
         "fingerprints": models.fingerprints(),
         "protocol": protocol,
+        "uncertainty": uncertainty_record(models.old[1], models.new[1], old_classes),
     }
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
     if not models.labelled:

@@ -42,6 +42,7 @@ class Evaluation:
         negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
         upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`.
         agreement: Without labels: how many of the first items of old and new queries on the old gallery agree.
+        uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `uncertainty_record`.
         per_query: One value per query, by system and metric, in the order of the old queries; not in `to_dict`.
     """
 
@@ -64,6 +65,7 @@ class Evaluation:
     negative_flip_rate: Values | None = None
     upgrade_curve: Mapping[str, Any] | None = None
     agreement: Mapping[str, Any] | None = None
+    uncertainty: Mapping[str, Any] | None = None
     per_query: Mapping[str, PerQuery] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -42,8 +42,9 @@ def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
         raise SpaceMismatchError(
             f"Queries are on the {query.space}, the gallery on the {gallery.space}.",
             expected="one space for both",
-            to_do="search with a model of the gallery's space: train the new model with the dimension of the old one, "
-            f"`holdfast train --old RELEASE --dim {gallery.space.dim}`.",
+            to_do="search with a model of the gallery's space: train the new model with the space and dimension of the "
+            f"old one, `holdfast train --old RELEASE --dim {gallery.space.dim}`; a gallery whose model was laid onto "
+            "another space (--lift-old) is carried over by `holdfast embed --stored GALLERY --release …/old-lifted`.",
         )
 
 

@@ -2,22 +2,24 @@
 
 A `Space` is a small hashable record. ``check`` and ``index_form`` work on NumPy arrays and need no torch, so that
 galleries and searches start fast; the rest loads the space's geometry module when first used.
+
+How a model's raw output becomes features of a space is the release's business: on the hypersphere features are that
+output, on the Lorentz space they are tangent vectors at the origin, scaled and clipped by the encoder.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 Side = Literal["query", "gallery"]
 
@@ -32,6 +34,11 @@ class Space(ABC):
         curvature: Positive K of a space of constant curvature -K, or None where the word has no use.
     """
 
+    points_are: ClassVar[str]
+    """What tells points of the space from other vectors, to be read after "expected"."""
+    lengths_count: ClassVar[bool] = False
+    """Whether the length of features says anything, or only their direction does."""
+
     name: str
     dim: int
     curvature: float | None = None
@@ -44,6 +51,11 @@ class Space(ABC):
         suffix = "" if self.curvature is None else f", curvature {self.curvature:g}"
         return f"{self.name} of dimension {self.dim}{suffix}"
 
+    @property
+    def live_curvature(self) -> Any:
+        """K as the mathematics takes it: a number; a tensor only while it is learned."""
+        return self.curvature
+
     def record(self) -> dict[str, Any]:
         """Return the plain values that `space_from_record` turns back into this space."""
         return {"name": self.name, "dim": self.dim, "curvature": self.curvature}
@@ -51,6 +63,10 @@ class Space(ABC):
     @abstractmethod
     def check(self, points: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the row numbers of ``points`` (N, D) that are not points of this space."""
+
+    def check_features(self, features: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the row numbers of ``features`` (N, D) that cannot be projected onto this space."""
+        return self.check(features)
 
     @abstractmethod
     def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
@@ -60,88 +76,78 @@ class Space(ABC):
     def project(self, features: Tensor) -> Tensor:
         """Map raw features (..., D) to points of the space."""
 
-    @abstractmethod
-    def similarity(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the similarity (n, m) of points x (n, D) and y (m, D); larger is closer."""
+    def unproject(self, points: Tensor) -> Tensor:
+        """Return features (..., D) that `project` maps to these points."""
+        return points
+
+    def canonical(self, points: Tensor) -> Tensor:
+        """Return points (..., D) as `project` returns them, from points as they may be stored."""
+        return points
 
     @abstractmethod
-    def mean(self, points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-        """Return the mean point of every class (C, D) and how many points it had (C,)."""
+    def similarity(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
+        """Return ``scale`` times the similarity (n, m) of points x (n, D) and y (m, D); larger is closer.
+
+        Points are taken as `project`, `canonical` and `centre` return them.
+        """
+
+    @abstractmethod
+    def paired_similarity(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the similarity (n,) of every row of x (n, D) to the same row of y (n, D)."""
+
+    @abstractmethod
+    def distance(self, similarity: Tensor) -> Tensor:
+        """Turn similarities, of any shape, into distances; their gradient is 0, not undefined, at distance 0."""
+
+    @abstractmethod
+    def paired_distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the distance (n,) of every row of x (n, D) to the same row of y (n, D); see `distance`."""
+
+    @property
+    def summed_dim(self) -> int:
+        """Length of the vectors whose sum a mean is made of; see `summed`."""
+        return self.dim
+
+    @abstractmethod
+    def summed(self, points: Tensor) -> Tensor:
+        """Return what is added up over points (N, D) to average them: (N, `summed_dim`)."""
 
     @abstractmethod
     def centre(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Turn sums of points by class (C, D) and their counts (C,) into mean points: `mean`, block by block."""
+        """Turn sums by class (C, `summed_dim`) of `summed` and counts (C,) into mean points (C, D)."""
+
+    def mean(self, points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+        """Return the mean point of every class (C, D), zero for an absent one, and how many points it had (C,)."""
+        from holdfast.geometry.segments import segment_sum
+
+        sums, counts = segment_sum(self.summed(points), labels, num_classes)
+        return self.centre(sums, counts), counts
 
     def uncertainty(self, points: Tensor) -> Tensor | None:
         """Return a value in [0, 1] per point, or None where the space knows no uncertainty."""
         return None
 
+    def clip_after(self, previous: float | None, given: float | None = None) -> float | None:
+        """Return the length at which the next model's features are clipped, None where lengths do not count.
 
-class Hypersphere(Space):
-    """Directions in D dimensions; similarity is the cosine, in [-1, 1].
+        Args:
+            previous: That of the predecessor; None without one.
+            given: What a person asked for; None leaves it to the space.
 
-    A point may be stored with any positive length: only its direction counts. The zero vector has none and is
-    refused.
+        Raises:
+            ConfigError: The space has no such length, or the one given is out of range.
+        """
+        refuse(given is not None, f"A clipping length of {given} on the {self}.", "none: only directions count there")
+        return None
 
-    >>> Hypersphere(2).check(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
-    array([1])
-    >>> Hypersphere(2).index_form(np.array([[3.0, 4.0]], dtype=np.float32), "query")
-    array([[0.6, 0.8]], dtype=float32)
-    """
+    def takes_features_of(self, other: Space) -> bool:
+        """Return whether features that another model made for the space ``other`` can be projected onto this one."""
+        return self == other
 
-    def __init__(self, dim: int) -> None:
-        super().__init__("hypersphere", dim)
+    def parameters_of(self) -> nn.Module | None:
+        """Return what is learned about the space itself while a model trains; None where nothing is."""
+        return None
 
-    def check(self, points: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Return the rows that are not finite or have no direction (squared length zero in float32)."""
-        squared = np.einsum("nd,nd->n", points, points)
-        return np.flatnonzero(~(np.isfinite(squared) & (squared > 0)))
-
-    def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
-        """Return the unit vectors (N, D): the same for queries and galleries."""
-        lengths = np.sqrt(np.einsum("nd,nd->n", points, points))
-        unit: NDArray[np.float32] = points / np.maximum(lengths, 1e-12)[:, None]
-        return unit
-
-    def project(self, features: Tensor) -> Tensor:
-        """Divide features (..., D) by their length."""
-        from holdfast.geometry import hypersphere
-
-        return hypersphere.normalise(features)
-
-    def similarity(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the cosines (n, m)."""
-        from holdfast.geometry import hypersphere
-
-        return hypersphere.cosine_similarity(x, y)
-
-    def mean(self, points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-        """Return the normalised mean direction of every class (C, D) and the counts (C,); absent classes are zero."""
-        from holdfast.geometry import hypersphere
-
-        return hypersphere.mean_direction(points, labels, num_classes)
-
-    def centre(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Return the direction of every sum (C, D); zero for an absent class."""
-        from holdfast.geometry import hypersphere
-
-        return hypersphere.normalise(sums / counts.clamp_min(1)[:, None])
-
-
-SPACES: dict[str, type[Space]] = {"hypersphere": Hypersphere}
-
-
-def space_from_record(record: Mapping[str, Any]) -> Space:
-    """Rebuild a space from the plain values of `Space.record`.
-
-    Raises:
-        ConfigError: The name is unknown, or the values do not describe such a space.
-    """
-    name = str(record.get("name"))
-    if name not in SPACES:
-        raise unknown_name("space", name, SPACES)
-    arguments = {key: value for key, value in record.items() if key != "name" and value is not None}
-    try:
-        return SPACES[name](**arguments)
-    except TypeError as error:
-        raise ConfigError(f"These values do not describe a {name}: {dict(record)}.", expected=str(error)) from None
+    def settled(self) -> Space:
+        """Return the space with what was learned about it as plain numbers."""
+        return self

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.geometry.hypersphere import segment_mean
+from holdfast.geometry.segments import segment_mean
 
 ELEMENTS = 1 << 26  # of one block of distances: 256 MB in float32
 SMALLEST_VARIANCE = 1e-6

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from holdfast.geometry.hypersphere import normalise, segment_mean
+from holdfast.geometry.hypersphere import normalise
+from holdfast.geometry.segments import segment_mean
 
 
 def denoising_form(features: Tensor) -> Tensor:

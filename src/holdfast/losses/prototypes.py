@@ -5,9 +5,44 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import with_margin
+
+
+def point_contrast(
+    space: Space,
+    points: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    temperature: float,
+    negatives: Tensor | None = None,
+) -> Tensor:
+    """Classify points by their similarity to class prototypes, on any space (NDPP, the point-to-set loss).
+
+    Args:
+        space: Whose similarity counts.
+        points: Points (B, D).
+        labels: Class of every row, int64 (B,).
+        prototypes: One point per class (C, D).
+        temperature: τ > 0.
+        negatives: Distinct classes, int64 (n,), that the denominator sums over beside the own one; all when left out.
+
+    Returns:
+        A scalar, at least 0.
+
+    >>> from holdfast.geometry import Hypersphere
+    >>> p = torch.eye(2)
+    >>> round(point_contrast(Hypersphere(2), p[:1], torch.tensor([0]), p, 1.0).item(), 4)  # ln(1 + exp(-1))
+    0.3133
+    """
+    if negatives is None:
+        return mean_cross_entropy(space.similarity(points, prototypes, 1 / temperature), labels)
+    own = space.paired_similarity(points, prototypes[labels]) / temperature
+    others = space.similarity(points, prototypes[negatives], 1 / temperature)
+    others = others.masked_fill(negatives == labels[:, None], -torch.inf)
+    return mean_cross_entropy(torch.cat([own[:, None], others], dim=1), torch.zeros_like(labels))
 
 
 def prototype_contrast(

@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError, unknown_name
 from holdfast.methods.advbct import AdvBCT
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.methods.bct import BCT
+from holdfast.methods.hbct import HBCT
 from holdfast.methods.hoc import HOC
 from holdfast.methods.hot_refresh import HotRefresh
 from holdfast.methods.independent import Independent
@@ -73,5 +74,6 @@ METHODS = MethodTable(
         "mixbct": MixBCT,
         "ndpp": NDPP,
         "odpp": ODPP,
+        "hbct": HBCT,
     }
 )

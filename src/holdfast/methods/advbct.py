@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import refuse, unknown_name
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import normalise, segment_mean
+from holdfast.geometry.hypersphere import normalise
+from holdfast.geometry.segments import segment_mean
 from holdfast.losses.adversarial import domain_loss, reversal_strength, reverse_gradient
 from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
-from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import normalise
+from holdfast.geometry import SPACES, Space
 from holdfast.losses.influence import mean_cross_entropy
+
+EVERY_SPACE = frozenset(SPACES)
+"""The spaces of what asks nothing of a view but the operations that every `Space` has."""
 
 
 class Batch(NamedTuple):
@@ -41,23 +43,28 @@ class View:
     Args:
         features: Raw embeddings (B, D), whose lengths some methods need.
         points: The same as points of the space (B, D).
+        space: What the points are points of.
     """
 
     features: Tensor
     points: Tensor
+    space: Space
 
     @classmethod
     def of(cls, features: Tensor, space: Space) -> View:
         """Promote half precision to float32 (float64 stays) and project onto the space."""
         features = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
-        return cls(features, space.project(features))
+        return cls(features, space.project(features), space)
 
 
 class Head(nn.Module, ABC):
     """A classifier over views: one row of ``weight`` (C, D) per class.
 
-    ``scale`` multiplies cosines where ``normalised`` is true; other heads have scale 1 and read raw features.
+    ``scale`` multiplies cosines where ``normalised`` is true; other heads have scale 1 and read features.
     """
+
+    spaces: ClassVar[frozenset[str]] = frozenset({"hypersphere"})
+    """Names of the spaces whose views the classifier reads."""
 
     weight: Tensor
     scale: float = 1.0
@@ -72,19 +79,20 @@ class Head(nn.Module, ABC):
         return mean_cross_entropy(self.logits(view), labels)
 
 
-class CosineClassifier(Head):
-    """A fixed classifier made of directions, kept as unit rows: ``scale`` times the cosine to each."""
+class PrototypeClassifier(Head):
+    """A fixed classifier made of points, one per class (C, D): ``scale`` times the similarity to each."""
 
+    spaces = EVERY_SPACE
     normalised = True
 
-    def __init__(self, weight: Tensor, scale: float) -> None:
+    def __init__(self, prototypes: Tensor, scale: float) -> None:
         super().__init__()
-        self.register_buffer("weight", normalise(weight))
+        self.register_buffer("weight", prototypes)
         self.scale = scale
 
     def logits(self, view: View) -> Tensor:
-        """Return scaled cosines (B, C)."""
-        return (self.scale * normalise(view.features)) @ self.weight.to(view.features).T
+        """Return scaled similarities (B, C)."""
+        return view.space.similarity(view.points, self.weight.to(view.points), self.scale)
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Step:
         if self.old is None:
             raise ConfigError("This step has no old view.", expected="a predecessor; the method sets needs_old")
         dtype = self.new.features.dtype
-        return View(self.old.features.detach().to(dtype), self.old.points.detach().to(dtype))
+        return View(self.old.features.detach().to(dtype), self.old.points.detach().to(dtype), self.old.space)
 
 
 @dataclass(frozen=True)
@@ -179,6 +187,10 @@ class CompatibilityMethod(nn.Module):
 
     spaces: ClassVar[frozenset[str]] = frozenset({"hypersphere"})
     """Names of the spaces the method knows."""
+    space_reason: ClassVar[str] = "its loss is made of directions, cosines or angles of unit vectors"
+    """Why it knows no others, to be read after "because"."""
+    keeps_points: ClassVar[bool] = False
+    """Whether it keeps old points, or what reads them, and so needs a space that stays as it is in training."""
     needs_old: ClassVar[bool] = True
     """Whether training refuses to start without a predecessor."""
     memory: ClassVar[str | None] = None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.influence import mean_cross_entropy
-from holdfast.methods.base import CompatibilityMethod, CosineClassifier, Head, OldModel, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, PrototypeClassifier, Step
 from holdfast.methods.predecessor import class_prototypes, frozen, require_old, shares_classes
 
 UNSCALED_TEMPERATURE = 0.05
@@ -21,9 +21,12 @@ class BCT(CompatibilityMethod):
 
     Args:
         weight: Factor of the influence term (the paper's lambda).
-        temperature: Divides the cosines to class means, where these replace the old classifier; left out, the cosines
+        temperature: Divides the similarities to class means, where these replace the old classifier; left out, they
             are scaled as the new head scales its own, or divided by 0.05 beside a head without a scale.
     """
+
+    spaces = EVERY_SPACE
+    keeps_points = True
 
     classifier: Head
 
@@ -46,7 +49,7 @@ class BCT(CompatibilityMethod):
             means, _ = class_prototypes(old.embeddings, space)
             scale = head.scale if head.normalised else 1 / UNSCALED_TEMPERATURE
             scale = scale if self.temperature is None else 1 / self.temperature
-            self.synthesised, self.classifier = True, CosineClassifier(means, scale)
+            self.synthesised, self.classifier = True, PrototypeClassifier(means, scale)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss and the weighted influence; the influence is 0 when the old model saw no class."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.errors import refuse
 from holdfast.losses.contrast import high_order_contrast
-from holdfast.methods.base import CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Step
 
 
 class HOC(CompatibilityMethod):
@@ -20,12 +20,13 @@ class HOC(CompatibilityMethod):
     the batch is that of one process.
 
     Args:
-        scale: Multiplies the cosines (the paper's mu).
+        scale: Multiplies the cosines (the paper's mu), on the Lorentz space minus the geodesic distances.
         task_share: Share of the classification loss in the sum (the paper's lambda), in [0, 1].
         form: "strict" sums over other classes alone; "infonce" over these and the own item; "reference" counts every
             item of the own class as 1, as the public code does.
     """
 
+    spaces = EVERY_SPACE
     balance = "task_share"
 
     def __init__(
@@ -44,6 +45,7 @@ class HOC(CompatibilityMethod):
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return both terms with their shares; with form "strict", a row without another class in the batch adds 0."""
         new, old = step.new.points, step.predecessor.points
-        contrast = high_order_contrast(new, old, step.labels, self.scale, self.form)
+        similarities = step.new.space.similarity(old, new, self.scale)
+        contrast = high_order_contrast(similarities, step.labels, self.form)
         task = step.head.loss(step.new, step.labels)
         return {"task": self.task_share * task, "contrast": (1 - self.task_share) * contrast}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.errors import refuse
 from holdfast.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest
-from holdfast.methods.base import CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Step
 
 
 class HotRefresh(CompatibilityMethod):
@@ -21,7 +21,8 @@ class HotRefresh(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast.
-        temperature: Divides the cosines; 0.01 as in the public configurations. Form "contrast" only.
+        temperature: Divides the cosines, on the Lorentz space the geodesic distances; 0.01 as in the public
+            configurations. Form "contrast" only.
         negatives: How many of the most similar old negatives, and of the new ones, every item is compared with; 0
             takes all. Where there are fewer, those that exist.
         new_to_new: Compare with new negatives as well; without them it is plain compatible contrast.
@@ -30,6 +31,7 @@ class HotRefresh(CompatibilityMethod):
             ours, the paper's form is the contrast.
     """
 
+    spaces = EVERY_SPACE
     old_view = "same"
 
     def __init__(
@@ -52,20 +54,22 @@ class HotRefresh(CompatibilityMethod):
         self.new_to_new, self.form, self.margin = new_to_new, form, margin
 
     def negative_blocks(self, step: Step) -> list[Tensor]:
-        """Return the cosines to the hardest old negatives and, if asked for, to the new ones, each (B, k)."""
-        new = step.new.points
+        """Return similarities to the hardest old negatives and, if asked for, to the new ones, each (B, k)."""
+        new, space = step.new.points, step.new.space
         keys = [step.gather(step.predecessor.points)]
         if self.new_to_new:
             gathered = step.gather(new)
             keys.append(new if len(gathered) == len(new) else gathered)
         other = step.labels[:, None] != step.gather(step.labels)
-        return [hardest(new @ rows.T, other, self.negatives) for rows in keys]
+        return [hardest(space.similarity(new, rows), other, self.negatives) for rows in keys]
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss and the weighted contrast; it is 0 where a batch has one class only."""
-        new, old, blocks = step.new.points, step.predecessor.points, self.negative_blocks(step)
+        new, old, space = step.new.points, step.predecessor.points, step.new.space
+        blocks = self.negative_blocks(step)
         if self.form == "contrast":
-            contrast = hard_negative_contrast(new, old, blocks, self.temperature)
+            contrast = hard_negative_contrast(space.paired_similarity(new, old), blocks, self.temperature)
         else:
-            contrast = hard_negative_triplet(new, old, blocks, self.margin)
+            distances = [space.distance(block) for block in blocks]
+            contrast = hard_negative_triplet(space.paired_distance(new, old), distances, self.margin)
         return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

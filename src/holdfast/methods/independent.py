@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from holdfast.methods.base import CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Step
 
 
 class Independent(CompatibilityMethod):
@@ -13,6 +13,7 @@ class Independent(CompatibilityMethod):
     Its self-test says how good the new model could be, its cross-test how badly an unaligned model searches.
     """
 
+    spaces = EVERY_SPACE
     needs_old = False
     balance = None
 

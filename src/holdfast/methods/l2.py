@@ -8,24 +8,27 @@ from torch import Tensor, nn
 
 from holdfast.errors import refuse
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.alignment import distance_alignment, squared_alignment
+from holdfast.losses.alignment import distance_alignment, selected_mean
 from holdfast.losses.denoising import credible_rows
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
 from holdfast.methods.predecessor import labelled_features, require_old
 
 
 class L2(CompatibilityMethod):
     """Distance between new and old embeddings of the same item (the L2 baseline of MixBCT, arXiv:2308.06948).
 
+    On the Lorentz space it is the geodesic distance, which HBCT compares with as mean distortion.
+
     Args:
         weight: Factor of the alignment; 10 beside ArcFace in MixBCT's comparison.
         power: 1 for the mean length of the difference of unit vectors (MixBCT), 2 for its mean squared elements
-            (OpenCompatible).
+            (OpenCompatible); on the Lorentz space, the mean squared distance over D.
         hinge: With power 1, a distance that costs nothing; 0.2 in MixBCT's weakened form.
-        denoise: Share of every class that counts as credible; only these items are aligned (MixBCT's L2*, 0.9 there).
-            1 aligns all.
+        denoise: Share of every class that counts as credible, by the direction of the old features; only these items
+            are aligned (MixBCT's L2*, 0.9 there). 1 aligns all.
     """
+
+    spaces = EVERY_SPACE
 
     credible: Tensor | None
 
@@ -49,10 +52,10 @@ class L2(CompatibilityMethod):
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss and the weighted alignment; the alignment is 0 where no row of the batch is credible."""
-        new, old = normalise(step.new.features), normalise(step.predecessor.features)
+        distances = step.new.space.paired_distance(step.new.points, step.predecessor.points)
         selected = None if self.credible is None else self.credible[step.index]
         if self.power == 2:
-            alignment = squared_alignment(new, old, selected)
+            alignment = selected_mean(distances.square() / step.new.space.dim, selected)
         else:
-            alignment = distance_alignment(new, old, self.hinge, selected)
+            alignment = distance_alignment(distances, self.hinge, selected)
         return {"task": step.head.loss(step.new, step.labels), "alignment": self.weight * alignment}

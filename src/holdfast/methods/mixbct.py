@@ -11,7 +11,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.denoising import credible_rows
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step, View
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step, View
 from holdfast.methods.predecessor import labelled_features, require_old
 
 
@@ -19,17 +19,20 @@ class MixBCT(CompatibilityMethod):
     """Feature mixing (Towards Self-Adapting Backward-Compatible Training, arXiv:2308.06948, Algorithm 1).
 
     A share of each batch's new embeddings is replaced by the old model's embeddings of the same items; one
-    classification loss on the mixed batch does the rest. Replaced rows teach the classifier, not the encoder.
+    classification loss on the mixed batch does the rest. Replaced rows teach the classifier, not the encoder. On the
+    Lorentz space the features are tangent vectors, whose lengths count: old ones are mixed in as they are.
 
     Args:
         ratio: Share of the batch to replace (the paper's alpha), of the batch, not of the credible rows.
         denoise: Share of every class kept as credible (the paper's T); 1 switches the denoising off.
         old_scale: "matched" gives old unit vectors the mean length of the new embeddings kept, where the head reads
-            lengths (the paper's heads do not); "raw" uses the old embeddings as they are, Algorithm 1 to the letter.
+            lengths (the paper's heads do not); "raw" uses the old embeddings as they are, Algorithm 1 to the letter,
+            and so does any space in which lengths count.
 
     With fewer credible rows in a batch than asked for, all of them are replaced (the released code stops instead).
     """
 
+    spaces = EVERY_SPACE
     balance = "ratio"
 
     credible: Tensor
@@ -49,7 +52,6 @@ class MixBCT(CompatibilityMethod):
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Mark the credible old embeddings once, over the whole new training set."""
         features, labels, classes = labelled_features(require_old(old, "mixbct").embeddings)
-        self.space = space
         self.register_buffer("credible", credible_rows(features, labels, classes, self.denoise))
 
     def choose(self, step: Step) -> Tensor:
@@ -63,7 +65,7 @@ class MixBCT(CompatibilityMethod):
     def mix(self, step: Step, chosen: Tensor) -> Tensor:
         """Return the features (B, D) with the chosen rows replaced by old ones."""
         new, old = step.new.features, step.predecessor.features
-        if self.old_scale == "matched":
+        if self.old_scale == "matched" and not step.new.space.lengths_count:
             old = normalise(old)
             if not step.head.normalised:
                 kept = (~chosen | chosen.all()).to(new.dtype)  # all rows where none is kept
@@ -73,4 +75,4 @@ class MixBCT(CompatibilityMethod):
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss on the mixed batch; there is no other term."""
         mixed = self.mix(step, self.choose(step))
-        return {"task": step.head.loss(View.of(mixed, self.space), step.labels)}
+        return {"task": step.head.loss(View.of(mixed, step.new.space), step.labels)}

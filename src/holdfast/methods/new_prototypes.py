@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import add_by_class
+from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Epoch, Step
 
 Source = Literal["exact", "running"]
@@ -33,14 +33,14 @@ class NewPrototypes(nn.Module):
         super().__init__()
         self.source, self.space = source, space
         if source == "running":
-            self.register_buffer("sums", torch.zeros(classes, space.dim))
+            self.register_buffer("sums", torch.zeros(classes, space.summed_dim))
             self.register_buffer("counts", torch.zeros(classes))
 
     def add(self, step: Step) -> None:
         """Take note of a batch, where that is the source."""
         if self.source == "running":
             points, labels = step.gather(step.new.points), step.gather(step.labels)
-            add_by_class(self.sums, self.counts, points, labels)
+            add_by_class(self.sums, self.counts, self.space.summed(points), labels)
 
     def collect(self, epoch: Epoch) -> Tensor:
         """Return the means (C, D); zero for a class of which nothing is known yet. Batches are counted anew."""

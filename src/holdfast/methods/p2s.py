@@ -6,23 +6,26 @@ from torch import Tensor, nn
 
 from holdfast.errors import refuse
 from holdfast.geometry import Space
-from holdfast.losses.prototypes import drawn_classes, prototype_contrast
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.losses.prototypes import drawn_classes, point_contrast
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
 from holdfast.methods.predecessor import class_prototypes, require_old
 
 
 class P2S(CompatibilityMethod):
     """Point-to-set prototype contrast, the baseline that NDPP and ODPP perturb (their section III).
 
-    Every new embedding is classified by its cosine to the old model's mean direction of each class of the new
+    Every new embedding is classified by its similarity to the old model's mean point of each class of the new
     training set; all classes take part, whether the old model saw them in training or not.
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
-        temperature: Divides the cosines (the paper's tau).
+        temperature: Divides the cosines (the paper's tau), on the Lorentz space minus the geodesic distances.
         negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
             in the paper. Fewer save time and memory with very many classes.
     """
+
+    spaces = EVERY_SPACE
+    keeps_points = True
 
     prototypes: Tensor
 
@@ -37,13 +40,13 @@ class P2S(CompatibilityMethod):
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
-        """Average the old embeddings by class: unit vectors first, then the mean to unit length again."""
+        """Average the old points by class; on the hypersphere, unit vectors first and the mean to unit length again."""
         prototypes, _ = class_prototypes(require_old(old, "p2s").embeddings, space)
         self.register_buffer("prototypes", prototypes)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss and the weighted contrast."""
-        points, prototypes = step.new.features, self.prototypes.to(step.new.features.dtype)
-        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, points.device)
-        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, negatives=negatives)
+        view, prototypes = step.new, self.prototypes.to(step.new.points.dtype)
+        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, prototypes.device)
+        contrast = point_contrast(view.space, view.points, step.labels, prototypes, self.temperature, negatives)
         return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import add_by_class
+from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Head, OldModel
 
 BLOCK = 65_536  # rows at a time
@@ -61,11 +61,11 @@ def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Te
         DataError: The set has no classes, or one of them has no item.
     """
     labels, classes = _labels(embeddings)
-    sums, counts = torch.zeros(classes, space.dim), torch.zeros(classes)
+    sums, counts = torch.zeros(classes, space.summed_dim), torch.zeros(classes)
     for start in range(0, len(labels), BLOCK):  # millions of rows stay in their file
         block = slice(start, start + BLOCK)
         features = torch.from_numpy(np.array(embeddings.vectors[block]))
-        add_by_class(sums, counts, space.project(features), labels[block])
+        add_by_class(sums, counts, space.summed(space.project(features)), labels[block])
     prototypes = space.centre(sums, counts)
     empty = int((counts == 0).sum())
     if empty:

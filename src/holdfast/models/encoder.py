@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 from torch import Tensor, nn
 
 from holdfast.errors import ConfigError, DataError, nearest, unknown_name
+from holdfast.geometry.hypersphere import normalise
 from holdfast.models.backbones import build_backbone
 
 
@@ -26,10 +38,16 @@ class EncoderSpec(BaseModel):
         fit: How images were brought to the square input before they came here: "crop" kept the aspect and cut the
             longer side around the centre, "squash" did not. The encoder itself does not crop.
         projection: From backbone to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
-            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where the backbone's width is already D.
+            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where the backbone's width is already D. On the Lorentz
+            space choose "linear-bn": the values of a plain layer, divided by √D, leave all points near the origin,
+            where the classifier hardly learns.
         mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
         std: Divides each channel; above 0.
         backbone_options: Further arguments of the backbone.
+        zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
+            (HBCT, section 5.1); None leaves embeddings as they are.
+        lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
+            where only directions count, is laid onto the Lorentz space.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,6 +61,15 @@ class EncoderSpec(BaseModel):
     mean: tuple[FiniteFloat, ...] = (0.5,)
     std: tuple[FiniteFloat, ...] = (0.5,)
     backbone_options: dict[str, Any] = {}
+    zeta: FiniteFloat | None = Field(default=None, gt=0)
+    lifts_directions: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_lift(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what models of the hypersphere do not have, so that they keep the fingerprints of all versions."""
+        values: dict[str, Any] = to_values(self)
+        unused = {"zeta": self.zeta is None, "lifts_directions": not self.lifts_directions}
+        return {name: value for name, value in values.items() if not unused.get(name)}
 
     @field_validator("mean", "std")
     @classmethod
@@ -105,8 +132,32 @@ def _projection(name: str, width: int, dim: int) -> nn.Module:
     return layers[name]()
 
 
+def tangent_vectors(embeddings: Tensor, zeta: float, *, directions: bool = False) -> Tensor:
+    """Scale and clip embeddings (..., D) to tangent vectors at the origin of the Lorentz space (HBCT, section 5.1).
+
+    u = z / √D, shortened to the length ζ where it is longer; at least float32. The paper rescales "by √D"; dividing is
+    our reading, since multiplied vectors would all be clipped.
+
+    Args:
+        embeddings: z (..., D), raw.
+        zeta: ζ > 0.
+        directions: Give all the length ζ instead; zero stays zero.
+
+    >>> tangent_vectors(torch.tensor([[3.0, 4.0]]), 1.0).norm().item()  # 5 / √2 is longer than 1
+    1.0
+    """
+    wide = embeddings.float() if embeddings.dtype in (torch.float16, torch.bfloat16) else embeddings
+    if directions:
+        return zeta * normalise(wide)
+    scaled = wide / math.sqrt(wide.shape[-1])
+    largest = scaled.detach().abs().amax(dim=-1, keepdim=True).clamp_min(zeta)  # the square of more could overflow
+    lengths = torch.linalg.vector_norm(scaled / largest, dim=-1, keepdim=True) * largest
+    clipped: Tensor = scaled * (zeta / lengths.clamp_min(zeta))
+    return clipped
+
+
 class Encoder(nn.Module):
-    """Images to raw embeddings (B, D).
+    """Images to raw embeddings (B, D), or to tangent vectors where the spec has a ζ.
 
     Args:
         spec: What to build. The attribute `spec` also holds what the weights decided, so that it rebuilds this network
@@ -152,4 +203,8 @@ class Encoder(nn.Module):
         if pixels.shape[-2:] != (size, size):
             pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
         features: Tensor = self.projection(self.backbone((pixels - self.mean) / self.std))
-        return features
+        if self.spec.zeta is None:
+            return features
+        with torch.autocast(features.device.type, enabled=False):  # lengths and hyperbolic points need float32
+            lifted: Tensor = tangent_vectors(features, self.spec.zeta, directions=self.spec.lifts_directions)
+        return lifted

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
+from holdfast.losses.hyperplanes import hyperplane_logits
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import arcface_logits
 from holdfast.losses.triplet import batch_hard_triplet, metric_learning
@@ -33,7 +34,7 @@ class TaskHead(Head, ABC):
     Args:
         triplet: Weight of the term; 0 for none. Anything else needs pytorch-metric-learning in training, not to load.
         triplet_margin: How much nearer the farthest item of the own class shall be than the nearest of another one,
-            in Euclidean distance of unit vectors.
+            in the distance of the space: that of unit vectors on the hypersphere, geodesic on the Lorentz space.
     """
 
     def __init__(self, triplet: float, triplet_margin: float) -> None:
@@ -58,7 +59,7 @@ class TaskHead(Head, ABC):
         """Return the classification loss plus the weighted triplet term, a scalar."""
         loss = self.classification(view, labels)
         if self.triplet > 0:
-            loss = loss + self.triplet * batch_hard_triplet(view.points, labels, self.triplet_margin)
+            loss = loss + self.triplet * batch_hard_triplet(view.points, labels, self.triplet_margin, view.space)
         return loss
 
 
@@ -154,11 +155,41 @@ class ArcFaceHead(TaskHead):
         return mean_cross_entropy(logits, labels)
 
 
-HEADS: dict[str, Callable[..., TaskHead]] = {
+class LorentzHead(TaskHead):
+    """Lorentz multinomial logistic regression: signed distances to hyperplanes of hyperbolic space.
+
+    Bdeir et al., ICLR 2024, arXiv:2303.15919; the base loss of HBCT. ``weight`` holds the normals of the hyperplanes.
+
+    Args:
+        classes: Number of classes C.
+        dim: Dimension D of the points.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
+    """
+
+    spaces = frozenset({"lorentz"})
+
+    def __init__(self, classes: int, dim: int, triplet: float = 0.0, triplet_margin: float = 0.3) -> None:
+        super().__init__(triplet, triplet_margin)
+        self.weight = _initial_weight(classes, dim)
+        self.offsets = nn.Parameter(torch.empty(classes).uniform_(-1, 1) / math.sqrt(dim))
+
+    def logits(self, view: View) -> Tensor:
+        """Return the signed distances to the hyperplanes times the lengths of their normals (B, C)."""
+        return hyperplane_logits(view.points, self.weight, self.offsets, curvature=view.space.live_curvature)
+
+
+HEADS: dict[str, type[TaskHead]] = {
     "softmax": SoftmaxHead,
     "normalised": NormalisedHead,
     "arcface": ArcFaceHead,
+    "lorentz": LorentzHead,
 }
+
+
+def default_head(space: Space) -> str:
+    """Return the name of the first classifier of `HEADS` that reads views of the space."""
+    return next(name for name, head in HEADS.items() if space.name in head.spaces)
 
 
 def build_head(name: str, classes: int, dim: int, options: dict[str, Any], *, to_train: bool = True) -> Head:

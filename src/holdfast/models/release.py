@@ -12,12 +12,20 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -52,7 +60,11 @@ class ReleaseRecord(BaseModel):
         old_view: Whether the predecessor saw clean items ("cached") or the same augmented ones ("same").
         initial_weights: Name and digest of the published weights that the backbone started from; None for none.
         frozen_backbone: Whether only the projection was trained.
-        lift: How features were lifted onto the space, where it has such a setting.
+        lift: How features were lifted onto the space, where it has such a setting: the clipping length "zeta".
+        curvature_start: Where the curvature of the space started that was learned with the model and is settled now;
+            None where it was not learned.
+        lifted_from: Fingerprint of the release whose very weights these are, laid onto another space; see
+            `holdfast.models.lifting`.
         data: Name and digest of the training set.
         seed: Seed of the run.
         versions: Versions of holdfast, torch and Python.
@@ -76,10 +88,19 @@ class ReleaseRecord(BaseModel):
     initial_weights: str | None = None
     frozen_backbone: bool = False
     lift: dict[str, float] = {}
+    curvature_start: float | None = None
+    lifted_from: str | None = None
     data: dict[str, str] = {}
     seed: int | None = None
     versions: dict[str, str] = {}
     digest: str = ""
+
+    @model_serializer(mode="wrap")
+    def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what most releases do not have, so that they keep their digest."""
+        values: dict[str, Any] = to_values(self)
+        unused = {name for name in ("lifted_from", "curvature_start") if getattr(self, name) is None}
+        return {name: value for name, value in values.items() if name not in unused}
 
 
 @dataclass(frozen=True)
@@ -90,7 +111,7 @@ class Release:
         encoder: The network, in evaluation mode.
         record: Its description.
         head: The classifier it was trained with; None if discarded.
-        classes: Class names in the order of the classifier's rows; empty without a classifier.
+        classes: Names of the classes it was trained on, in the order of the classifier's rows; empty if not kept.
     """
 
     encoder: Encoder
@@ -144,12 +165,20 @@ def make_release(
         fingerprint=fingerprint_of(encoder, space),
         encoder=encoder.spec,
         space=space.record(),
+        lift={} if encoder.spec.zeta is None else {"zeta": encoder.spec.zeta},
         head_digest=None if classifier is None else weights_digest(classifier.state_dict()),
         versions=versions,
         **record,
     )
     full = full.model_copy(update={"digest": _record_digest(full, tuple(classes))})
     return Release(encoder.eval(), full, classifier, tuple(classes))
+
+
+def searching(release: Release, old: Release) -> Release:
+    """Return the release with another predecessor on record, whose gallery its queries search."""
+    record = release.record.model_copy(update={"compatible_with": old.fingerprint})
+    record = record.model_copy(update={"digest": _record_digest(record, release.classes)})
+    return replace(release, record=record)
 
 
 def _record_digest(record: ReleaseRecord, classes: tuple[str, ...]) -> str:
@@ -174,10 +203,12 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
         "model.safetensors": lambda part: save_file(_contiguous(release.encoder.state_dict()), part),
         "README.md": lambda part: part.write_text(card or model_card(release), encoding="utf-8"),
     }
-    if release.head is not None:
-        head, classes = release.head, json.dumps(release.classes)
-        writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
+    if release.classes:
+        classes = json.dumps(release.classes)
         writers["classes.json"] = lambda part: part.write_text(classes, encoding="utf-8")
+    if release.head is not None:
+        head = release.head
+        writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
     record = release.record.model_dump_json(indent=2)
     writers["config.json"] = lambda part: part.write_text(record + "\n", encoding="utf-8")  # last: vouches for all
     parts = {name: folder / f".{name}.{os.getpid()}.part" for name in writers}
@@ -284,7 +315,7 @@ def _read_record(folder: Path) -> ReleaseRecord:
 
 
 def _read_classes(folder: Path, record: ReleaseRecord) -> tuple[str, ...]:
-    if record.head is None:
+    if record.head is None and not (folder / "classes.json").exists():
         return ()
     try:
         return TypeAdapter(tuple[str, ...]).validate_json((folder / "classes.json").read_text(encoding="utf-8"))

@@ -8,19 +8,30 @@ from typing import Any, NamedTuple
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, unknown_name
+from holdfast.evaluation.disk import Disk
 from holdfast.evaluation.examples import Example, Found
 from holdfast.reports import formats, tables, words
 from holdfast.reports.curve_plot import ORDERS, curve_plot, curve_range
+from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
 from holdfast.reports.pictures import Picture, data_uris
 from holdfast.reports.plots import difference_plot, measured, score_bars
 from holdfast.reports.results import checked
 from holdfast.reports.trade_off_plot import trade_off, trade_off_points
+from holdfast.reports.uncertainty_plot import (
+    GROUPS,
+    group_swatch,
+    histogram_rows,
+    uncertainties,
+    uncertainty_plot,
+    uncertainty_range,
+)
 
 FILE_NAME = "report.html"
 PHONE = 350  # pixels that a chart has on a phone
 
 Document = Mapping[str, Any]
 Examples = Mapping[str, Sequence[Example]]
+Disks = Mapping[str, Disk | None]
 
 SYSTEMS = {
     "self_old": "old queries, old gallery",
@@ -38,7 +49,12 @@ class Drawing(NamedTuple):
 
 
 def write_report(
-    document: Document, folder: str | Path, *, examples: Examples | None = None, picture: Picture | None = None
+    document: Document,
+    folder: str | Path,
+    *,
+    examples: Examples | None = None,
+    picture: Picture | None = None,
+    disks: Disks | None = None,
 ) -> Path:
     """Write report.html into a folder, wholly or not at all, and return its path.
 
@@ -48,20 +64,29 @@ def write_report(
         examples: What `choose_examples` returned, by the name of the evaluation; None shows none.
         picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
             without it examples are shown by label and id.
+        disks: What `choose_disk` returned, by the name of the evaluation; None shows none.
 
     Raises:
-        ConfigError: Jinja2 is missing, the document is incomplete, or examples are of an unknown evaluation.
+        ConfigError: Jinja2 is missing, the document is incomplete, or examples or disks are of an unknown
+            evaluation.
         DataError: The file could not be written, or a picture is none.
     """
-    page = render_report(document, examples=examples, picture=picture)
+    page = render_report(document, examples=examples, picture=picture, disks=disks)
     return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
 
 
-def render_report(document: Document, *, examples: Examples | None = None, picture: Picture | None = None) -> str:
+def render_report(
+    document: Document,
+    *,
+    examples: Examples | None = None,
+    picture: Picture | None = None,
+    disks: Disks | None = None,
+) -> str:
     """Return the page as text; see `write_report`."""
     evaluations = checked(dict(document), "These results")["evaluations"]
     shown = {name: list(chosen) for name, chosen in (examples or {}).items() if chosen}
-    for name in shown:
+    placed = {name: disk for name, disk in (disks or {}).items() if disk}
+    for name in (*shown, *placed):
         if name not in evaluations:
             raise unknown_name("evaluation", name, evaluations)
     uris = data_uris(_items(shown), picture) if picture else {}
@@ -73,6 +98,9 @@ def render_report(document: Document, *, examples: Examples | None = None, pictu
         findings=[words.finding(name, record) for name, record in evaluations.items()],
         measured=measured(evaluations),
         charts=_charts(evaluations),
+        uncertainty=_uncertainty(evaluations),
+        disks={name: _disk(name, disk, alone=len(placed) == 1) for name, disk in placed.items()},
+        placed=placed,
         summary=tables.summary_rows(document, typeset=True),
         fingerprints=_fingerprints(evaluations),
         examples=shown,
@@ -82,6 +110,7 @@ def render_report(document: Document, *, examples: Examples | None = None, pictu
         systems=SYSTEMS,
         kinds=KINDS,
         orders=ORDERS,
+        groups=GROUPS,
     )
     return page
 
@@ -110,6 +139,30 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
         "curves": curves,
         "without_curve": [name for name in rows if name not in curves],
     }
+
+
+def _uncertainty(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
+    """Draw the uncertainty of every model that knows it; None where none does."""
+    found = uncertainties(evaluations)
+    if not found:
+        return None
+    limits, few = uncertainty_range(found), len(found) <= 2
+    return {
+        "histograms": found,
+        "few": few,
+        "charts": {
+            name: Drawing(
+                uncertainty_plot(name, histogram, limits, width=540 if few else 340, height=270 if few else 250),
+                uncertainty_plot(name, histogram, limits, width=PHONE),
+            )
+            for name, histogram in found.items()
+        },
+        "finding": words.uncertainty_finding(found["old"]) if "old" in found else "",
+    }
+
+
+def _disk(name: str, disk: Disk, *, alone: bool) -> Drawing:
+    return Drawing(disk_plot(name, disk, width=600 if alone else 340), disk_plot(name, disk, width=PHONE))
 
 
 def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
@@ -167,6 +220,10 @@ def _template() -> Any:
         "marks": words.MARKS,
         "metric_note": words.metric_note,
         "metric_rows": tables.metric_rows,
+        "histogram_rows": histogram_rows,
+        "group_swatch": group_swatch,
+        "class_swatch": class_swatch,
+        "class_words": class_words,
         "value": tables.value,
     }
     return environment.get_template(FILE_NAME)

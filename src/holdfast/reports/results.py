@@ -38,6 +38,22 @@ class _Data(_Part):
     numbers: dict[str, Any]
 
 
+class _Group(_Part):
+    items: int
+    mean: float
+    counts: list[int]
+
+
+class _Histogram(_Part):
+    edges: list[float]
+    groups: dict[str, _Group]
+
+
+class _Uncertainty(_Part):
+    old: _Histogram | None
+    new: _Histogram | None
+
+
 class _Record(_Part):
     """An `Evaluation` as plain values."""
 
@@ -60,6 +76,7 @@ class _Record(_Part):
     negative_flip_rate: _Values | None
     upgrade_curve: dict[str, Any] | None
     agreement: dict[str, Any] | None
+    uncertainty: _Uncertainty | None = None  # absent in documents of earlier versions
 
 
 class _Results(_Part):

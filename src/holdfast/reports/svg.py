@@ -14,7 +14,8 @@ from html import escape
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SAME = 1e-9  # values nearer than this are drawn as one
-_LETTER = 0.6  # width of a letter by height of the font, on the wide side
+_OVERHANG = 8  # pixels that a label may stand out of a drawing
+_LETTER = 0.66  # width of a letter by height of the font: that of the widest common one, DejaVu Sans, in bold
 
 
 @dataclass(frozen=True)
@@ -130,12 +131,12 @@ def x_axis(scale: Scale, top: float, bottom: float, title: str, about: int = 5, 
     """Return grid lines from top to bottom with their values, and the title below; shares are in per cent."""
     parts = []
     for tick in scale.ticks(about):
-        at = scale(tick)
-        anchor = "start" if at < 6 else "middle"
+        at, words = scale(tick), f"{100 * tick:g}\N{NO-BREAK SPACE}%" if share else tick_label(tick)
         parts.append(line(at, top, at, bottom, "grid"))
-        parts.append(
-            text(at, bottom + 17, f"{100 * tick:g}\N{NO-BREAK SPACE}%" if share else tick_label(tick), "tick", anchor)
-        )
+        if at < 6:
+            parts.append(text(at, bottom + 17, words, "tick"))
+        else:
+            parts.append(text(max(at, width_of(words, 12) / 2 - _OVERHANG), bottom + 17, words, "tick", "middle"))
     return "".join(parts) + text((scale.start + scale.stop) / 2, bottom + 37, title, "label", "middle")
 
 
@@ -156,7 +157,7 @@ def width_of(words: str, size: float = 13.0) -> float:
 def shortened(words: str, width: float, size: float = 13.0) -> str:
     """Return a text that fits a width, with an ellipsis where something is cut.
 
-    >>> shortened("holdfast", 40), shortened("hold", 40)
+    >>> shortened("holdfast", 45), shortened("hold", 45)
     ('hold…', 'hold')
     """
     letters = int(width / (size * _LETTER))

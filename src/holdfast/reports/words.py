@@ -22,6 +22,8 @@ TERMS = {
     "negative flip": "a query whose first result was right with the old system and is wrong with the new one",
     "P_comp": "the share of the possible improvement that arrives without re-embedding: 0 is the old system, 1 the "
     "independent model",
+    "uncertainty": "how close to the origin of hyperbolic space the model puts an item: 1 at the origin, 0 infinitely "
+    "far from it",
     "P_up": "what the new model gained or lost on its own gallery by being kept compatible, relative to the "
     "independent model; 0 is no loss",
 }
@@ -69,6 +71,29 @@ def headline(document: Mapping[str, Any]) -> str:
     if not good:
         return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery."
     return f"{len(good)} of {len(verdicts)} new models can search your old gallery today: {_listed(good)}."
+
+
+def uncertainty_finding(found: Mapping[str, Any]) -> str:
+    """Say whether the old model is more uncertain of classes that it has not seen.
+
+    >>> group = {"items": 5, "counts": [5]}
+    >>> uncertainty_finding({"groups": {"seen": group | {"mean": 0.25}, "unseen": group | {"mean": 0.3125}}})
+    'The old model is more uncertain of classes that it has not seen: 0.312 against 0.250 on average.'
+    """
+    groups = found["groups"]
+    if "all" in groups:
+        return (
+            "Which of these classes the old model has seen is not known here; “holdfast evaluate --old-release” tells, "
+            "with a release that names its classes."
+        )
+    if len(groups) == 1:
+        return f"The old model has seen {'all' if 'seen' in groups else 'none'} of these classes."
+    seen, unseen = groups["seen"]["mean"], groups["unseen"]["mean"]
+    more = "more" if unseen > seen else "not more"
+    return (
+        f"The old model is {more} uncertain of classes that it has not seen: {score(unseen)} against {score(seen)} "
+        "on average."
+    )
 
 
 def metric_note(metric: str) -> str:

@@ -57,8 +57,9 @@ def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
             expected="the state of an interrupted run",
             to_do="delete this file to start the run again from its beginning.",
         ) from error
-    if found != json.loads(json.dumps(identity)):
-        different = sorted(key for key in found.keys() | identity.keys() if found.get(key) != identity.get(key))
+    wanted = json.loads(json.dumps(identity))
+    if found != wanted:
+        different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
         raise ConfigError(
             f"The checkpoint '{path}' belongs to another run: {', '.join(different)} differ.",
             expected="the settings it was written with",

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
+from holdfast.embeddings.uncertainty import with_uncertainty
 from holdfast.errors import DataError
 from holdfast.geometry import Space
-from holdfast.geometry.hypersphere import add_by_class
+from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Batch
 from holdfast.models.release import Release
 
@@ -86,9 +87,10 @@ def encode_prototypes(
         num_classes: C; an absent class has no mean and is zero.
         device: Where the model is; the CPU when left out.
     """
-    sums, counts = torch.zeros(num_classes, space.dim, device=device), torch.zeros(num_classes, device=device)
+    sums = torch.zeros(num_classes, space.summed_dim, device=device)
+    counts = torch.zeros(num_classes, device=device)
     for features, labels in encoded_batches(model, loader, device=device):
-        add_by_class(sums, counts, space.project(features), labels)
+        add_by_class(sums, counts, space.summed(space.project(features)), labels)
     return space.centre(sums, counts)
 
 
@@ -121,18 +123,23 @@ def encode(
 
     Raises:
         DataError: There is nothing to encode, or a vector is not finite.
+
+    Returns:
+        The embeddings, in the loader's order; where the space knows one, with a column "uncertainty".
     """
     features, labels = encode_features(model, loader, device=device, on_batch=on_batch)
     vectors = features if form == "features" else space.project(features)
-    return EmbeddingSet(
-        ids=StringArray.of(ids),
-        vectors=np.ascontiguousarray(vectors.numpy(), np.float32),
-        fingerprint=fingerprint,
-        space=space,
-        role=role,
-        form=form,
-        labels=labels.numpy().astype(np.int64),
-        class_names=None if class_names is None else StringArray.of(class_names),
+    return with_uncertainty(
+        EmbeddingSet(
+            ids=StringArray.of(ids),
+            vectors=np.ascontiguousarray(vectors.numpy(), np.float32),
+            fingerprint=fingerprint,
+            space=space,
+            role=role,
+            form=form,
+            labels=labels.numpy().astype(np.int64),
+            class_names=None if class_names is None else StringArray.of(class_names),
+        )
     )
 
 

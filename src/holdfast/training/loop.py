@@ -83,7 +83,7 @@ def fit(
         method: What keeps the new embeddings compatible.
         loader: Yields training batches; its sampler has ``set_position(epoch, step)``.
         encode_loader: The same items un-augmented, in dataset order, for methods that look at all of them.
-        space: What embeddings are points of.
+        space: What embeddings are points of; what is learned about it is trained with the rest.
         class_names: Names of the classes that the labels count.
         old: What is known of the predecessor; None without one.
         optimizer: Builds the optimiser from the parameters of model, head and method.
@@ -104,11 +104,11 @@ def fit(
         ConfigError: The method does not fit the space or needs a predecessor, or the checkpoint is of another run.
         DataError: The loss is no longer finite, or the old embeddings are not those of the training set.
     """
-    refuse_mismatch(method, space, old, loader, class_names)
+    refuse_mismatch(method, head, space, old, loader, class_names)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         method.prepare(old, model, head, space)
-        objective = Objective(model, head, method)
+        objective = Objective(model, head, method, space)
         built = optimizer([parameter for parameter in objective.parameters() if parameter.requires_grad])
         wrapped, wrapped_optimizer = fabric.setup(objective, built)
         run = _Run(

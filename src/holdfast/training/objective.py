@@ -15,11 +15,15 @@ from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
 
 
 class Objective(nn.Module):
-    """Model, head and method as the one module that Fabric wraps: a batch in, named loss terms out."""
+    """Model, head, method and what is learned of the space: the one module that Fabric wraps.
 
-    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod) -> None:
+    A batch in, named loss terms out.
+    """
+
+    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod, space: Space) -> None:
         super().__init__()
         self.model, self.head, self.method = model, head, method
+        self.space = space.parameters_of()
 
     def forward(self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any) -> dict[str, Tensor]:
         """Return the method's terms and its penalty; losses never run in half precision."""
@@ -31,6 +35,7 @@ class Objective(nn.Module):
 
 def refuse_mismatch(
     method: CompatibilityMethod,
+    head: Head,
     space: Space,
     old: OldModel | None,
     loader: DataLoader[Batch],
@@ -39,16 +44,21 @@ def refuse_mismatch(
     """Stop before anything is computed where method, space, predecessor and training set do not fit.
 
     Raises:
-        ConfigError: The method does not know the space, or there is no predecessor.
+        ConfigError: Method or head do not know the space, or there is no predecessor.
         SpaceMismatchError: The predecessor has another space or dimension.
         DataError: The old embeddings are not raw features of the training set, or count other classes.
     """
     name = type(method).__name__
     if space.name not in method.spaces:
         raise ConfigError(
-            f"{name} does not know the space '{space.name}'.",
+            f"{name} does not know the space '{space.name}': {method.space_reason}.",
             expected=f"one of {', '.join(sorted(method.spaces))}",
             to_do="choose a method for this space: `holdfast methods --json` lists the spaces of each.",
+        )
+    if space.name not in head.spaces:
+        raise ConfigError(
+            f"{type(head).__name__} does not read points of the {space}.",
+            expected=f"a classifier for one of {', '.join(sorted(head.spaces))}",
         )
     if method.needs_old and old is None:
         raise ConfigError(
@@ -56,11 +66,11 @@ def refuse_mismatch(
             expected="the release that embedded the gallery",
             to_do="pass --old RELEASE, or train without one: --method independent.",
         )
-    if old is not None and old.embeddings.space != space:
+    if old is not None and not space.takes_features_of(old.embeddings.space):
         raise SpaceMismatchError(
             f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
             expected="one space and one dimension for both",
-            to_do=f"train the new model with --dim {old.embeddings.space.dim}.",
+            to_do=f"train the new model on the old one's space, with --dim {old.embeddings.space.dim}.",
         )
     items: Any = loader.dataset
     if old is not None and (len(old.embeddings) != len(items) or old.embeddings.form != "features"):
@@ -79,10 +89,10 @@ def refuse_mismatch(
             expected="the same class names in the same order",
             to_do="embed this very training set with the old release, form='features'.",
         )
-    if old.own_training is not None and old.own_training.space != space:
+    if old.own_training is not None and old.own_training.space != old.embeddings.space:
         raise SpaceMismatchError(
             f"The old model's own training set is on the {old.own_training.space}, its embeddings of the new one on "
-            f"the {space}.",
+            f"the {old.embeddings.space}.",
             expected="both embedded by the same release",
             to_do="embed both with the old release.",
         )

@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training import schedules
+from holdfast.training.spaces import Geometry
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,9 @@ class Experiment:
     Args:
         method: A key of `holdfast.METHODS`.
         method_options: Options of that method.
-        model: The encoder to build.
-        head: A key of `holdfast.models.heads.HEADS`.
+        model: The encoder to build; its ζ is the space's business where it is left out.
+        geometry: The space to train on.
+        head: A key of `holdfast.models.heads.HEADS`; the space's own when left out: softmax on the hypersphere.
         head_options: Options of that head.
         recipe: How to train.
         weights: Local folder of published backbone weights; none for a fresh start.
@@ -170,7 +172,8 @@ class Experiment:
     method: str = "independent"
     method_options: Mapping[str, Any] = field(default_factory=dict)
     model: EncoderSpec = field(default_factory=EncoderSpec)
-    head: str = "softmax"
+    geometry: Geometry = field(default_factory=Geometry)
+    head: str | None = None
     head_options: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     weights: Path | None = None

@@ -14,18 +14,20 @@ from torch.utils.data import DataLoader
 
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.geometry import Hypersphere
+from holdfast.errors import ConfigError, DataError
+from holdfast.geometry import Space
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, OldModel
 from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
-from holdfast.models.release import Release, load_release, make_release, save_release
+from holdfast.models.lifting import lifted
+from holdfast.models.release import Release, load_release, make_release, save_release, searching
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import cached_embeddings
 from holdfast.training.events import EventLog
 from holdfast.training.loop import History, fit
 from holdfast.training.recipe import Experiment
+from holdfast.training.spaces import settle
 
 OnStep = Callable[[dict[str, Any]], object]
 
@@ -63,15 +65,24 @@ def train_release(
         SpaceMismatchError: The predecessor has another space or dimension.
     """
     method = build_method(experiment.method, experiment.method_options)
-    space = Hypersphere(experiment.model.dim)
     _check(images, experiment, method, old)
+    given = old
+    experiment, space, old = _settled(experiment, method, given)
     with seeded(experiment.seed):
         encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
-        head = build_head(experiment.head, len(images.class_names), experiment.model.dim, dict(experiment.head_options))
+        head = build_head(
+            experiment.head or "", len(images.class_names), experiment.model.dim, dict(experiment.head_options)
+        )
     record = _record(images, experiment, method, old if method.needs_old else None, data_name)
     if method.needs_old and old_images is not None:
         record["data"]["old digest"] = old_images.digest()
     identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
+    if space.parameters_of() is not None:
+        record["curvature_start"] = identity["curvature_start"] = space.curvature
+        if old is not None and method.needs_old:  # it will be lifted to a curvature that is not yet known
+            record["data"]["lifted again"] = identity.pop("compatible_with")
+    elif space.curvature is not None:
+        identity["space"] = space.record()
     if (folder / "config.json").exists():
         return _finished(folder, identity)
     fabric = experiment.recipe.build_fabric()
@@ -86,11 +97,29 @@ def train_release(
         _run(encoder, head, method, loader, images, experiment, space, old_model, fabric, checkpoint, identity, log)
     encoder.cpu(), head.cpu()
     if first:
-        release = make_release(encoder, space, classifier=head, classes=images.class_names, **record)
-        save_release(release, folder)
+        released = make_release(encoder, space.settled(), classifier=head, classes=images.class_names, **record)
+        release = _save(released, given, old, folder) if method.needs_old else _save(released, None, None, folder)
         checkpoint.unlink(missing_ok=True)
     fabric.barrier()  # batch statistics differ between processes; the release is that of the first
     return release if first else load_release(folder)
+
+
+def _save(release: Release, given: Release | None, old: Release | None, folder: Path) -> Release:
+    """Save what was trained and, where its gallery is that of the predecessor on another space, that one beside it.
+
+    Args:
+        release: What was trained.
+        given: The predecessor as it was given; None for a method without one.
+        old: The predecessor on the space that training began with.
+        folder: Where to.
+    """
+    if old is not None and old.space != release.space:  # a curvature was learned
+        old = lifted(old, release.space)
+        release = searching(release, old)
+    if old is not None and old is not given:
+        save_release(old, folder / "old-lifted")
+    save_release(release, folder)
+    return release
 
 
 def _training_loader(images: ImageSet, experiment: Experiment, fabric: Any) -> DataLoader[Batch]:
@@ -114,7 +143,7 @@ def _run(
     loader: DataLoader[Batch],
     images: ImageSet,
     experiment: Experiment,
-    space: Hypersphere,
+    space: Space,
     old: OldModel | None,
     fabric: Any,
     checkpoint: Path,
@@ -157,12 +186,22 @@ def _check(images: ImageSet, experiment: Experiment, method: CompatibilityMethod
             expected="the release that embedded the gallery",
             to_do="pass --old RELEASE; or let one be trained on a share of the data: --scenario extended-class.",
         )
-    if method.needs_old and old is not None and old.space.dim != experiment.model.dim:
-        raise SpaceMismatchError(
-            f"The old model has {old.space.dim} dimensions, the new one {experiment.model.dim}.",
-            expected="one dimension, since new queries search old vectors",
-            to_do=f"train the new model with --dim {old.space.dim}.",
-        )
+
+
+def _settled(
+    experiment: Experiment, method: CompatibilityMethod, old: Release | None
+) -> tuple[Experiment, Space, Release | None]:
+    """Return the experiment with what its space decides, that space, and the predecessor on it."""
+    found = settle(
+        experiment.geometry,
+        method,
+        dim=experiment.model.dim,
+        zeta=experiment.model.zeta,
+        head=experiment.head,
+        old=old,
+    )
+    model = experiment.model.model_copy(update={"zeta": found.zeta})
+    return dataclasses.replace(experiment, model=model, head=found.head), found.space, found.old
 
 
 def _record(
@@ -195,7 +234,9 @@ def _finished(folder: Path, identity: Mapping[str, Any]) -> Release:
     found = release.record.model_dump(mode="json")
     found["recipe"] = {name: found["recipe"].get(name) for name in identity["recipe"]}
     wanted = json.loads(json.dumps(identity))
-    different = [key for key in wanted if found[key] != wanted[key]]
+    different = [
+        key for key in wanted.keys() | (found.keys() & {"curvature_start"}) if found.get(key) != wanted.get(key)
+    ]
     if different:
         raise ConfigError(
             f"'{folder}' already holds a release made with other settings: {', '.join(different)} differ.",

@@ -1,0 +1,111 @@
+"""Hyperbolic backward-compatible training: new points in the cones of old ones, trusted as these are certain."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import refuse
+from holdfast.geometry import lorentz
+from holdfast.losses.entailment import entailment
+from holdfast.losses.robust_contrast import info_nce, robust_contrast
+from holdfast.methods.base import CompatibilityMethod, Step, View
+
+
+class HBCT(CompatibilityMethod):
+    """Hyperbolic backward-compatible training (Bui et al., ICML 2025, Eq. 13: base + λ (entailment + contrast)).
+
+    Points lie in hyperbolic space, where the distance from the origin says how certain a model is. A new point shall
+    stay inside the entailment cone of the old one of the same item, the wider the less certain that is (section 4.2);
+    and be closer to it than to the batch's other old points, in a contrast that pulls less where the old point is
+    uncertain and far away (section 4.3). Both models need the Lorentz space; the new one's points may lie farther out.
+
+    Negatives come from the batches of all processes.
+
+    Args:
+        weight: λ, the factor of both terms.
+        entail_weight: Factor of the entailment within them; 0 leaves it out.
+        temperature: τ; similarities are divided by it before anything else (Eq. 12 does not show it).
+        beta: β > 0, the weight of the negatives in "rince".
+        min_radius: ε of the cone's aperture (Eq. 11).
+        contrast: "rince", whose exponent is the old point's uncertainty; "infonce", which trusts all alike; or
+            "mean_distortion", the mean distance of new points to their old ones, without τ and negatives.
+        similarity: "geodesic", minus the distance; "squared_lorentz", minus the squared Lorentz distance; or "inner",
+            the Lorentz inner product (table 5).
+        same_class_negatives: Contrast with all old points of the batch, as Eq. 12 is printed; otherwise those of the
+            own class are left out, all but the own one.
+    """
+
+    spaces = frozenset({"lorentz"})
+    space_reason = "it lives on cones, and on the distance from the origin, of hyperbolic space"
+
+    def __init__(
+        self,
+        weight: float = 0.3,
+        entail_weight: float = 1.0,
+        temperature: float = 0.5,
+        beta: float = 0.01,
+        min_radius: float = 0.1,
+        contrast: Literal["rince", "infonce", "mean_distortion"] = "rince",
+        similarity: Literal["geodesic", "squared_lorentz", "inner"] = "geodesic",
+        same_class_negatives: bool = True,
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or entail_weight < 0 or temperature <= 0 or beta <= 0 or min_radius <= 0,
+            f"hbct was given weight={weight}, entail_weight={entail_weight}, temperature={temperature}, beta={beta}, "
+            f"min_radius={min_radius}",
+            "weights of at least 0; temperature, beta and min_radius above 0",
+        )
+        refuse(contrast not in ("rince", "infonce", "mean_distortion"), f"hbct was given contrast='{contrast}'",
+               "'rince', 'infonce' or 'mean_distortion'")  # fmt: skip
+        refuse(similarity not in ("geodesic", "squared_lorentz", "inner"), f"hbct was given similarity='{similarity}'",
+               "'geodesic', 'squared_lorentz' or 'inner'")  # fmt: skip
+        refuse(contrast == "mean_distortion" and similarity == "inner",
+               "hbct was given contrast='mean_distortion' with similarity='inner'", "a distance: 'geodesic' or "
+               "'squared_lorentz'")  # fmt: skip
+        self.weight, self.entail_weight, self.temperature = weight, entail_weight, temperature
+        self.beta, self.min_radius, self.contrast = beta, min_radius, contrast
+        self.similarity, self.same_class_negatives = similarity, same_class_negatives
+
+    def scores(self, new: View, old: Tensor, *, paired: bool = False) -> Tensor:
+        """Return similarities of new points to old ones (G, D), larger is closer: (B, G), or (B,) of paired rows."""
+        # by name, pairwise and paired; the distances are computed from differences, close points included
+        tables = {
+            "geodesic": (lorentz.distance, lorentz.paired_distance, -1.0),
+            "squared_lorentz": (lorentz.squared_distance, lorentz.paired_squared_distance, -1.0),
+            "inner": (lorentz.inner, lorentz.paired_inner, 1.0),
+        }
+        pairwise, rows, sign = tables[self.similarity]
+        return sign * (rows if paired else pairwise)(new.points, old, curvature=new.space.live_curvature)
+
+    def alignment(self, step: Step) -> Tensor:
+        """Return the contrast of the batch, a scalar."""
+        new, old = step.new, step.predecessor.points
+        positive = self.scores(new, old, paired=True)
+        if self.contrast == "mean_distortion":
+            return -positive.sum() / max(len(positive), 1)
+        scores = self.scores(new, step.gather(old)) / self.temperature
+        if not self.same_class_negatives:
+            same, own = step.labels[:, None] == step.gather(step.labels), step.index[:, None] == step.gather(step.index)
+            scores = scores.masked_fill(same & ~own, -torch.inf)
+        positive = positive / self.temperature
+        if self.contrast == "infonce":
+            return info_nce(positive, scores)
+        uncertainty = lorentz.uncertainty(old, curvature=new.space.live_curvature).detach()
+        return robust_contrast(positive, scores, uncertainty, self.beta)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss, the weighted contrast and, unless it is left out, the weighted entailment."""
+        terms = {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * self.alignment(step)}
+        if self.entail_weight > 0:
+            cone = entailment(
+                step.new.points,
+                step.predecessor.points,
+                curvature=step.new.space.live_curvature,
+                min_radius=self.min_radius,
+            )
+            terms["entailment"] = self.weight * self.entail_weight * cone
+        return terms

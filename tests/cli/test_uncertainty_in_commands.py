@@ -1,0 +1,76 @@
+"""Which classes the old model has seen reaches the report through --old-release; embedding says how uncertain it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.cli import main
+from holdfast.cli.embed import _table
+from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.geometry import Lorentz
+from holdfast.models.release import load_release
+
+
+@pytest.fixture
+def embedded(made: Path, tmp_path: Path) -> Path:
+    """old.safetensors, under the fingerprint of the release runs/old, and new.safetensors: hyperbolic, 6 kinds of 5."""
+    rng, space, labels = np.random.default_rng(0), Lorentz(4), np.repeat(np.arange(6), 5)
+    for name, fingerprint in (("old", load_release(made / "runs" / "old").fingerprint), ("new", "declared:new")):
+        tangents = np.eye(6, 4)[labels] + 0.2 * rng.normal(size=(30, 4))
+        points = space.project(torch.tensor(tangents, dtype=torch.float32))
+        embeddings = EmbeddingSet(
+            ids=[f"item{row}" for row in range(30)],
+            vectors=points.numpy(),
+            fingerprint=fingerprint,
+            space=space,
+            labels=labels,
+            class_names=[f"kind{row}" for row in range(6)],
+            columns={"uncertainty": space.uncertainty(points).numpy()},
+        )
+        storage.save(embeddings, tmp_path / f"{name}.safetensors")
+    return tmp_path
+
+
+def test_the_old_release_tells_which_classes_were_seen(made: Path, embedded: Path) -> None:
+    sides = ["--old", embedded / "old.safetensors", "--new", embedded / "new.safetensors", "--resamples", "50"]
+    seen = set(load_release(made / "runs" / "old").classes)
+    assert 0 < len(seen) < 6
+    words = ["evaluate", *sides, "--old-release", made / "runs" / "old", "--out", embedded / "with"]
+    assert main([str(word) for word in words]) in (0, 1)
+    (record,) = json.loads((embedded / "with" / "results.json").read_text())["evaluations"].values()
+    groups = record["uncertainty"]["old"]["groups"]
+    assert {name: group["items"] for name, group in groups.items()} == {
+        "seen": 5 * len(seen),
+        "unseen": 30 - 5 * len(seen),
+    }
+    page = (embedded / "with" / "report.html").read_text(encoding="utf-8")
+    assert "Old and new embeddings of new" in page and "(not seen)" in page
+    assert main([str(word) for word in ["evaluate", *sides, "--out", embedded / "without"]]) in (0, 1)
+    (record,) = json.loads((embedded / "without" / "results.json").read_text())["evaluations"].values()
+    assert list(record["uncertainty"]["old"]["groups"]) == ["all"]
+
+
+def test_another_release_is_refused(made: Path, embedded: Path, fails: Callable[..., str]) -> None:
+    said = fails("evaluate", "--old", embedded / "old.safetensors", "--new", embedded / "new.safetensors",
+                 "--old-release", made / "runs" / "bct", "--out", embedded / "out")  # fmt: skip
+    assert "the release that made the old embeddings" in said
+    assert not (embedded / "out").exists()
+
+
+def test_embedding_says_how_uncertain_it_is(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"release": "runs/old", "file": "x.safetensors", "items": 1200}
+    columns, rows = _table([entry | {"mean_uncertainty": 0.2384}, entry | {"mean_uncertainty": None}])
+    assert columns == ["release", "file", "items", "mean uncertainty"]
+    assert [row[2:] for row in rows] == [["1,200", "0.238"], ["1,200", "–"]]
+    assert _table([entry | {"mean_uncertainty": None}])[0] == ["release", "file", "items"]
+    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path, "--json"]
+    assert main([str(word) for word in words]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["embeddings"][0]["mean_uncertainty"] is None
+    assert "uncertainty" not in captured.err

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.errors import ConfigError
+from holdfast.geometry import Lorentz, lorentz
+from holdfast.methods.base import View
+from holdfast.methods.hbct import HBCT
+from holdfast.models.encoder import tangent_vectors
+from holdfast.models.heads import LorentzHead
+
+
+@pytest.fixture(params=[0, 1, 2])
+def run(request: pytest.FixtureRequest) -> int:
+    """Which of the three curvatures of the reference."""
+    number: int = request.param
+    return number
+
+
+def options_of(g: dict[str, torch.Tensor], **changes: Any) -> dict[str, Any]:
+    return {
+        "weight": float(g["lam"]),
+        "entail_weight": float(g["lam_ent"]),
+        "temperature": float(g["tau"]),
+        "beta": float(g["beta"]),
+        "min_radius": float(g["eps"]),
+        **changes,
+    }
+
+
+def reference_step(g: dict[str, torch.Tensor], run: int, make_step: Any) -> tuple[torch.Tensor, Any]:
+    """The reference's batch, from raw embeddings on: the encoder's lift, the space, the classifier."""
+    space, z = Lorentz(12, float(g["K"][run])), g["z_new"].clone().requires_grad_()
+    head = LorentzHead(len(g["mlr_a"]), 12).to(z.dtype)
+    head.load_state_dict({"weight": g["mlr_z"], "offsets": g["mlr_a"]})
+    new, old = tangent_vectors(z, float(g["zeta_new"])), tangent_vectors(g["z_old"], float(g["zeta_old"]))
+    return z, make_step(new, g["labels"], head, old, space=space)
+
+
+def test_points_of_both_models(reference, agrees, make_step, run: int) -> None:
+    g = reference("hbct")
+    _, step = reference_step(g, run, make_step)
+    agrees(step.new.points, g[f"h_new_space_{run}"])
+    agrees(step.old.points, g[f"h_old_space_{run}"])
+    agrees(step.new.space.uncertainty(step.old.points), g[f"uncertainty_{run}"])
+    agrees(-step.new.space.similarity(step.new.points, step.old.points), g[f"dist_{run}"])
+
+
+def test_the_whole_objective_and_its_gradient(reference, agrees, make_step, run: int) -> None:
+    g = reference("hbct")
+    z, step = reference_step(g, run, make_step)
+    terms = HBCT(**options_of(g))(step)
+    agrees(terms["task"], g[f"base_{run}"].mean())
+    agrees(terms["contrast"], g["lam"] * g[f"rince_{run}"].mean())
+    agrees(terms["entailment"], g["lam"] * g["lam_ent"] * g[f"entail_{run}"].mean())
+    total = sum(terms.values())
+    agrees(total, g[f"total_{run}"])
+    agrees(torch.autograd.grad(total, z)[0], g[f"grad_z_new_{run}"])
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "rince": {},
+    "infonce": {"contrast": "infonce"},
+    "rince_sq_lorentz": {"similarity": "squared_lorentz"},
+    "rince_inner": {"similarity": "inner"},
+    "rince_no_same_class": {"same_class_negatives": False},
+    "infonce_no_same_class": {"contrast": "infonce", "same_class_negatives": False},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_forms_of_the_contrast(reference, agrees, make_step, run: int, form: str) -> None:
+    g = reference("hbct")
+    _, step = reference_step(g, run, make_step)
+    terms = HBCT(**options_of(g, entail_weight=0.0, **FORMS[form]))(step)
+    assert list(terms) == ["task", "contrast"]
+    agrees(terms["contrast"], g["lam"] * g[f"{form}_{run}"].mean())
+
+
+@pytest.mark.parametrize(("similarity", "table"), [("geodesic", "dist"), ("squared_lorentz", "sq_lorentz")])
+def test_mean_distortion_is_the_mean_distance_of_pairs(reference, agrees, make_step, run, similarity, table) -> None:
+    g = reference("hbct")
+    _, step = reference_step(g, run, make_step)
+    terms = HBCT(**options_of(g, contrast="mean_distortion", similarity=similarity))(step)
+    agrees(terms["contrast"], g["lam"] * g[f"{table}_{run}"].diagonal().mean())
+
+
+def test_negatives_of_other_processes_count_and_only_the_own_row_is_kept(make_step) -> None:
+    space, generator = Lorentz(4), torch.Generator().manual_seed(0)
+    new, old, others = (0.5 * torch.randn(3, 4, generator=generator) for _ in range(3))
+    labels, index = torch.tensor([0, 1, 0]), torch.tensor([5, 6, 7])
+    their_labels, their_index = torch.tensor([0, 1, 2]), torch.tensor([8, 9, 10])
+    theirs = {"points": space.project(others), "labels": their_labels, "index": their_index}
+
+    def gather(rows: torch.Tensor) -> torch.Tensor:
+        name = "points" if rows.dim() == 2 else "labels" if torch.equal(rows, labels) else "index"
+        return torch.cat([rows.detach(), theirs[name]])
+
+    head = LorentzHead(3, 4)
+    step = make_step(new, labels, head, old, space=space, index=index, gather=gather)
+    found = HBCT(contrast="infonce", same_class_negatives=False, entail_weight=0.0, weight=1.0, temperature=1.0)(step)
+    everything = torch.cat([space.project(old), space.project(others)])
+    scores = -space.similarity(space.project(new), everything) * -1
+    classes, rows = torch.cat([labels, their_labels]).tolist(), []
+    for i in range(3):
+        kept = [j for j in range(6) if classes[j] != classes[i] or j == i]
+        rows.append(torch.logsumexp(scores[i, kept], dim=0) - scores[i, i])
+    torch.testing.assert_close(found["contrast"], torch.stack(rows).mean())
+
+
+def test_an_uncertain_old_point_far_away_pulls_less_than_a_certain_one(make_step) -> None:
+    space = Lorentz(2)
+    pulls = []
+    for certainty in (0.2, 1.0):
+        new = torch.tensor([[-1.0, 0.3], [0.1, 0.2]], requires_grad=True)
+        old = torch.tensor([[certainty, 0.0], [0.0, -certainty]])
+        step = make_step(new, [0, 1], LorentzHead(2, 2), old, space=space)
+        contrast = HBCT(entail_weight=0.0, temperature=0.2)(step)["contrast"]
+        pulls.append(torch.autograd.grad(contrast, new)[0][0].norm() / step.new.points[0].detach().norm())
+    assert pulls[0] < pulls[1]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"weight": -0.1}, {"temperature": 0.0}, {"beta": 0.0}, {"min_radius": 0.0}, {"contrast": "nce"},
+    {"similarity": "cosine"}, {"contrast": "mean_distortion", "similarity": "inner"},
+])  # fmt: skip
+def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="hbct was given"):
+        HBCT(**wrong)
+
+
+def steps_taken(zeta: float, curvature: float, steps: int) -> tuple[list[float], torch.Tensor]:
+    """Train a small encoder by HBCT, with autocast to bfloat16 around it as the training loop has it."""
+    torch.manual_seed(0)
+    space, dim, classes = Lorentz(16, curvature), 16, 8
+    net = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, dim), torch.nn.BatchNorm1d(dim)
+    )
+    head, method = LorentzHead(classes, dim), HBCT()
+    centres = torch.randn(classes, 32)
+    old_net = torch.nn.Linear(32, dim)
+    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.3, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        labels = torch.randint(0, classes, (16,))
+        inputs = centres[labels] + torch.randn(16, 32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            raw = net(inputs)
+            with torch.autocast("cpu", enabled=False):
+                new = View.of(tangent_vectors(raw, zeta), space)
+                old = View.of(tangent_vectors(10 * old_net(inputs).detach(), zeta), space)
+                terms = method(step_of(new, old, labels, head))
+        loss = sum(terms.values())
+        optimizer.zero_grad()
+        loss.backward()
+        gradients = [value.grad for value in (*net.parameters(), *head.parameters())]
+        assert all(torch.isfinite(value).all() for value in gradients), f"step {step}"
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, new.points.detach()
+
+
+def step_of(new: View, old: View, labels: torch.Tensor, head: LorentzHead) -> Any:
+    from holdfast.methods.base import Step
+
+    nothing = torch.zeros_like(labels)
+    return Step(new, old, labels, labels, torch.arange(len(labels)), nothing > 0, head, 0.0, 0, 1, torch.Generator())
+
+
+@pytest.mark.parametrize(("zeta", "curvature"), [(1.0, 0.1), (1.0, 2.0), (1.6, 1.0), (2.4, 0.1), (2.4, 2.0)])
+def test_a_thousand_steps_stay_finite_under_autocast(zeta: float, curvature: float) -> None:
+    losses, points = steps_taken(zeta, curvature, 1000)
+    assert np.isfinite(losses).all() and np.mean(losses[-50:]) < np.mean(losses[:50])
+    assert len(Lorentz(16, curvature).check(points.numpy())) == 0
+    radii = lorentz.log_map0(points, curvature=curvature).norm(dim=1)
+    assert radii.max() <= zeta * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(("zeta", "curvature"), [(10.0, 0.1), (12.0, 1.0), (3.0, 2.0), (0.0, 1.0), (float("nan"), 1.0)])
+def test_an_unstable_reach_is_refused(zeta: float, curvature: float) -> None:
+    with pytest.raises(ConfigError, match="clipping length") as error:
+        Lorentz(16, curvature).clip_after(None, zeta)
+    assert "float32" in error.value.expected
