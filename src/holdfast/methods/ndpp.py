@@ -33,7 +33,7 @@ class NDPP(CompatibilityMethod):
         neighbours: How many of either count (K); all others where there are fewer.
         accumulate: Add each epoch's push to the target of the epoch before (Algorithm 1, line 13) instead of
             replacing it (Eq. 8).
-        new_prototypes: "exact": one pass over the training set at the start of every epoch, a third to a half of its
+        new_prototypes: "exact": one pass over the training set at the start of every epoch, a quarter to half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
         new_start_epoch: First epoch, from 0, that looks at new neighbours; the paper starts at once.
         negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as

@@ -19,7 +19,7 @@ class NewPrototypes(nn.Module):
 
     Args:
         source: "exact": one pass over the training set, in evaluation mode and without augmentation, as the model is
-            when the epoch starts; a third to a half of an epoch's time, in every process alike. "running": the means
+            when the epoch starts; a quarter to half of an epoch's time, in every process alike. "running": the means
             of the batches of the epoch before, each as the model was then; costs one summation a step. There are none
             before the second epoch.
         classes: Number of classes C.

@@ -43,7 +43,7 @@ class ODPP(CompatibilityMethod):
         pairs: "sampled": as many random ordered pairs per inner epoch as there are training items, the paper's way;
             "active": one step per inner epoch over all pairs above a threshold, its gradient scaled to what the
             sampled pairs expect; deterministic, and with a cost that does not grow with the number of items.
-        new_prototypes: "exact": one pass over the training set at the start of every epoch, a third to a half of its
+        new_prototypes: "exact": one pass over the training set at the start of every epoch, a quarter to half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
         new_start_epoch: First epoch, from 0, that looks at new prototypes; the paper starts at once.
         negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
