@@ -1,0 +1,21 @@
+"""Learning in sessions without embedding the gallery again: plans and exemplars, importable without torch.
+
+Replayed embeddings are in `holdfast.continual.replayed_embedding`, which needs torch.
+"""
+
+from holdfast.continual.memory import herding, quotas, random_exemplars, spread_by_uncertainty, vote_uncertainty
+from holdfast.continual.plan import Plan
+from holdfast.continual.plans import PLANS, blurry, disjoint, general_incremental
+
+__all__ = [
+    "PLANS",
+    "Plan",
+    "blurry",
+    "disjoint",
+    "general_incremental",
+    "herding",
+    "quotas",
+    "random_exemplars",
+    "spread_by_uncertainty",
+    "vote_uncertainty",
+]

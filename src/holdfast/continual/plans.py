@@ -1,0 +1,274 @@
+"""Which images and classes arrive in which session: the three setups of CVS, as pure functions of labels and a seed.
+
+Paper: Continual Learning for Visual Search with Backward Consistent Feature Embedding (CVPR 2022, Section 4). Every
+function takes the labels of the whole training set, int64 (N,), and returns row numbers into it. Sessions count from
+0 here and from 1 in messages and in the paper. The public lists were drawn with another generator: counts agree with
+them, the images drawn do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.continual.plan import Plan
+from holdfast.data.choosing import generator_of, lowest_of_each_class
+from holdfast.data.image_rules import CLOSE, Labels, Rows
+from holdfast.errors import refuse, unknown_name
+
+Spread = Literal["all", "others"]
+
+
+def disjoint(labels: Labels, *, sessions: int = 5, validation: float | int = 0.1, seed: int = 0) -> Plan:
+    """Every session brings classes of its own, all their images, and never an earlier class.
+
+    Args:
+        labels: Class of every image (N,).
+        sessions: How many; classes are dealt evenly, the first sessions have one more where they do not divide.
+        validation: Share of each session's images that become queries, stratified by class (paper: 0.1, 0.05 for
+            Tiny-ImageNet); a whole number is a count per class (see `general_incremental`).
+        seed: Chooses classes and queries.
+
+    Raises:
+        ConfigError: The plan is impossible: too few classes, or an option out of range.
+    """
+    counts = _class_counts(labels)
+    _check_sessions(sessions, int((counts > 0).sum()))
+    generator = generator_of(seed)
+    home = _homes(counts, _even_parts(int((counts > 0).sum()), sessions), generator)
+    asked = {"sessions": sessions, "validation": validation, "seed": seed}
+    return _plan("disjoint", labels, home[labels], home, asked, generator)
+
+
+def blurry(
+    labels: Labels,
+    *,
+    sessions: int = 5,
+    minor_share: float = 0.1,
+    spread: Spread = "all",
+    validation: float | int = 0.1,
+    seed: int = 0,
+) -> Plan:
+    """Every class has a major session, and a share of its images is dealt to the sessions in rotation.
+
+    All classes and all queries are known from the first session on. Departure from the paper, whose sessions hold
+    (1 - M) major images: the released lists scatter M over all J sessions, the major one included, which keeps
+    (1 - M) + M / J. That is the default.
+
+    Args:
+        labels: Class of every image (N,).
+        sessions: J; major classes are dealt evenly.
+        minor_share: M, above 0 and below 1: of a class with n images, round(M n), half up, are dealt.
+        spread: "all" sessions (released lists), or the "others" only (paper).
+        validation: As in `disjoint`; a count per class is taken from its major session.
+        seed: Chooses classes, images and queries.
+
+    Raises:
+        ConfigError: The plan is impossible: too few classes, an empty session, or an option out of range.
+    """
+    counts = _class_counts(labels)
+    _check_sessions(sessions, int((counts > 0).sum()))
+    _check_share("minor_share", minor_share)
+    if spread not in get_args(Spread):
+        raise unknown_name("spread", spread, get_args(Spread))
+    generator = generator_of(seed)
+    home = _homes(counts, _even_parts(int((counts > 0).sum()), sessions), generator)
+    dealt = np.floor(minor_share * counts + 0.5 + CLOSE).astype(np.int64)
+    by_home = np.argsort(home, kind="stable")
+    first = np.zeros_like(dealt)  # the turns go on from class to class, so that sessions stay equally large
+    first[by_home] = np.cumsum(dealt[by_home]) - dealt[by_home]
+    rank = _random_ranks(labels, counts, generator)
+    turn = first[labels] + rank
+    others = (home[labels] + 1 + turn % (sessions - 1)) % sessions
+    session = np.where(rank < dealt[labels], turn % sessions if spread == "all" else others, home[labels])
+    asked: dict[str, object] = {"sessions": sessions, "minor_share": minor_share, "spread": spread}
+    asked |= {"validation": validation, "seed": seed}
+    return _plan("blurry", labels, session, home, asked, generator, known_from_start=True)
+
+
+def general_incremental(
+    labels: Labels,
+    *,
+    first_classes: int = 20,
+    new_classes: int = 20,
+    old_share: float = 0.1,
+    sessions: int = 5,
+    new_images: int | None = None,
+    validation: float | int = 0.1,
+    seed: int = 0,
+) -> Plan:
+    """Every later session brings new classes, and fresh images of all earlier ones: the setup (S, C, M, L).
+
+    A class gives n_new images in its first session. In a later session with n_old earlier classes each of them gives
+    floor(M / (1 - M) · C · n_new / n_old), at least one, while its images last. The released CIFAR-100 lists follow
+    this rule with n_new = 400. The paper does not say how n_new is found; ours: by class, the largest for which a
+    class of the first session could give all its shares, and at least one. Classes of later sessions use the same
+    number though they give fewer shares, so that M holds; images left over are not used. Where shares are cut off or
+    raised to one image, M holds only about: Omniglot's (192, 192, 40 %, 5) with 16 images gives 7, then 4, 2, 1, 1.
+
+    Args:
+        labels: Class of every image (N,).
+        first_classes: S, classes of the first session.
+        new_classes: C, classes each later session adds; S + C (L - 1) classes are used.
+        old_share: M, above 0 and below 1: share of a later session's images that are of earlier classes.
+        sessions: L.
+        new_images: n_new of all classes; what fits when left out.
+        validation: Share of each session's images that become queries, stratified by class (paper: 0.1, 0.05 for
+            Tiny-ImageNet and iNat-M); a whole number is a count per class, taken once, from the session that
+            introduces it (Product-M: 2).
+        seed: Chooses classes, images and queries.
+
+    Raises:
+        ConfigError: The plan is impossible: too few classes or images, or an option out of range.
+    """
+    counts = _class_counts(labels)
+    _check_share("old_share", old_share)
+    given = f"first_classes = {first_classes}, new_classes = {new_classes}, sessions = {sessions}"
+    refuse(min(first_classes, new_classes) < 1 or sessions < 2, f"{given}.", "at least 1, 1 and 2")
+    sizes = [first_classes] + [new_classes] * (sessions - 1)
+    classes = int((counts > 0).sum())
+    refuse(sum(sizes) > classes, f"{given} need {sum(sizes)} classes, the data has {classes}.", f"at most {classes}")
+    generator = generator_of(seed)
+    home = _homes(counts, sizes, generator)
+    rates = old_share / (1 - old_share) * new_classes / np.cumsum(sizes)[:-1]
+    shares = _shares(counts, home, rates, new_images)
+    rank = _random_ranks(labels, counts, generator)
+    session = (rank[:, None] >= np.cumsum(shares, axis=1)[labels]).sum(axis=1)
+    asked: dict[str, object] = {"first_classes": first_classes, "new_classes": new_classes, "old_share": old_share}
+    asked |= {"sessions": sessions, "new_images": new_images, "validation": validation, "seed": seed}
+    return _plan("general-incremental", labels, session, home, asked, generator)
+
+
+PLANS: dict[str, Callable[..., Plan]] = {
+    "disjoint": disjoint,
+    "blurry": blurry,
+    "general-incremental": general_incremental,
+}
+"""The setups by name."""
+
+
+def _shares(
+    counts: NDArray[np.int64], home: NDArray[np.int64], rates: NDArray[np.float64], new_images: int | None
+) -> NDArray[np.int64]:
+    """Return how many images every class gives to every session (largest label + 1, sessions), while they last.
+
+    Args:
+        counts: Images of every class.
+        home: Session that introduces each class; -1 for one that is not used, whose row means nothing.
+        rates: Images of an earlier class in each later session, by image of a new one.
+        new_images: Images of a class in its first session; the largest number that fits when left out.
+    """
+    tried = np.arange(1, int(counts.max()) + 1)
+    needed = tried + np.maximum(1, np.floor(tried[:, None] * rates + CLOSE).astype(np.int64)).sum(axis=1)
+    fitting = np.maximum(1, np.searchsorted(needed, counts, side="right"))
+    if new_images is not None:
+        smallest, least = counts[home >= 0].min(), int(fitting[home >= 0].min())
+        wrong = f"new_images = {new_images}; the smallest class has {smallest} images."
+        refuse(not 1 <= new_images <= least, wrong, f"from 1 to {least}, so that its later shares fit too")
+        fitting = np.full_like(fitting, new_images)
+    later = np.floor(fitting[:, None] * rates + CLOSE).astype(np.int64)
+    shares = np.concatenate([np.zeros_like(later[:, :1]), np.maximum(1, later)], axis=1)
+    place = np.arange(shares.shape[1])
+    return np.where(place > home[:, None], shares, np.where(place == home[:, None], fitting[:, None], 0))
+
+
+def _plan(
+    name: str,
+    labels: Labels,
+    session: NDArray[np.int64],
+    home: NDArray[np.int64],
+    asked: Mapping[str, object],
+    generator: np.random.Generator,
+    *,
+    known_from_start: bool = False,
+) -> Plan:
+    """Set the queries of every session aside; an image whose session is out of range is not used."""
+    count = int(home.max()) + 1
+    own = [np.flatnonzero((session == place) & (home[labels] >= 0)) for place in range(count)]
+    aside = [_queries(labels, rows, home == place, asked["validation"], generator) for place, rows in enumerate(own)]
+    training = tuple(np.setdiff1d(rows, taken, assume_unique=True) for rows, taken in zip(own, aside, strict=True))
+    return Plan(name, labels, training, tuple(aside), home, known_from_start, dict(asked))
+
+
+def _queries(
+    labels: Labels, rows: Rows, at_home: NDArray[np.bool_], validation: object, generator: np.random.Generator
+) -> Rows:
+    """Choose the validation queries of one session, ascending."""
+    own, given = labels[rows], f"validation = {validation}"
+    counts = np.bincount(own, minlength=len(at_home))
+    if isinstance(validation, int | np.integer):
+        least = int(counts[at_home].min())
+        refuse(
+            not 1 <= validation < least,
+            f"{given} of a class with {least} images in its first session.",
+            f"a share, or a number from 1 to {least - 1} per class" if least > 1 else "a share above 0 and below 1",
+        )
+        wanted = np.where(at_home, validation, 0)
+    else:
+        refuse(not isinstance(validation, float) or not 0 < validation < 1, f"{given}.", "a share above 0 and below 1")
+        wanted = _stratified(counts, float(validation), generator)  # type: ignore[arg-type]
+    return rows[lowest_of_each_class(own, generator.random(len(rows)), wanted)]
+
+
+def _stratified(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Divide a share of all images, rounded, at least one, among classes in proportion, and leave each at least one.
+
+    Classes get their share cut off; the rest goes one by one to those that lost most, drawn where they lost alike.
+    """
+    exact = share * counts
+    most = np.maximum(counts - 1, 0)
+    taken: NDArray[np.int64] = np.minimum(np.floor(exact + CLOSE).astype(np.int64), most)
+    total = max(1, int(exact.sum() + 0.5 + CLOSE))
+    lost = np.where(taken < most, np.round(exact - taken, 9), -1.0)
+    order = np.lexsort((generator.random(len(counts)), -lost))[: max(0, total - int(taken.sum()))]
+    taken[order[lost[order] > 0]] += 1
+    return taken
+
+
+def _class_counts(labels: Labels) -> NDArray[np.int64]:
+    """Return the images of every class (largest label + 1,), or refuse the labels."""
+    wrong = labels.dtype != np.int64 or labels.ndim != 1 or len(labels) == 0 or labels.min() < 0
+    refuse(wrong, f"Labels are {labels.dtype} of shape {labels.shape}.", "int64 of shape (images,), from 0")
+    counts = np.bincount(labels)
+    single = np.flatnonzero(counts == 1)
+    refuse(
+        len(single) > 0,
+        f"{len(single)} classes have a single image, first: {single[:1].tolist()}.",
+        "two or more, so that one can be searched for among the others",
+    )
+    return counts
+
+
+def _check_sessions(sessions: int, classes: int) -> None:
+    refuse(
+        not 2 <= sessions <= classes,
+        f"sessions = {sessions} for {classes} classes.",
+        "at least 2, and a class for each",
+    )
+
+
+def _check_share(name: str, share: float) -> None:
+    refuse(not 0 < share < 1, f"{name} = {share}.", "a share above 0 and below 1")
+
+
+def _even_parts(classes: int, sessions: int) -> list[int]:
+    return [classes // sessions + (place < classes % sessions) for place in range(sessions)]
+
+
+def _homes(counts: NDArray[np.int64], sizes: list[int], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Deal classes, shuffled, to sessions of so many classes; the others get -1."""
+    shuffled = generator.permutation(np.flatnonzero(counts))[: sum(sizes)]
+    home = np.full(len(counts), -1, np.int64)
+    home[shuffled] = np.repeat(np.arange(len(sizes)), sizes)
+    return home
+
+
+def _random_ranks(labels: Labels, counts: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Number the images of every class from 0, in random order."""
+    order = np.lexsort((generator.random(len(labels)), labels))
+    ranks = np.empty(len(labels), np.int64)
+    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
