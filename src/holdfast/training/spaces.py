@@ -106,6 +106,11 @@ def settle(
     _refuse_method(asked, method, name, old)
     if head is not None and head not in HEADS:
         raise unknown_name("head", head, HEADS)
+    refuse(
+        asked.curvature is not None and not SPACES[name].lengths_count,
+        f"A curvature of {asked.curvature:g} on the {name}." if asked.curvature is not None else "",
+        "none there; --space lorentz with --curvature",
+    )
     inherited = old.space.curvature if old is not None and old.space.name == name else None
     curvature = asked.curvature if asked.curvature is not None else inherited
     space = space_from_record({"name": name, "dim": dim, "curvature": curvature})
