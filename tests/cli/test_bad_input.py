@@ -42,6 +42,10 @@ def test_unknown_option(fails: Fails, tmp_path) -> None:
 
 def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
     assert "Got value: three" in fails("train", "--data", tmp_path, "--recipe.epochs", "three", "--out", tmp_path)
+    said = fails("train", "--data", tmp_path, "--dim", "abc", "--out", tmp_path)
+    assert "'--dim': Expected a whole number. Got value: abc" in said
+    said = fails("train", "--data", tmp_path, "--recipe.clip_norm", "abc", "--out", tmp_path)
+    assert "'--recipe.clip_norm': given abc, expected a number or nothing" in said
     assert "required: data" in fails("train", "--out", tmp_path)
     assert "does not know what 'photos' is" in fails("train", "photos")
     assert "2 values for --data" in fails("train", "--data", "a", "b", "--out", tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,9 +76,18 @@ def resolved(text: str, values: Mapping[str, Any]) -> str:
     return found
 
 
+_KINDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text", "NoneType": "nothing"}
+_UNION = re.compile(r"(option '--[^']+': )Does not validate.* Subtypes: (\[.*?\]) Errors: .* Given value: (.*)$")
+
+
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")
+    text = " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")
+    union = _UNION.search(text)
+    if union is None:
+        return re.sub(r"an? <class '(\w+)'>", lambda found: _KINDS.get(found[1], found[0]), text)
+    kinds = [_KINDS.get(name, name) for name in re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>", union[2])]
+    return f"{text[: union.start()]}{union[1]}given {union[3]}, expected {' or '.join(kinds) or union[2]}"
 
 
 def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> Iterator[Setting]:
