@@ -12,8 +12,6 @@ what was interrupted and tries again what failed. Writes all_methods.json (recor
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -46,7 +44,7 @@ from all_methods_tasks import (
 from holdfast.cli.choices import data_root
 from holdfast.methods import METHODS, build_method
 from machine import describe
-from task_pool import Planned, TaskPool, Work, claim, read_json, write_json
+from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs" / "all_methods"
@@ -157,20 +155,7 @@ def measured(arguments: argparse.Namespace) -> Document:
 
 
 def main() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
-    arguments = parsed()
-    if not arguments.tables_only:
-        try:
-            write_json(arguments.out / "all_methods.json", measured(arguments))
-        except KeyboardInterrupt:
-            sys.exit("Stopped; the same command continues.")
-    document = read_json(arguments.out / "all_methods.json")
-    text = page(document)
-    (arguments.out / "all_methods.md").write_text(text)
-    print(text)
-    failures = sum("failure" in record for record in document["records"])
-    if failures:
-        sys.exit(f"{failures} models failed; the page lists them.")
+    run_and_tell(parsed(), measured, {"all_methods.md": page})
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ again, the run skips what is finished. Writes generations.json (numbers), genera
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -40,7 +38,7 @@ from generations_tasks import (
 from holdfast.cli.choices import data_root
 from holdfast.methods import build_method
 from machine import describe
-from task_pool import Planned, TaskPool, Work, claim, read_json, write_json
+from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs"
@@ -138,21 +136,7 @@ def measured(arguments: argparse.Namespace) -> Document:
 
 
 def main() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
-    arguments = parsed()
-    if not arguments.tables_only:
-        try:
-            write_json(arguments.out / "generations.json", measured(arguments))
-        except KeyboardInterrupt:
-            sys.exit("Stopped; the same command continues.")
-    document = read_json(arguments.out / "generations.json")
-    text = markdown_page(document)
-    (arguments.out / "generations.md").write_text(text)
-    (arguments.out / "generations.html").write_text(html_page(document))
-    print(text)
-    failures = [record for record in document["records"] if "failure" in record]
-    if failures:
-        sys.exit(f"{len(failures)} tasks failed; the page lists them.")
+    run_and_tell(parsed(), measured, {"generations.md": markdown_page, "generations.html": html_page})
 
 
 if __name__ == "__main__":

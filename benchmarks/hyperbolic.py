@@ -14,8 +14,6 @@ the work folder: started again, the run skips what is finished. Writes hyperboli
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -39,7 +37,7 @@ from hyperbolic_tasks import (
     tuned_as,
 )
 from machine import describe
-from task_pool import Planned, TaskPool, Work, claim, read_json, write_json
+from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs"
@@ -143,20 +141,7 @@ def measured(arguments: argparse.Namespace) -> Document:
 
 
 def main() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
-    arguments = parsed()
-    if not arguments.tables_only:
-        try:
-            write_json(arguments.out / "hyperbolic.json", measured(arguments))
-        except KeyboardInterrupt:
-            sys.exit("Stopped; the same command continues.")
-    document = read_json(arguments.out / "hyperbolic.json")
-    text = page(document)
-    (arguments.out / "hyperbolic.md").write_text(text)
-    print(text)
-    failures = sum("failure" in record for record in document["records"])
-    if failures:
-        sys.exit(f"{failures} models failed; the page lists them.")
+    run_and_tell(parsed(), measured, {"hyperbolic.md": page})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -17,8 +18,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from all_methods_tables import Record, Task
+from all_methods_tables import Document, Record, Task
 from holdfast.embeddings import storage
+
+Page = Callable[[Document], str]
 
 
 class Planned(NamedTuple):
@@ -144,3 +147,30 @@ def prepare_worker() -> None:
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def run_and_tell(
+    arguments: argparse.Namespace, measured: Callable[[argparse.Namespace], Document], pages: Mapping[str, Page]
+) -> None:
+    """Measure unless only pages are asked for, write the records and the pages, and end with an error if tasks failed.
+
+    Args:
+        arguments: With ``out`` and ``tables_only``.
+        measured: Does the work and returns all that the pages need.
+        pages: By file name, the records' first with the ending .md; it is printed. The records have its name and .json.
+    """
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
+    records = arguments.out / Path(next(iter(pages))).with_suffix(".json")
+    if not arguments.tables_only:
+        try:
+            write_json(records, measured(arguments))
+        except KeyboardInterrupt:
+            sys.exit("Stopped; the same command continues.")
+    document = read_json(records)
+    texts = {name: page(document) for name, page in pages.items()}
+    for name, text in texts.items():
+        (arguments.out / name).write_text(text)
+    print(next(iter(texts.values())))
+    failures = sum("failure" in record for record in document["records"])
+    if failures:
+        sys.exit(f"Tasks that failed: {failures}; the page lists them.")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.continual.plan import Plan
 from holdfast.continual.plans import PLANS, blurry, disjoint, general_incremental
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, DataError
 
 
 def even(classes: int, images: int) -> np.ndarray:
@@ -332,8 +332,6 @@ def test_general_shares_by_a_slow_loop(first: int, new: int, share: float, image
         (lambda: disjoint(SMALL, sessions=3, validation=9), r"validation = 9 of a class with 9 images"),
         (lambda: disjoint(np.array([0, 0, 1, 2, 2]), sessions=2), r"1 classes have a single image, first: \[1\]"),
         (lambda: disjoint(SMALL, sessions=3, seed=-1), "seed = -1"),
-        (lambda: disjoint(SMALL.astype(np.int32), sessions=3), "int32"),
-        (lambda: disjoint(np.empty(0, np.int64), sessions=3), r"shape \(0,\)"),
         (lambda: general_incremental(CIFAR, new_images=500), r"new_images = 500; .* 500 images"),
         (lambda: general_incremental(CIFAR, new_images=0), r"from 1 to 407"),
     ],
@@ -341,6 +339,14 @@ def test_general_shares_by_a_slow_loop(first: int, new: int, share: float, image
 def test_impossible_plans_say_what_was_given(make: Callable[[], Plan], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"), [(SMALL.astype(np.int32), "int32"), (np.empty(0, np.int64), r"shape \(0,\)")]
+)
+def test_labels_that_are_none_are_refused(labels: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        disjoint(labels, sessions=3)
 
 
 def test_an_empty_session_is_refused() -> None:

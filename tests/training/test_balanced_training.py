@@ -14,7 +14,6 @@ import pytest
 import holdfast.training.train as train_module
 from holdfast.cli import main
 from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
 from holdfast.errors import ConfigError
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
@@ -28,12 +27,8 @@ TRIPLET = {"triplet": 1.0, "triplet_margin": 0.3, "scale": 16.0, "margin": 0.2}
 
 
 @pytest.fixture(scope="module")
-def images() -> ImageSet:
-    rng = np.random.default_rng(0)
-    labels = np.arange(40) % CLASSES
-    pixels = rng.integers(0, 100, (40, 1, 16, 16)) + 30 * labels[:, None, None, None]
-    names = tuple(f"c{c}" for c in range(CLASSES))
-    return ImageSet(ArrayImages(pixels.astype(np.uint8)), labels, names, [f"i{row}" for row in range(40)])
+def images(make_images: Any) -> ImageSet:
+    return make_images(40, CLASSES)
 
 
 BASE = Experiment(

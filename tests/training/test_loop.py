@@ -11,7 +11,6 @@ from torch import nn
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import SPACES, Hypersphere, Space
@@ -27,16 +26,8 @@ CLASSES, SIDE, DIM = 5, 8, 6
 
 
 @pytest.fixture(scope="module")
-def images() -> ImageSet:
-    rng = np.random.default_rng(0)
-    labels = np.arange(60) % CLASSES
-    pixels = rng.integers(0, 80, (60, 1, SIDE, SIDE)) + 30 * labels[:, None, None, None]
-    return ImageSet(
-        ArrayImages(pixels.astype(np.uint8)),
-        labels,
-        tuple(f"c{c}" for c in range(CLASSES)),
-        [f"i{r}" for r in range(60)],
-    )
+def images(make_images: Any) -> ImageSet:
+    return make_images(60, CLASSES, SIDE, noise=80)
 
 
 class Net(nn.Module):

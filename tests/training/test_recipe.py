@@ -23,15 +23,6 @@ from holdfast.training.train import train_release
 CLASSES = 4
 
 
-@pytest.fixture(scope="module")
-def images() -> ImageSet:
-    rng = np.random.default_rng(0)
-    labels = np.arange(32) % CLASSES
-    pixels = rng.integers(0, 100, (32, 1, 16, 16)) + 30 * labels[:, None, None, None]
-    names = tuple(f"c{c}" for c in range(CLASSES))
-    return ImageSet(ArrayImages(pixels.astype(np.uint8)), labels, names, [f"i{row}" for row in range(32)])
-
-
 BASE = Experiment(
     model=EncoderSpec(dim=8, channels=1, image_size=16, backbone_options={"filters": 8}),
     recipe=Recipe(epochs=2, batch_size=8, learning_rate=0.05, schedule="polynomial", accelerator="cpu"),

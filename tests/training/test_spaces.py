@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
 from holdfast.embeddings import storage
 from holdfast.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
@@ -28,15 +27,6 @@ from holdfast.training.train import train_release
 
 CLASSES, STEPS = 4, 20
 LORENTZ, SPHERE = Geometry("lorentz"), Geometry("hypersphere")
-
-
-@pytest.fixture(scope="module")
-def images() -> ImageSet:
-    rng = np.random.default_rng(0)
-    labels = np.arange(32) % CLASSES
-    pixels = rng.integers(0, 100, (32, 1, 16, 16)) + 30 * labels[:, None, None, None]
-    names = tuple(f"c{c}" for c in range(CLASSES))
-    return ImageSet(ArrayImages(pixels.astype(np.uint8)), labels, names, [f"i{row}" for row in range(32)])
 
 
 BASE = Experiment(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.continual.plan import Plan
-from holdfast.data.choosing import generator_of, lowest_of_each_class
+from holdfast.data.choosing import check_labels, generator_of, lowest_of_each_class
 from holdfast.data.image_rules import CLOSE, Labels, Rows
 from holdfast.errors import refuse, unknown_name
 
@@ -33,6 +33,7 @@ def disjoint(labels: Labels, *, sessions: int = 5, validation: float | int = 0.1
         seed: Chooses classes and queries.
 
     Raises:
+        DataError: The labels are not int64 (N,) from 0.
         ConfigError: The plan is impossible: too few classes, or an option out of range.
     """
     counts = _class_counts(labels)
@@ -67,6 +68,7 @@ def blurry(
         seed: Chooses classes, images and queries.
 
     Raises:
+        DataError: The labels are not int64 (N,) from 0.
         ConfigError: The plan is impossible: too few classes, an empty session, or an option out of range.
     """
     counts = _class_counts(labels)
@@ -122,6 +124,7 @@ def general_incremental(
         seed: Chooses classes, images and queries.
 
     Raises:
+        DataError: The labels are not int64 (N,) from 0.
         ConfigError: The plan is impossible: too few classes or images, or an option out of range.
     """
     counts = _class_counts(labels)
@@ -230,8 +233,7 @@ def _stratified(counts: NDArray[np.int64], share: float, generator: np.random.Ge
 
 def _class_counts(labels: Labels) -> NDArray[np.int64]:
     """Return the images of every class (largest label + 1,), or refuse the labels."""
-    wrong = labels.dtype != np.int64 or labels.ndim != 1 or len(labels) == 0 or labels.min() < 0
-    refuse(wrong, f"Labels are {labels.dtype} of shape {labels.shape}.", "int64 of shape (images,), from 0")
+    check_labels(labels)
     counts = np.bincount(labels)
     single = np.flatnonzero(counts == 1)
     refuse(

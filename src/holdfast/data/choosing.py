@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import refuse
+from holdfast.errors import DataError, refuse
 
 
 def generator_of(seed: int) -> np.random.Generator:
@@ -41,3 +41,15 @@ def lowest_of_each_class(labels: NDArray[np.int64], keys: NDArray[Any], wanted: 
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     rows: NDArray[np.int64] = np.sort(order[rank < wanted[labels[order]]])
     return rows
+
+
+def check_labels(labels: NDArray[np.int64]) -> None:
+    """Refuse labels that are not int64 (N,) from 0, or none at all.
+
+    Raises:
+        DataError: They are something else.
+    """
+    if labels.dtype != np.int64 or labels.ndim != 1 or len(labels) == 0 or labels.min() < 0:
+        raise DataError(
+            f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (images,), from 0"
+        )

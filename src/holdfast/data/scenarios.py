@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import generator_of
+from holdfast.data.choosing import check_labels, generator_of
 from holdfast.data.image_rules import CLOSE, IMAGE_RULES, ImageRule, Labels, Rows
 from holdfast.data.split import Split, check_split
-from holdfast.errors import ConfigError, DataError, unknown_name
+from holdfast.errors import ConfigError, unknown_name
 from holdfast.options import bound
 
 Order = Literal["random", "first"]
@@ -92,7 +92,7 @@ def open_classes(
 
 def same_data(labels: Labels, *, old_fraction: float = 1.0, seed: int = SEED) -> Split:
     """Both models see everything; only the architecture changes. Nothing is drawn, so the seed has no effect."""
-    _check_labels(labels)
+    check_labels(labels)
     if old_fraction != 1:
         raise ConfigError(f"old_fraction = {old_fraction}.", expected="1: both models see everything here")
     everything = np.arange(len(labels))
@@ -185,7 +185,7 @@ def _others(labels: Labels, rows: Rows) -> Rows:
 
 
 def _image_rule(labels: Labels, fraction: float, rule: str) -> ImageRule:
-    _check_labels(labels)
+    check_labels(labels)
     _check_fraction(fraction)
     if rule not in IMAGE_RULES:
         raise unknown_name("image rule", rule, IMAGE_RULES)
@@ -196,7 +196,7 @@ def _nested_rows(
     labels: Labels, sizes: Sequence[float | int], seed: int, order: Order, rounding: Rounding
 ) -> list[Rows]:
     """Return, for every size, the rows of the first so many classes of one ordering; each list ascending."""
-    _check_labels(labels)
+    check_labels(labels)
     classes = _ordered_classes(labels, seed, order)
     place = np.empty(int(labels.max()) + 1, np.int64)
     place[classes] = np.arange(len(classes))
@@ -229,10 +229,3 @@ def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:
 def _check_fraction(fraction: float) -> None:
     if not 0 < fraction < 1:
         raise ConfigError(f"old_fraction = {fraction}.", expected="a share above 0 and below 1")
-
-
-def _check_labels(labels: Labels) -> None:
-    if labels.dtype != np.int64 or labels.ndim != 1 or len(labels) == 0 or labels.min() < 0:
-        raise DataError(
-            f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (images,), from 0"
-        )

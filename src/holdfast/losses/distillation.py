@@ -137,9 +137,9 @@ def relational_angles(new: Tensor, old: Tensor) -> Tensor:
     each other give no direction, so the cosine is 0 and takes no gradient; the public code divides such a difference by
     1e-12.
 
-    Its B³ cosines and B² directions exist for both models, and with the gradient about three times over: 0.3 GB for
-    256 float32 rows of dimension 128, where one block of `ELEMENTS` suffices. Beyond that, blocks of vertices are
-    recomputed on the way back, and no more than one of them stands in memory at a time.
+    Its B³ cosines and B² directions exist for both models, and with the gradient about three times over. Where they
+    exceed `ELEMENTS`, blocks of vertices are recomputed on the way back, and no more than one of them stands in memory
+    at a time.
 
     Args:
         new: Rows z (B, D).

@@ -66,21 +66,25 @@ def refuse_mismatch(
             expected="the release that embedded the gallery",
             to_do="pass --old RELEASE, or train without one: --method independent.",
         )
-    if old is not None and not space.takes_features_of(old.embeddings.space):
+    if old is not None:
+        _refuse_predecessor(old, space, loader, class_names)
+
+
+def _refuse_predecessor(old: OldModel, space: Space, loader: DataLoader[Batch], class_names: Sequence[str]) -> None:
+    """Stop where the predecessor's embeddings are not raw features of this very training set, for this space."""
+    if not space.takes_features_of(old.embeddings.space):
         raise SpaceMismatchError(
             f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
             expected="one space and one dimension for both",
             to_do=f"train the new model on the old one's space, with --dim {old.embeddings.space.dim}.",
         )
     items: Any = loader.dataset
-    if old is not None and (len(old.embeddings) != len(items) or old.embeddings.form != "features"):
+    if len(old.embeddings) != len(items) or old.embeddings.form != "features":
         raise DataError(
             f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {len(items)} training items.",
             expected="raw features of the new training set, row by row",
             to_do="embed the training set with the old release, form='features'.",
         )
-    if old is None:
-        return
     names = old.embeddings.class_names
     if names is not None and list(names) != list(class_names):
         raise DataError(
