@@ -30,6 +30,13 @@ def test_unknown_method(fails: Fails, tmp_path) -> None:
     assert "holdfast methods" in said and not (tmp_path / "out").exists()
 
 
+def test_a_learner_of_sessions_is_not_trained_once(fails: Fails, tmp_path) -> None:
+    said = fails("train", "--data", tmp_path, "--method", "bct", "cvs", "ewc", "--out", tmp_path / "out")
+    assert "cvs, ewc learns in sessions" in said and not (tmp_path / "out").exists()
+    command = "holdfast sessions general-incremental --data DATA --out DIR --method cvs ewc"
+    assert f"Next: {command}" in " ".join(said.split())
+
+
 def test_unknown_method_option(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--method", "p2s", "--method-options.temprature", "1", "--out", tmp_path)
     assert "no option 'temprature'. Did you mean 'temperature'?" in said

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from holdfast.errors import ConfigError, EmptyOverlapError, HoldfastError
 from holdfast.geometry import SPACES
 from holdfast.methods import METHODS, build_method
-from holdfast.methods.base import CompatibilityMethod, OldModel
+from holdfast.methods.base import Batch, CompatibilityMethod, OldModel
 from holdfast.models.heads import HEADS, build_head
 from holdfast.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -281,6 +281,32 @@ def test_refuses_to_start_without_a_predecessor(name, world, make_step) -> None:
     with pytest.raises(ConfigError):
         method.prepare(None, torch.nn.Identity(), world.head, world.space)
         method(make_step(torch.randn(2, 5), [0, 1], world.head, space=world.space))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_inputs_keep_their_form_and_are_changed_with_the_generator_alone(name, dtype) -> None:
+    images = torch.arange(6 * 3 * 8 * 8).remainder(251).view(6, 3, 8, 8).to(dtype)
+    given, labels = images.clone(), torch.arange(6)
+    one, state, found = Batch(given, labels, labels, labels < 0), torch.get_rng_state(), []
+    for _ in range(2):
+        method, generator = METHODS[name](), torch.Generator().manual_seed(5)
+        found.append(torch.stack([method.change_inputs(one, generator) for _ in range(8)]))
+    assert torch.equal(*found) and torch.equal(given, images) and torch.equal(state, torch.get_rng_state())
+    assert found[0].shape == (8, *images.shape) and found[0].dtype == dtype
+
+
+def test_what_a_session_hands_on_the_next_one_takes(name, world, make_step) -> None:
+    method, fresh = prepared(name, world), METHODS[name]()
+    train(method, world, make_step, range(2))
+    for ended in (method, fresh):  # the first session is trained for all learners, without any of them
+        ended.on_session_end(torch.nn.Identity(), world.head, [])
+        carried = ended.carried()
+        assert all(isinstance(values, torch.Tensor) and not values.requires_grad for values in carried.values())
+        taken = METHODS[name]()
+        taken.carry_over(carried)
+        taken.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+        _, step = batch(world, make_step, np.arange(0, 48, 3), torch.float32, progress=0.5)
+        assert all(torch.isfinite(term) for term in taken.train()(step).values())
 
 
 def test_every_option_is_documented_and_has_a_default(name) -> None:

@@ -7,7 +7,7 @@ from holdfast.data import ArrayImages, ImageSet
 from holdfast.data.augment import Augmentation
 from holdfast.data.loading import EpochBatches, encoding_loader, training_loader
 from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import Batch
 
 AUGMENTATION = Augmentation(crop_padding=2, flip=True)
@@ -165,6 +165,21 @@ def test_encoding_keeps_the_order_and_every_row(images: ImageSet) -> None:
 def test_encoding_no_images_gives_no_batches(images: ImageSet) -> None:
     with pytest.raises(ConfigError, match="0 images for 1 processes"):
         encoding_loader(images.select([]), batch_size=4)
+
+
+def test_batches_say_which_images_come_from_a_memory(images: ImageSet) -> None:
+    replayed = np.arange(50) % 7 == 3
+    for batch in [*loader(images, replayed=replayed), *encoding_loader(images, batch_size=16, replayed=replayed)]:
+        assert batch.replayed.dtype == torch.bool
+        np.testing.assert_array_equal(batch.replayed, replayed[batch.index.numpy()])
+    assert not any(batch.replayed.any() for batch in encoding_loader(images, batch_size=16))
+
+
+@pytest.mark.parametrize("replayed", [np.zeros(49, np.bool_), np.zeros((50, 1), np.bool_), np.zeros(50, np.int64)])
+def test_marks_that_are_not_one_per_image_are_refused(images: ImageSet, replayed: np.ndarray) -> None:
+    for make in (loader, encoding_loader):
+        with pytest.raises(DataError, match=r"for 50 images(.|\n)*bool of shape \(50,\)"):
+            make(images, batch_size=8, replayed=replayed)
 
 
 def test_global_random_state_is_left_alone(images: ImageSet) -> None:

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.continual.plans import disjoint
 from holdfast.evaluation import Evaluation
 from holdfast.evaluation.examples import Example, Found, choose_examples
 from holdfast.reports.page import render_report
+from holdfast.reports.sessions_page import render_sessions_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 WIDTHS = (1280, 768, 390)
@@ -161,3 +163,32 @@ def test_uncertainty_fits_all_widths(
         assert result["overlaps"] == []
         assert result["charts"] == 2 + models + (1 + models) + models  # scores, curves, histograms, disks
         assert result["smallest"] >= 11
+
+
+@pytest.mark.parametrize(
+    ("name", "charts"), [("nine_learners", 16), ("one_learner", 7), ("blurry_learners", 10), ("without_bounds", 9)]
+)
+def test_learners_in_sessions_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], request: pytest.FixtureRequest, name: str, charts: int
+) -> None:
+    found = request.getfixturevalue(name)
+    results = measure(render_sessions_report(found.document, found.plan))
+    assert set(results) == set(WIDTHS)
+    for result in results.values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == charts
+        assert result["smallest"] >= 11
+
+
+def test_many_learners_of_long_names_in_many_sessions_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_sessions: Callable[..., SimpleNamespace]
+) -> None:
+    plan = disjoint(np.repeat(np.arange(80), 10), sessions=24, validation=1)
+    names = [f"cvs_with_a_very_long_name_without_any_place_to_break_{place}" for place in range(12)]
+    found = make_sessions(plan, ["finetune", *names, "joint"], title="x" * 200, model={"y" * 100: "z" * 200})
+    for result in measure(render_sessions_report(found.document, found.plan)).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []

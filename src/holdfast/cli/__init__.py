@@ -16,6 +16,7 @@ COMMANDS = {
     "methods": "list the compatibility methods with their papers and options",
     "train": "train a model, or a whole comparison of old, independent and compatible models",
     "embed": "embed images with one or more releases",
+    "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
 }
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import ConfigError, refuse
+
 if TYPE_CHECKING:
+    from holdfast.data.image_set import ImageSet
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.models.encoder import EncoderSpec
 
@@ -27,6 +30,43 @@ def open_data(data: str, root: Path | None, options: Mapping[str, Any]) -> Retri
 
     with console.status(f"reading {data}"):
         return load_dataset(data, data_root(root), **options)
+
+
+def options_by_method(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of every method: of one they are given as they are, of several by its name.
+
+    Raises:
+        ConfigError: A method is named twice, or the options of several are not given by name.
+    """
+    refuse(len(set(names)) < len(names), f"The methods {', '.join(names)}.", "each method once")
+    if len(names) == 1:
+        return {names[0]: dict(options)}
+    for name in options:
+        if name not in names or not isinstance(options[name], dict):
+            raise ConfigError(
+                f"With the methods {', '.join(names)}, --method_options has '{name}'.",
+                expected="a mapping of method names to their options",
+                to_do=f"write --method_options.{names[0]}.OPTION VALUE.",
+            )
+    return {name: options.get(name, {}) for name in names}
+
+
+def encoder_for(arguments: Mapping[str, Any], images: ImageSet) -> EncoderSpec:
+    """Return the encoder that a command's options describe, for images like these."""
+    from holdfast.models.encoder import encoder_spec
+
+    channels, height, width = images.shape
+    refuse(height != width, f"Images of {height} × {width} pixels.", "square images")
+    return encoder_spec(
+        backbone=arguments["backbone"] or "convnet",
+        channels=channels,
+        image_size=height,
+        fit=images.fit or "crop",
+        mean=tuple(arguments["mean"]),
+        std=tuple(arguments["std"]),
+        zeta=arguments.get("zeta"),
+        **{key: arguments[key] for key in ("dim", "projection", "backbone_options")},
+    )
 
 
 def input_options(data: str, contract: EncoderSpec, given: Mapping[str, Any]) -> dict[str, Any]:

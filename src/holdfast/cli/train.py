@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import open_data, write_settings
+from holdfast.cli.choices import encoder_for, open_data, options_by_method, write_settings
 from holdfast.cli.console import print_json, print_table, training_progress
 from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods import build_method
-from holdfast.models.encoder import encoder_spec
 from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
@@ -129,8 +128,9 @@ def _check(arguments: dict[str, Any]) -> Release | None:
     from holdfast.training.spaces import common_space, settle
 
     names = arguments["method"]
-    refuse(len(set(names)) < len(names), f"The methods {', '.join(names)}.", "each method once")
-    methods = [build_method(name, options) for name, options in _options_by_method(arguments).items()]
+    chosen = options_by_method(names, arguments["method_options"])
+    methods = [build_method(name, options) for name, options in chosen.items()]
+    _refuse_sessions([name for name, method in zip(chosen, methods, strict=True) if method.sessions_only])
     refuse(
         arguments["old"] is not None and not any(method.needs_old for method in methods),
         f"An old model was given, which {', '.join(names)} does not use.",
@@ -167,49 +167,31 @@ def _check(arguments: dict[str, Any]) -> Release | None:
     return old
 
 
+def _refuse_sessions(names: list[str]) -> None:
+    """Stop where a method that learns session by session was asked to train one model."""
+    if names:
+        raise ConfigError(
+            f"{', '.join(names)} learns in sessions, each with a gallery of its own, and a single training has none.",
+            expected="a method for one upgrade, such as bct; `holdfast methods` lists them",
+            to_do=f"holdfast sessions general-incremental --data DATA --out DIR --method {' '.join(names)}",
+        )
+
+
 def _geometry(arguments: dict[str, Any]) -> Geometry:
     from holdfast.training.spaces import Geometry
 
     return Geometry(**{key: arguments[key] for key in ("space", "curvature", "learn_curvature", "lift_old")})
 
 
-def _options_by_method(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    names, options = arguments["method"], arguments["method_options"]
-    if len(names) == 1:
-        return {names[0]: options}
-    for name in options:
-        if name not in names or not isinstance(options[name], dict):
-            raise ConfigError(
-                f"With the methods {', '.join(names)}, --method_options has '{name}'.",
-                expected="a mapping of method names to their options",
-                to_do=f"write --method_options.{names[0]}.OPTION VALUE.",
-            )
-    return {name: options.get(name, {}) for name in names}
-
-
 def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Experiment]:
-    channels, height, width = data.train.shape
-    refuse(height != width, f"Images of {height} × {width} pixels.", "square images")
-    spec = encoder_spec(
-        backbone=arguments["backbone"] or "convnet",
-        dim=arguments["dim"],
-        channels=channels,
-        image_size=height,
-        fit=data.train.fit or "crop",
-        projection=arguments["projection"],
-        mean=tuple(arguments["mean"]),
-        std=tuple(arguments["std"]),
-        backbone_options=arguments["backbone_options"],
-        zeta=arguments["zeta"],
-    )
     base = Experiment(
-        model=spec,
+        model=encoder_for(arguments, data.train),
         geometry=_geometry(arguments),
         **{key: arguments[key] for key in ("head", "head_options", "recipe", "weights", "freeze_backbone", "seed")},
     )
     return {
         name: replace(base, method=name, method_options=options)
-        for name, options in _options_by_method(arguments).items()
+        for name, options in options_by_method(arguments["method"], arguments["method_options"]).items()
     }
 
 

@@ -1,6 +1,6 @@
 """Learning in sessions without embedding the gallery again: plans and exemplars, importable without torch.
 
-Replayed embeddings are in `holdfast.continual.replayed_embedding`, which needs torch.
+Replayed embeddings are in `holdfast.losses.replayed_embedding`, where their method looks for them.
 """
 
 from holdfast.continual.memory import herding, quotas, random_exemplars, spread_by_uncertainty, vote_uncertainty

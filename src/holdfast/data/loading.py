@@ -1,14 +1,10 @@
 """Batches in an order, and with an augmentation, that depend only on the seed and the place in the run.
 
-A sampler names whole batches (epoch, number, rows); the data set reads and augments one batch at a time. So a run
-that stops in the middle of an epoch continues with exactly the batches it would have seen, without reading those it
-has seen, and any number of workers gives the same result.
+A sampler names whole batches (`holdfast.data.batches`, `holdfast.data.replay`); the data set reads and augments one
+batch at a time. So any number of workers gives the same result, and a resumed run reads no batch that it has seen.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,132 +12,11 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
-from holdfast.data.class_balance import balanced_order, holds_whole_classes
+from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, RowsInOrder
 from holdfast.data.image_set import ImageSet
-from holdfast.errors import ConfigError, refuse
+from holdfast.data.replay import ReplayBatches, check_share
+from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import Batch
-
-
-class BatchPlace(NamedTuple):
-    """Which batch to read: its place in the run, and its rows of the training set, int64 (B,)."""
-
-    epoch: int
-    number: int
-    rows: NDArray[np.int64]
-
-
-class EpochBatches(Sampler[BatchPlace]):
-    """All batches of one epoch for one process, starting at a chosen step.
-
-    Every process gets the same number of batches, of the same size. Rows that do not fill a batch are left out with
-    ``drop_last``; but a data set smaller than one batch is one batch.
-
-    Args:
-        count: Number of rows.
-        batch_size: Rows per batch and process.
-        seed: Together with the epoch, decides the order.
-        drop_last: Whether to leave out an incomplete last batch.
-        rank: Number of this process, from 0.
-        world_size: Number of processes.
-    """
-
-    def __init__(
-        self, count: int, *, batch_size: int, seed: int, drop_last: bool = True, rank: int = 0, world_size: int = 1
-    ) -> None:
-        _check_batching(count, batch_size, rank, world_size)
-        refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
-        self.count, self.batch_size, self.seed = count, batch_size, seed
-        self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
-        self.set_position(0, 0)
-
-    def set_position(self, epoch: int, step: int = 0) -> None:
-        """Continue with batch ``step`` of ``epoch``; earlier batches are not read.
-
-        Call this before every epoch: the position does not move by itself.
-        """
-        if epoch < 0 or not 0 <= step <= len(self):
-            raise ConfigError(
-                f"Step {step} of epoch {epoch}.", expected=f"an epoch from 0 and a step from 0 to {len(self)}"
-            )
-        self.epoch, self.step = epoch, step
-
-    def __len__(self) -> int:
-        """Number of batches of a whole epoch."""
-        together = self.batch_size * self.world_size
-        whole, rest = divmod(self.count, together)
-        incomplete = rest >= self.world_size and (whole == 0 or not self.drop_last)
-        return whole + int(incomplete)
-
-    def __iter__(self) -> Iterator[BatchPlace]:
-        order = self.order(np.random.default_rng([self.seed, self.epoch]))
-        together = self.batch_size * self.world_size
-        for number in range(self.step, len(self)):
-            rows = order[number * together : (number + 1) * together]
-            share = len(rows) // self.world_size
-            yield BatchPlace(self.epoch, number, rows[self.rank * share : (self.rank + 1) * share])
-
-    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Return the rows of an epoch (N,): all processes' share of the first batch, then of the second, and so on."""
-        return generator.permutation(self.count)
-
-
-class BalancedBatches(EpochBatches):
-    """Batches of P classes with K items each, P · K = batch size; processes hold different classes at every step.
-
-    An epoch has as many batches as plain shuffling makes whole ones, at least one; but it is no pass over all rows:
-    classes take turns, however many items they have. Items of small classes come more than once an epoch, and large
-    classes show other items in the next one. See `balanced_order`.
-
-    Args:
-        labels: Class of every row, int64 (N,).
-        items_per_class: K, a divisor of the batch size, and smaller.
-        batch_size: Rows per batch and process.
-        seed: Together with the epoch, decides the order.
-        rank: Number of this process, from 0.
-        world_size: Number of processes.
-
-    Raises:
-        ConfigError: There are fewer classes than all processes together hold at a step, or the sizes do not fit.
-    """
-
-    def __init__(
-        self,
-        labels: NDArray[np.int64],
-        *,
-        items_per_class: int,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        _check_batching(len(labels), batch_size, rank, world_size)
-        _check_balance(labels, batch_size, items_per_class, world_size)
-        self.labels, self.items_per_class = labels, items_per_class
-        together = batch_size * world_size
-        self.steps = max(1, len(labels) // together)
-        super().__init__(self.steps * together, batch_size=batch_size, seed=seed, rank=rank, world_size=world_size)
-
-    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Return the rows of an epoch, step by step; see `balanced_order`."""
-        classes = self.batch_size // self.items_per_class * self.world_size
-        return balanced_order(
-            self.labels, generator, classes_per_step=classes, items_per_class=self.items_per_class, steps=self.steps
-        )
-
-
-class RowsInOrder(Sampler[BatchPlace]):
-    """All rows in the order of the data set; the last batch may be smaller."""
-
-    def __init__(self, count: int, batch_size: int) -> None:
-        _check_batching(count, batch_size, 0, 1)
-        self.count, self.batch_size = count, batch_size
-
-    def __len__(self) -> int:
-        return -(-self.count // self.batch_size)
-
-    def __iter__(self) -> Iterator[BatchPlace]:
-        for number, start in enumerate(range(0, self.count, self.batch_size)):
-            yield BatchPlace(0, number, np.arange(start, min(start + self.batch_size, self.count)))
 
 
 class BatchReader(Dataset[Batch]):
@@ -152,12 +27,23 @@ class BatchReader(Dataset[Batch]):
         augmentation: What to do to each batch; None to leave it as it is.
         seed: Together with epoch, number and rank, decides the draws.
         rank: Number of this process: other processes draw otherwise.
+        replayed: Which images come from a memory of earlier sessions, bool (N,); None for none.
+
+    Raises:
+        DataError: There is not one mark per image.
     """
 
     def __init__(
-        self, images: ImageSet, *, augmentation: Augmentation | None = None, seed: int = 0, rank: int = 0
+        self,
+        images: ImageSet,
+        *,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        replayed: NDArray[np.bool_] | None = None,
     ) -> None:
         self.images, self.augmentation, self.seed, self.rank = images, augmentation, seed, rank
+        self.replayed = _marks(len(images), replayed)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -165,17 +51,20 @@ class BatchReader(Dataset[Batch]):
     def __getitem__(self, place: BatchPlace) -> Batch:
         inputs = torch.from_numpy(self.images.read(place.rows))
         if self.augmentation is not None:
-            inputs = self.augmentation(inputs, self._generator(place))
+            generator = generator_at(self.seed, place.epoch, place.number, self.rank)
+            inputs = self.augmentation(inputs, generator)
         return Batch(
             inputs=inputs,
             labels=torch.from_numpy(self.images.labels[place.rows]),
             index=torch.from_numpy(place.rows.copy()),
-            replayed=torch.zeros(len(place.rows), dtype=torch.bool),
+            replayed=torch.from_numpy(self.replayed[place.rows]),
         )
 
-    def _generator(self, place: BatchPlace) -> torch.Generator:
-        sequence = np.random.SeedSequence([self.seed, place.epoch, place.number, self.rank])
-        return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+
+def generator_at(*place: int) -> torch.Generator:
+    """Return the CPU generator of a place in a run: a seed and some numbers from 0."""
+    state = np.random.SeedSequence(place).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
 
 
 def training_loader(
@@ -185,6 +74,8 @@ def training_loader(
     seed: int,
     augmentation: Augmentation | None = None,
     items_per_class: int | None = None,
+    replayed: NDArray[np.bool_] | None = None,
+    memory_share: float | None = None,
     drop_last: bool = True,
     rank: int = 0,
     world_size: int = 1,
@@ -199,22 +90,38 @@ def training_loader(
         augmentation: Random changes; None for none.
         items_per_class: Makes every batch of whole classes with so many images each (`BalancedBatches`); None shuffles
             all images alike.
+        replayed: Which images come from a memory of earlier sessions, bool (N,); None for none.
+        memory_share: Share of every batch that is drawn from these (`ReplayBatches`); None shuffles them among the
+            others. Without any of them it changes nothing.
         drop_last: Whether to leave out an incomplete last batch; balanced ones are never incomplete.
         rank: Number of this process, from 0.
         world_size: Number of processes.
         workers: Processes that read; any number gives the same batches.
+
+    Raises:
+        ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
+        DataError: There is not one mark of ``replayed`` per image.
     """
+    reader = BatchReader(images, augmentation=augmentation, seed=seed, rank=rank, replayed=replayed)
     place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
-    if items_per_class is None:
-        sampler = EpochBatches(len(images), drop_last=drop_last, **place)
-    else:
+    if memory_share is not None:
+        check_share(memory_share, batch_size)
+        _refuse_both(memory_share, items_per_class)
+    sampler: EpochBatches
+    if items_per_class is not None:
         sampler = BalancedBatches(images.labels, items_per_class=items_per_class, **place)
-    return _loader(BatchReader(images, augmentation=augmentation, seed=seed, rank=rank), sampler, workers)
+    elif memory_share is not None and reader.replayed.any():
+        sampler = ReplayBatches(reader.replayed, share=memory_share, drop_last=drop_last, **place)
+    else:
+        sampler = EpochBatches(len(images), drop_last=drop_last, **place)
+    return _loader(reader, sampler, workers)
 
 
-def encoding_loader(images: ImageSet, *, batch_size: int, workers: int = 0) -> DataLoader[Batch]:
-    """Return un-augmented batches of all images in dataset order."""
-    return _loader(BatchReader(images), RowsInOrder(len(images), batch_size), workers)
+def encoding_loader(
+    images: ImageSet, *, batch_size: int, workers: int = 0, replayed: NDArray[np.bool_] | None = None
+) -> DataLoader[Batch]:
+    """Return un-augmented batches of all images in dataset order, those from a memory marked (see `BatchReader`)."""
+    return _loader(BatchReader(images, replayed=replayed), RowsInOrder(len(images), batch_size), workers)
 
 
 def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int) -> DataLoader[Batch]:
@@ -231,26 +138,21 @@ def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int) -> 
     )
 
 
-def _check_batching(count: int, batch_size: int, rank: int, world_size: int) -> None:
-    if batch_size < 1:
-        raise ConfigError(f"batch_size = {batch_size}.", expected="at least 1")
-    if not 0 <= rank < world_size:
-        raise ConfigError(f"Process {rank} of {world_size}.", expected="a rank from 0, below the number of processes")
-    if count < world_size:
-        raise ConfigError(f"{count} images for {world_size} processes.", expected="at least one image for each")
+def _marks(count: int, replayed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    if replayed is None:
+        return np.zeros(count, np.bool_)
+    if replayed.dtype != np.bool_ or replayed.shape != (count,):
+        raise DataError(
+            f"Marks of replayed images are {replayed.dtype} of shape {replayed.shape}, for {count} images.",
+            expected=f"bool of shape ({count},): whether each image comes from the memory",
+        )
+    return replayed
 
 
-def _check_balance(labels: NDArray[np.int64], batch_size: int, items_per_class: int, world_size: int) -> None:
-    refuse(
-        not holds_whole_classes(batch_size, items_per_class),
-        f"Batches of {batch_size} with items_per_class = {items_per_class}.",
-        "a number that divides the batch size and leaves room for two classes or more",
-    )
-    needed, found = batch_size // items_per_class * world_size, len(np.unique(labels))
-    if found < needed:
+def _refuse_both(memory_share: float, items_per_class: int | None) -> None:
+    if items_per_class is not None:
         raise ConfigError(
-            f"{found} classes, for batches of {batch_size} with {items_per_class} images per class"
-            f"{f' in each of {world_size} processes' if world_size > 1 else ''}.",
-            expected=f"at least {needed} classes, since no two places of a step hold the same one",
-            to_do="lower --recipe.batch-size or --recipe.devices, or raise --recipe.items-per-class.",
+            f"Batches with a memory share of {memory_share} and with items_per_class = {items_per_class}.",
+            expected="one rule for the make-up of a batch",
+            to_do="leave out --recipe.items-per-class, or choose a method that does not divide its batches.",
         )

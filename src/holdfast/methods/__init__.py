@@ -10,17 +10,25 @@ from holdfast.errors import ConfigError, unknown_name
 from holdfast.methods.advbct import AdvBCT
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.methods.bct import BCT
+from holdfast.methods.cvs import CVS
+from holdfast.methods.ewc import EWC
+from holdfast.methods.finetune import Finetune
 from holdfast.methods.hbct import HBCT
 from holdfast.methods.hoc import HOC
 from holdfast.methods.hot_refresh import HotRefresh
 from holdfast.methods.independent import Independent
+from holdfast.methods.joint import Joint
 from holdfast.methods.l2 import L2
 from holdfast.methods.lce import LCE
+from holdfast.methods.lwf import LwF
 from holdfast.methods.mixbct import MixBCT
+from holdfast.methods.mmd import MMD
 from holdfast.methods.nccl import NCCL
 from holdfast.methods.ndpp import NDPP
 from holdfast.methods.odpp import ODPP
 from holdfast.methods.p2s import P2S
+from holdfast.methods.rainbow import Rainbow
+from holdfast.methods.rwalk import RWalk
 from holdfast.methods.unibct import UniBCT
 from holdfast.options import bound
 
@@ -75,5 +83,13 @@ METHODS = MethodTable(
         "ndpp": NDPP,
         "odpp": ODPP,
         "hbct": HBCT,
+        "finetune": Finetune,
+        "joint": Joint,
+        "cvs": CVS,
+        "lwf": LwF,
+        "mmd": MMD,
+        "ewc": EWC,
+        "rwalk": RWalk,
+        "rainbow": Rainbow,
     }
 )

@@ -193,14 +193,26 @@ class CompatibilityMethod(nn.Module):
     """Whether it keeps old points, or what reads them, and so needs a space that stays as it is in training."""
     needs_old: ClassVar[bool] = True
     """Whether training refuses to start without a predecessor."""
-    memory: ClassVar[str | None] = None
-    """How exemplars of earlier sessions are chosen, for methods that replay them."""
-    gallery_policy: ClassVar[str] = "append"
-    """What a session does to the gallery of earlier sessions: "append" or "reindex"."""
+    memory: str | None = None
+    """How the images of earlier sessions that a session sees again are chosen: a key of
+    `holdfast.continual.exemplars.EXEMPLARS`; None replays none. An option may decide it."""
+    replays: ClassVar[Literal["always", "without old classes"]] = "always"
+    """When they are seen: in every session, or only in one that brings no image of an earlier class."""
+    memory_share: ClassVar[float | None] = None
+    """Share of every batch that is drawn from them; None shuffles them among the session's own images."""
+    gallery_policy: ClassVar[Literal["append", "reindex"]] = "append"
+    """What a session does to the gallery of earlier sessions: nothing, or embed all of it again."""
+    first_session: ClassVar[Literal["shared", "own"]] = "shared"
+    """Whether the first session, in which all learners train alike, has to be watched by this one: "own" trains it
+    once more, to the same weights."""
     old_view: ClassVar[Literal["cached", "same"]] = "cached"
     """What the predecessor sees unless the recipe says otherwise: clean items, embedded once, or the augmented ones."""
     sessions_only: ClassVar[bool] = False
     """Whether the method makes sense only in a sequence of sessions."""
+    looks_back: ClassVar[bool] = False
+    """Whether `on_session_end` goes over all images of the session, which is part of what a learner costs."""
+    bound: ClassVar[Literal["lower", "upper"] | None] = None
+    """Which end of a comparison of learners in sessions the method marks, if it does."""
     balance: ClassVar[str | None] = "weight"
     """The option that weighs compatibility against the task: what a fair comparison may tune, and nothing else."""
 
@@ -223,6 +235,13 @@ class CompatibilityMethod(nn.Module):
         """
         return None
 
+    def change_inputs(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the inputs that the model in training sees instead of those of the batch, such as mixed ones.
+
+        Runs before `forward` of the same step, with the generator of that step. A predecessor sees the batch as it is.
+        """
+        return batch.inputs
+
     @abstractmethod
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return named scalar terms; their sum is the loss and their names are the log."""
@@ -236,4 +255,14 @@ class CompatibilityMethod(nn.Module):
         """Run when the weights have moved and the gradients are still there."""
 
     def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
-        """Run after training with the chosen weights restored; items un-augmented, in dataset order."""
+        """Run after training with the chosen weights restored; items un-augmented, in dataset order.
+
+        Called for the images of the session that just ended, replayed ones among them.
+        """
+
+    def carried(self) -> dict[str, Tensor]:
+        """Return what the same method needs to know in the next session, after `on_session_end`; saved with it."""
+        return {}
+
+    def carry_over(self, found: Mapping[str, Tensor]) -> None:
+        """Take what `carried` returned after the session before; runs before `prepare`."""

@@ -17,7 +17,8 @@ class BCT(CompatibilityMethod):
     """Influence loss of backward-compatible training (Shen et al., CVPR 2020, arXiv:2003.11942, Eq. 4).
 
     The frozen old classifier must also classify the new model's embeddings, for classes the old model has seen. If
-    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it.
+    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it. Between
+    sessions that share no class it has nothing to classify, and replays exemplars there, as CVS's comparison does.
 
     Args:
         weight: Factor of the influence term (the paper's lambda).
@@ -27,6 +28,8 @@ class BCT(CompatibilityMethod):
 
     spaces = EVERY_SPACE
     keeps_points = True
+    memory = "herding"
+    replays = "without old classes"
 
     classifier: Head
 

@@ -211,3 +211,28 @@ def build_head(name: str, classes: int, dim: int, options: dict[str, Any], *, to
     if to_train:
         head.check_libraries()
     return head
+
+
+def inherit_rows(head: Head, old: Head, rows: Tensor) -> None:
+    """Copy the parameters of classes that an old classifier knows into a new one of the same kind, in place.
+
+    Args:
+        head: The new classifier, of C classes.
+        old: The old one.
+        rows: Row of the old classifier for every new class, int64 (C,), -1 where it has none.
+
+    Raises:
+        ConfigError: The classifiers are of different kinds or dimensions.
+    """
+    new_values, old_values = dict(head.named_parameters()), dict(old.named_parameters())
+    if {name: value.shape[1:] for name, value in new_values.items()} != {
+        name: value.shape[1:] for name, value in old_values.items()
+    }:
+        raise ConfigError(
+            f"A {type(head).__name__} was to take over rows of a {type(old).__name__}.",
+            expected="classifiers of one kind and dimension",
+        )
+    known = rows >= 0
+    with torch.no_grad():
+        for name, value in new_values.items():
+            value[known] = old_values[name][rows[known]].to(value)

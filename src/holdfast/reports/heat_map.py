@@ -105,7 +105,7 @@ def heat_map(
             value = values[i, j]
             words = form(value) if math.isfinite(value) else ""
             place = (_LEFT + j * across + 1, y + 1, across - 2, down - 2)
-            parts += _cell(*place, words, _share(value, limits), marked=bool(marks[i, j]), own=i == j)
+            parts += cell(*place, words, share_of(value, limits), marked=bool(marks[i, j]), own=i == j)
     bottom = _TOP + count * down
     parts += [text(_LEFT + (j + 0.5) * across, bottom + 16, names[j], "tick", "middle") for j in range(count)]
     parts.append(text(0, 15, title, "name"))
@@ -113,7 +113,13 @@ def heat_map(
 
 
 def heat_key(
-    limits: tuple[float, float], what: str, *, mark_means: str = "", own: bool = True, width: float = 640
+    limits: tuple[float, float],
+    what: str,
+    *,
+    mark_means: str = "",
+    own: bool = True,
+    meanings: Sequence[str] = (),
+    width: float = 640,
 ) -> str:
     """Draw the colour scale of heat maps, with the meaning of outlines and marks.
 
@@ -122,6 +128,7 @@ def heat_key(
         what: Name of the numbers.
         mark_means: What a mark says; no mark is explained when left out.
         own: Whether the maps have a diagonal, outlined cells.
+        meanings: What rows, columns and outlines are, where they are not generations; a line each.
         width: Width in pixels; on a narrow one the explanations stand below each other.
     """
     low, high = limits
@@ -133,8 +140,8 @@ def heat_key(
         parts.append(_swatch(round(left + number * step, 2), top, step, 12, share))
     for value, at, anchor in ((low, left, "start"), (high, left + bar, "end")):
         parts.append(text(at, top + 27, _end(value), "tick", anchor))
-    explained = ["rows: generation of the queries; columns: of the gallery"]
-    explained += ["outlined: queries and gallery of one generation"] if own else []
+    explained = [*meanings] or ["rows: generation of the queries; columns: of the gallery"]
+    explained += ["outlined: queries and gallery of one generation"] if own and not meanings else []
     explained += [f"{MARK}  {mark_means}"] if mark_means else []
     beside = width >= 480
     x, y = (bar + 36, 13.0) if beside else (0.0, 72.0)
@@ -143,17 +150,38 @@ def heat_key(
     return chart(width, height, f"Scale of {what}", "; ".join([f"From {_end(low)} to {_end(high)}", *explained]), parts)
 
 
-def _cell(
-    x: float, y: float, width: float, height: float, words: str, share: float, *, marked: bool, own: bool
+def cell(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    words: str,
+    share: float,
+    *,
+    own: bool,
+    marked: bool = False,
+    down: float = 7.0,
 ) -> list[str]:
-    """Return one cell with its number, mark and outline; without a number a dash, or nothing on the diagonal."""
+    """Return one cell with its number, mark and outline; without a number a dash, or nothing on the diagonal.
+
+    Args:
+        x: Left edge.
+        y: Upper edge.
+        width: Width in pixels.
+        height: Height in pixels.
+        words: The number; a space draws none, nothing a dash.
+        share: Of the colour scale, what `share_of` returned.
+        own: Whether the cell is on the diagonal, and outlined.
+        marked: Whether it has a mark.
+        down: Pixels from the middle to the foot of the number; the usual ones leave room for a mark.
+    """
     centre, middle, right, bottom = (round(at, 2) for at in (x + width / 2, y + height / 2, x + width, y + height))
     x, y = round(x, 2), round(y, 2)
     if not words:
         return [] if own else [line(centre - 4, middle, centre + 4, middle, "heat-none")]
     over = " on-heat" if share >= _INK_FLIPS else ""
     parts = [_swatch(x, y, round(width, 2), round(height, 2), share)]
-    parts.append(text(centre, middle + 7, words, f"heat-number{over}", "middle"))
+    parts.append(text(centre, middle + down, words, f"heat-number{over}", "middle"))
     if marked:
         parts.append(text(right - 3, y + 9, MARK, f"heat-mark{over}", "end"))
     if own:
@@ -174,7 +202,8 @@ def _swatch(x: float, y: float, width: float, height: float, share: float) -> st
     )
 
 
-def _share(value: float, limits: tuple[float, float]) -> float:
+def share_of(value: float, limits: tuple[float, float]) -> float:
+    """Return where a value lies between two limits: 0 at the first or before it, 1 at the second or beyond."""
     low, high = limits
     return min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.embeddings.storage import write_atomically
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.errors import unknown_name
 from holdfast.evaluation.disk import Disk
 from holdfast.evaluation.examples import Example, Found
-from holdfast.reports import formats, tables, words
+from holdfast.reports import tables, words
 from holdfast.reports.curve_plot import ORDERS, curve_plot, curve_range
 from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
 from holdfast.reports.pictures import Picture, data_uris
 from holdfast.reports.plots import difference_plot, measured, score_bars
 from holdfast.reports.results import checked
+from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.reports.trade_off_plot import trade_off, trade_off_points
 from holdfast.reports.uncertainty_plot import (
     GROUPS,
@@ -27,7 +28,6 @@ from holdfast.reports.uncertainty_plot import (
 )
 
 FILE_NAME = "report.html"
-PHONE = 350  # pixels that a chart has on a phone
 
 Document = Mapping[str, Any]
 Examples = Mapping[str, Sequence[Example]]
@@ -39,13 +39,6 @@ SYSTEMS = {
     "self_new": "new queries, new gallery",
 }
 KINDS = {"fixed": "✗ → ✓", "kept": "✓ → ✓", "flipped": "✓ → ✗", "still wrong": "✗ → ✗"}
-
-
-class Drawing(NamedTuple):
-    """One chart for desks and for phones, as SVG."""
-
-    wide: str
-    narrow: str
 
 
 def write_report(
@@ -191,31 +184,7 @@ def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, words.Record]
 
 
 def _template() -> Any:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise ConfigError(
-            "The report is written with Jinja2, which is not installed.",
-            expected="Jinja2",
-            to_do="pip install 'holdfast[report]'; results.json holds all numbers without it.",
-        ) from error
-    environment = Environment(
-        loader=PackageLoader("holdfast", "reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "score": formats.score,
-        "signed": formats.signed,
-        "percent": formats.percent,
-        "interval": formats.interval,
-        "metric_name": formats.metric_name,
-        "level": words.level,
-        "plain": _plain,
-    }
-    environment.globals |= {
+    values = {
         "terms": words.TERMS,
         "marks": words.MARKS,
         "metric_note": words.metric_note,
@@ -226,17 +195,4 @@ def _template() -> Any:
         "class_words": class_words,
         "value": tables.value,
     }
-    return environment.get_template(FILE_NAME)
-
-
-def _plain(found: Any) -> str:
-    """Write any value of a record on one line."""
-    if isinstance(found, Mapping | list | tuple) and not found:
-        return formats.MISSING
-    if isinstance(found, Mapping):
-        return ", ".join(f"{key}: {_plain(item)}" for key, item in found.items())
-    if isinstance(found, list | tuple):
-        return ", ".join(map(_plain, found))
-    if found is None or isinstance(found, bool):
-        return {None: formats.MISSING, True: "yes", False: "no"}[found]
-    return f"{found:,}" if isinstance(found, int) and found >= 10_000 else str(found)
+    return page_template(FILE_NAME, filters={"level": words.level}, values=values)

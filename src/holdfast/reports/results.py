@@ -113,14 +113,19 @@ def results_document(
     _check_comparable(evaluations)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "holdfast": holdfast.__version__,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        **versions(),
         "title": title,
         "data": dict(data),
         "models": {name: dict(record) for name, record in models.items()},
         "evaluations": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
     }
     return checked(document, "These results")
+
+
+def versions() -> Document:
+    """Return what wrote a document: "holdfast", and "versions" of what it stands on."""
+    packages = {name: version(name) for name in _PACKAGES}
+    return {"holdfast": holdfast.__version__, "versions": {"python": platform.python_version(), **packages}}
 
 
 def _check_comparable(evaluations: Mapping[str, Evaluation]) -> None:
@@ -161,15 +166,28 @@ def read_results(path: str | Path) -> Document:
     Raises:
         ConfigError: The file is missing, no JSON, of another schema version, or lacks a key.
     """
+    return checked(*read_json(path))
+
+
+def read_json(path: str | Path) -> tuple[Any, str]:
+    """Return what a results.json holds, or that of a folder, and what to call it in a message.
+
+    Raises:
+        ConfigError: The file is missing, or no JSON.
+    """
     path = Path(path)
     file = path / FILE_NAME if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
         raise ConfigError(f"Cannot read '{file}': {error.strerror}.", expected="a results.json") from error
     except ValueError as error:
         raise ConfigError(f"'{file}' is no valid JSON: {error}.", expected="a results.json") from error
-    return checked(document, f"'{file}'")
+    return document, f"'{file}'"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def checked(document: Any, where: str) -> Document:
@@ -182,23 +200,57 @@ def checked(document: Any, where: str) -> Document:
     Raises:
         ConfigError: It is not.
     """
-    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
-        found = document.get("schema_version") if isinstance(document, dict) else type(document).__name__
-        raise ConfigError(
-            f"{where}: schema version {found}.",
-            expected=f"schema version {SCHEMA_VERSION}",
-            to_do="evaluate again with this version of holdfast, or read the file with the version that wrote it.",
-        )
+    found = check_version(document, SCHEMA_VERSION, where)
+    check_keys(found, _Results, where, "the keys that results_document writes")
+    if not found["evaluations"]:
+        raise ConfigError(f"{where}: no evaluation.", expected="at least one new model")
+    return found
+
+
+def check_version(document: Any, version: int, where: str, *, again: str = "evaluate") -> Document:
+    """Return a document of this schema version.
+
+    Args:
+        document: What was read or built.
+        version: The schema version.
+        where: What to call it in a message.
+        again: What to do again where it is another.
+
+    Raises:
+        ConfigError: It is of another version, or no document.
+    """
+    if isinstance(document, dict) and document.get("schema_version") == version:
+        return document
+    found = document.get("schema_version") if isinstance(document, dict) else type(document).__name__
+    raise ConfigError(
+        f"{where}: schema version {found}.",
+        expected=f"schema version {version}",
+        to_do=f"{again} again with this version of holdfast, or read the file with the version that wrote it.",
+    )
+
+
+def check_keys(
+    document: Document, schema: type[BaseModel], where: str, expected: str, *, again: str = "evaluate"
+) -> None:
+    """Refuse a document that lacks something, or holds something else.
+
+    Args:
+        document: What was read or built.
+        schema: What it has to hold.
+        where: What to call it in a message.
+        expected: What would have been right, in words.
+        again: What to do again where it is not.
+
+    Raises:
+        ConfigError: With the place of the first of them.
+    """
     try:
-        _Results.model_validate(document)
+        schema.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
         raise ConfigError(
             f"{where}: {first['msg']} at '{place}' ({error.error_count()} in all).",
-            expected="the keys that results_document writes",
-            to_do="evaluate again; a report is never made of a part of the numbers.",
+            expected=expected,
+            to_do=f"{again} again; a report is never made of a part of the numbers.",
         ) from None
-    if not document["evaluations"]:
-        raise ConfigError(f"{where}: no evaluation.", expected="at least one new model")
-    return document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, score, signed
@@ -67,7 +67,11 @@ def summary_rows(document: Mapping[str, Any], *, typeset: bool = False) -> Table
 def markdown_table(document: Mapping[str, Any]) -> str:
     """Return the table of `summary_rows` in Markdown, numbers to the right, ending with a line break."""
     columns, rows = summary_rows(document)
-    rule = ["---", *["---:"] * (len(columns) - 2), "---"]
+    return as_markdown(columns, rows, ["---", *["---:"] * (len(columns) - 2), "---"])
+
+
+def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], rule: Sequence[str]) -> str:
+    """Return a table in Markdown, ending with a line break; names in the first column may hold any sign."""
     lines = [columns, rule, *([_escaped(row[0]), *row[1:]] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -44,10 +44,14 @@ class History:
         epochs: For every epoch the mean of each loss term and of their sum ("loss"), what the method measured at its
             start, and the score of `select`.
         best_epoch: Number of the epoch whose weights were kept; None without `select`.
+        seconds: How long the run took, without what an interruption lost.
+        images: How many images this process trained on, each as often as it was seen.
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int | None = None
+    seconds: float = 0.0
+    images: int = 0
 
 
 def fit(
@@ -156,9 +160,11 @@ class _Run:
     measures: dict[str, float] = field(default_factory=dict)
     best: dict[str, Tensor] = field(default_factory=dict)
     generator: torch.Generator = field(default_factory=torch.Generator)
+    started: float = 0.0
 
     def to_the_end(self) -> History:
         epoch, first_step = self._restore()
+        self.started = time.monotonic() - self.history.seconds
         if self.old is not None and self.old.encoder is not None:
             self.fabric.to_device(self.old.encoder).eval()
         self.old_rows = self.fabric.to_device(self.old_rows)
@@ -172,6 +178,7 @@ class _Run:
             first_step = 0
         if self.best:
             self.objective.load_state_dict(self.best)
+        self.history.seconds = time.monotonic() - self.started
         return self.history
 
     def _share_buffers(self) -> None:
@@ -225,7 +232,7 @@ class _Run:
             )
 
         old_features = self._old_features(batch, cpu_batch)
-        terms = self.wrapped(batch, old_features, self.old_rows[batch.labels], step)
+        terms = self.wrapped(batch, old_features, self.old_rows[batch.labels], step, self.generator)
         loss = torch.stack(list(terms.values())).sum()
         self.wrapped_optimizer.zero_grad()
         self.fabric.backward(loss)
@@ -233,6 +240,7 @@ class _Run:
             nn.utils.clip_grad_norm_(self.objective.model.parameters(), self.clip_norm)
         self.wrapped_optimizer.step()
         self.objective.method.after_step(self.objective.model)
+        self.history.images += len(batch.labels)
         values = {name: term.detach() for name, term in terms.items()}
         for name, value in {"loss": loss.detach(), **values}.items():
             self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value
@@ -301,7 +309,8 @@ class _Run:
         if self.sums:
             self._refuse_not_finite(epoch)
         values = {"epoch": epoch, "step": step, "history": self.history.epochs, "best_epoch": self.history.best_epoch,
-                  "measures": self.measures}  # fmt: skip
+                  "measures": self.measures, "seconds": time.monotonic() - self.started,
+                  "images": self.history.images}  # fmt: skip
         tensors = {
             **prefixed("objective", self.objective.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self.optimizer)),
@@ -326,7 +335,9 @@ class _Run:
         torch.set_rng_state(found.tensors["random.cpu"])
         if torch.cuda.is_available():
             torch.cuda.set_rng_state_all(list(without_prefix("random.cuda", found.tensors).values()))
-        self.history = History(found.values["history"], found.values["best_epoch"])
+        self.history = History(
+            *(found.values[name] for name in ("history", "best_epoch", "seconds", "images")),
+        )
         return int(found.values["epoch"]), int(found.values["step"])
 
 

@@ -25,9 +25,11 @@ class Objective(nn.Module):
         self.model, self.head, self.method = model, head, method
         self.space = space.parameters_of()
 
-    def forward(self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any) -> dict[str, Tensor]:
+    def forward(
+        self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         """Return the method's terms and its penalty; losses never run in half precision."""
-        features = self.model(batch.inputs)
+        features = self.model(self.method.change_inputs(batch, generator))
         with torch.autocast(features.device.type, enabled=False):
             terms: dict[str, Tensor] = self.method(step(self.head, batch, features, old_features, old_labels))
             return terms | self.method.penalty(self.model)

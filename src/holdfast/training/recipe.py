@@ -36,7 +36,8 @@ class Recipe:
         momentum: Of SGD.
         nesterov: Whether SGD looks ahead.
         weight_decay: Of all parameters.
-        schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), or "polynomial" (to 0).
+        schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), "cosine-restarts" (of CVS,
+            in cycles of 1, 2, 4, ... epochs), or "polynomial" (to 0).
         milestones: Epochs of "steps".
         power: Of "polynomial": (1 − progress)^power.
         warmup_epochs: Epochs of linear rise before the schedule.
@@ -58,7 +59,7 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 5e-4
-    schedule: Literal["constant", "steps", "cosine", "polynomial"] = "cosine"
+    schedule: Literal["constant", "steps", "cosine", "cosine-restarts", "polynomial"] = "cosine"
     milestones: tuple[int, ...] = ()
     power: float = 2.0
     warmup_epochs: float = 0.0
@@ -121,6 +122,7 @@ class Recipe:
             "constant": schedules.constant,
             "steps": partial(schedules.milestones, self.milestones),
             "cosine": schedules.cosine,
+            "cosine-restarts": schedules.cosine_restarts,
             "polynomial": partial(schedules.polynomial, self.power),
         }
         return schedules.warmed_up(table[self.schedule](), self.warmup_epochs)

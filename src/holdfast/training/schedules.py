@@ -49,6 +49,29 @@ def cosine(floor: float = 0.0) -> Schedule:
     return Schedule("step", lambda done, epochs: floor + (1 - floor) * (1 + math.cos(math.pi * done / epochs)) / 2)
 
 
+def cosine_restarts(floor: float = 0.01, first: float = 0.1) -> Schedule:
+    """Warm up for an epoch, then fall along half a cosine in cycles of 1, 2, 4, ... epochs (CVS and Rainbow Memory).
+
+    The rate changes from epoch to epoch. Runs of 2, 4, 8, ... 256 epochs end with a whole cycle.
+
+    Args:
+        floor: Factor that every cycle falls to.
+        first: Factor of epoch 0.
+
+    >>> [round(cosine_restarts().at(epoch, 0, 10, 8), 3) for epoch in range(8)]
+    [0.1, 1.0, 1.0, 0.505, 1.0, 0.855, 0.505, 0.155]
+    """
+
+    def factor(done: float, epochs: int) -> float:
+        epoch = math.floor(done)
+        if epoch == 0:
+            return first
+        length = 2 ** (epoch.bit_length() - 1)
+        return floor + (1 - floor) * (1 + math.cos(math.pi * (epoch - length) / length)) / 2
+
+    return Schedule("epoch", factor)
+
+
 def polynomial(power: float = 2.0) -> Schedule:
     """Fall as (1 − progress)^power: 1 in MixBCT's text, 2 in its code.
 

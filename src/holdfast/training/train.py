@@ -10,6 +10,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 from torch.utils.data import DataLoader
 
 from holdfast.data.image_set import ImageSet
@@ -25,8 +28,9 @@ from holdfast.models.release import Release, load_release, make_release, save_re
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import cached_embeddings
 from holdfast.training.events import EventLog
-from holdfast.training.loop import History, fit
+from holdfast.training.loop import fit
 from holdfast.training.recipe import Experiment
+from holdfast.training.sequel import Sequel, go_on, save_carried, save_history
 from holdfast.training.spaces import settle
 
 OnStep = Callable[[dict[str, Any]], object]
@@ -41,12 +45,16 @@ def train_release(
     old_images: ImageSet | None = None,
     data_name: str = "",
     cache: Path | None = None,
+    sequel: Sequel | None = None,
+    select: Callable[[nn.Module], float] | None = None,
     on_step: OnStep | None = None,
     tensorboard: bool = False,
 ) -> Release:
     """Train one model and save it as a release.
 
-    A finished release of the same settings and data is loaded instead; an unfinished run is continued.
+    A finished release of the same settings and data is loaded instead; an unfinished run is continued. Beside the
+    release, the folder holds the means of every epoch (``history.json``) and, where the method hands something to its
+    next session, that (``carried.safetensors``).
 
     Args:
         images: The training set.
@@ -56,6 +64,10 @@ def train_release(
         old_images: The predecessor's own training set, for methods that measure it there.
         data_name: Name of the data, for the record.
         cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
+        sequel: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None begins
+            anew.
+        select: Scores the encoder after every epoch; the weights of the first best epoch are kept. ``data_name`` should
+            say what it scores on: a finished release is known by that.
         on_step: Told after every step; see `fit`.
         tensorboard: Also write TensorBoard's event files beside ``events.jsonl``.
 
@@ -74,6 +86,10 @@ def train_release(
             experiment.head or "", len(images.class_names), experiment.model.dim, dict(experiment.head_options)
         )
     record = _record(images, experiment, method, old if method.needs_old else None, data_name)
+    if sequel is not None:
+        go_on(sequel, old, encoder, head, method, images.class_names)
+        record["initial_weights"] = old.fingerprint if old is not None else None
+        record["data"] |= sequel.digests()
     if method.needs_old and old_images is not None:
         record["data"]["old digest"] = old_images.digest()
     identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": experiment.recipe.decides()}
@@ -86,17 +102,31 @@ def train_release(
     if (folder / "config.json").exists():
         return _finished(folder, identity)
     fabric = experiment.recipe.build_fabric()
-    loader = _training_loader(images, experiment, fabric)
+    replayed = None if sequel is None else sequel.replayed
+    loader = _training_loader(images, experiment, fabric, replayed, method.memory_share)
+    encode_loader = encoding_loader(
+        images, batch_size=experiment.recipe.batch_size, workers=experiment.recipe.workers, replayed=replayed
+    )
     old_model = None
     if old is not None and method.needs_old:
         same_view = experiment.recipe.view_for(method) == "same"
         old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric, same_view=same_view)
+        if sequel is not None:
+            old_model = dataclasses.replace(old_model, own_training=sequel.gallery)
     checkpoint = folder / "checkpoint.safetensors"
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
-        _run(encoder, head, method, loader, images, experiment, space, old_model, fabric, checkpoint, identity, log)
+        history = fit(
+            encoder, head, method, loader, encode_loader, space=space, class_names=images.class_names, old=old_model,
+            optimizer=experiment.recipe.build_optimizer, scheduler=experiment.recipe.build_schedule(), fabric=fabric,
+            epochs=experiment.recipe.epochs, seed=experiment.seed, clip_norm=experiment.recipe.clip_norm,
+            checkpoint=checkpoint, identity=identity, select=select, on_step=log,
+        )  # fmt: skip
+    method.on_session_end(encoder, head, encode_loader)
     encoder.cpu(), head.cpu()
     if first:
+        save_carried(method, folder)
+        save_history(history, folder)
         released = make_release(encoder, space.settled(), classifier=head, classes=images.class_names, **record)
         release = _save(released, given, old, folder) if method.needs_old else _save(released, None, None, folder)
         checkpoint.unlink(missing_ok=True)
@@ -122,10 +152,18 @@ def _save(release: Release, given: Release | None, old: Release | None, folder: 
     return release
 
 
-def _training_loader(images: ImageSet, experiment: Experiment, fabric: Any) -> DataLoader[Batch]:
+def _training_loader(
+    images: ImageSet,
+    experiment: Experiment,
+    fabric: Any,
+    replayed: NDArray[np.bool_] | None,
+    memory_share: float | None,
+) -> DataLoader[Batch]:
     recipe = experiment.recipe
     return training_loader(
         images,
+        replayed=replayed,
+        memory_share=memory_share,
         batch_size=recipe.batch_size,
         seed=experiment.seed,
         augmentation=recipe.augmentation,
@@ -133,42 +171,6 @@ def _training_loader(images: ImageSet, experiment: Experiment, fabric: Any) -> D
         rank=fabric.global_rank,
         world_size=fabric.world_size,
         workers=recipe.workers,
-    )
-
-
-def _run(
-    encoder: Encoder,
-    head: Any,
-    method: CompatibilityMethod,
-    loader: DataLoader[Batch],
-    images: ImageSet,
-    experiment: Experiment,
-    space: Space,
-    old: OldModel | None,
-    fabric: Any,
-    checkpoint: Path,
-    identity: Mapping[str, Any],
-    on_step: OnStep | None,
-) -> History:
-    recipe = experiment.recipe
-    return fit(
-        encoder,
-        head,
-        method,
-        loader,
-        encoding_loader(images, batch_size=recipe.batch_size, workers=recipe.workers),
-        space=space,
-        class_names=images.class_names,
-        old=old,
-        optimizer=recipe.build_optimizer,
-        scheduler=recipe.build_schedule(),
-        fabric=fabric,
-        epochs=recipe.epochs,
-        seed=experiment.seed,
-        clip_norm=recipe.clip_norm,
-        checkpoint=checkpoint,
-        identity=identity,
-        on_step=on_step,
     )
 
 

@@ -44,17 +44,29 @@ class SessionSums:
         Raises:
             ConfigError: There are fewer classes than before or than the labels need, or the dimension differs.
         """
-        sessions, known, dim = self.sums.shape
-        refuse(embeddings.shape[1] != dim, f"Embeddings of {embeddings.shape[1]} dimensions.", f"{dim} as before")
-        needed = max(known, int(labels.max()) + 1 if len(labels) else 0)
+        needed = int(labels.max()) + 1 if len(labels) else 0
         refuse(num_classes < needed, f"num_classes = {num_classes}.", f"at least {needed}")
         points = normalise(embeddings.detach().to(self.sums))
-        added, counts = segment_sum(points, labels.to(points.device), num_classes)
-        sums = self.sums.new_zeros(sessions + 1, num_classes, dim)
+        return self.with_totals(*segment_sum(points, labels.to(points.device), num_classes))
+
+    def with_totals(self, added: Tensor, counted: Tensor) -> SessionSums:
+        """Return the sums with one more session, whose own were taken elsewhere, such as block by block.
+
+        Args:
+            added: Sum of the session's unit embeddings by class (C, D), with at least as many classes as before.
+            counted: How many were summed (C,).
+
+        Raises:
+            ConfigError: There are fewer classes than before, or the dimension differs.
+        """
+        sessions, known, dim = self.sums.shape
+        refuse(added.shape[1] != dim, f"Embeddings of {added.shape[1]} dimensions.", f"{dim} as before")
+        refuse(len(added) < known, f"num_classes = {len(added)}.", f"at least {known}")
+        sums = self.sums.new_zeros(sessions + 1, len(added), dim)
         sums[:-1, :known], sums[-1] = self.sums, added
-        totals = self.counts.new_zeros(sessions + 1, num_classes)
-        totals[:-1, :known], totals[-1] = self.counts, counts
-        return SessionSums(sums, totals)
+        counts = self.counts.new_zeros(sessions + 1, len(added))
+        counts[:-1, :known], counts[-1] = self.counts, counted
+        return SessionSums(sums, counts)
 
     def embeddings(self, aggregation: str = "item_mean") -> tuple[Tensor, Tensor]:
         """Return E_c of every class (C, D), not normalised again, and which classes have one, bool (C,).

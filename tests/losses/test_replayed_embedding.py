@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.continual.replayed_embedding import AGGREGATIONS, SessionSums
+from holdfast.losses.replayed_embedding import AGGREGATIONS, SessionSums
 from holdfast.errors import ConfigError
 from holdfast.geometry.hypersphere import normalise
 

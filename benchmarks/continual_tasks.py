@@ -1,0 +1,202 @@
+"""One task of continual.py, as a worker process does it: take one learner through all sessions, leave a record."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from all_methods_tables import Record, Task
+from holdfast.continual.plans import PLANS
+from holdfast.continual.results import average_recall, forgetting
+from holdfast.continual.runner import run_sessions
+from holdfast.continual.setting import Setting
+from holdfast.data.augment import Augmentation
+from holdfast.data.closed_set import ClosedSet, closed_set
+from holdfast.data.datasets import load_dataset
+from holdfast.models.encoder import EncoderSpec
+from holdfast.training.recipe import Experiment, Recipe
+from task_pool import write_json
+
+FIRST, TUNE, FINAL = "first", "tune", "final"
+GENERAL, DISJOINT, BLURRY = "general-incremental", "disjoint", "blurry"
+LOWER, UPPER = "finetune", "joint"
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # tried for a weight that no paper states
+
+
+class Learner(NamedTuple):
+    """A method with options, and the one that is tuned, if there is one."""
+
+    method: str
+    options: Mapping[str, Any] = {}
+    tuned: str | None = None
+
+
+NINE = {
+    LOWER: Learner("finetune"),
+    "lwf": Learner("lwf"),
+    "mmd": Learner("mmd"),
+    "ewc": Learner("ewc", tuned="weight"),
+    "rwalk": Learner("rwalk", tuned="weight"),
+    "rainbow": Learner("rainbow"),
+    "bct": Learner("bct"),
+    "cvs": Learner("cvs"),
+    UPPER: Learner("joint"),
+}
+NO_MODEL, NO_DATA, NO_REPLAY = {"coherence": "none"}, {"data_weight": 0.0}, {"replay": False}
+PARTS = {
+    "cvs-m": Learner("cvs", {**NO_DATA, **NO_REPLAY}),
+    "cvs-d": Learner("cvs", {**NO_MODEL, **NO_REPLAY}),
+    "cvs-d-replay": Learner("cvs", NO_MODEL),
+    "cvs-m-d": Learner("cvs", NO_REPLAY),
+}
+ABLATION = {
+    "L_c": LOWER,
+    "L_c + L_m": "cvs-m",
+    "L_c + L_d without replay": "cvs-d",
+    "L_c + L_d": "cvs-d-replay",
+    "L_c + L_m + L_d without replay": "cvs-m-d",
+    "L_c + L_m + L_d": "cvs",
+}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What one committed page measures.
+
+    Args:
+        title: Of the page.
+        data: Name of the data set and its options.
+        test_images: Images of every class that are test queries, the first ones; None takes the data's own.
+        classes: How many classes to use.
+        plans: By setup, the options of its plan and how many seeds to run.
+        learners: By name, for all setups.
+        parts: Further ones, for the general-incremental setup.
+        model: Network.
+        recipe: How every session is trained.
+        budget: Exemplars.
+    """
+
+    title: str
+    data: tuple[str, Mapping[str, Any]]
+    test_images: int | None
+    classes: int | None
+    plans: Mapping[str, tuple[Mapping[str, Any], int]]
+    learners: Mapping[str, Learner]
+    model: EncoderSpec
+    recipe: Recipe
+    budget: int
+    parts: Mapping[str, Learner] = field(default_factory=dict)
+
+    def learners_of(self, setup: str) -> dict[str, Learner]:
+        return {**self.learners, **(self.parts if setup == GENERAL else {})}
+
+
+CVS_RECIPE = Recipe(
+    batch_size=32, learning_rate=0.03, weight_decay=1e-4, nesterov=True, schedule="cosine-restarts", accelerator="cpu"
+)
+OMNIGLOT_PLAN = {"first_classes": 192, "new_classes": 192, "old_share": 0.4, "sessions": 5, "validation": 1}
+OMNIGLOT = Suite(
+    title="Nine learners on Omniglot",
+    data=("omniglot", {"image_size": 28}),
+    test_images=4,
+    classes=960,
+    plans={
+        GENERAL: (OMNIGLOT_PLAN, 3),
+        DISJOINT: ({"sessions": 5, "validation": 1}, 1),
+        BLURRY: ({"sessions": 5, "minor_share": 0.1, "validation": 1}, 1),
+    },
+    learners=NINE,
+    model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 24}),
+    recipe=replace(CVS_RECIPE, epochs=8, augmentation=Augmentation(degrees=10, scale=0.1, shift=0.05)),
+    budget=960,
+    parts=PARTS,
+)
+SUITES = {
+    "omniglot": OMNIGLOT,
+    "tiny-imagenet-32": Suite(
+        title="Nine learners on a share of Tiny-ImageNet at 32 × 32 pixels",
+        data=("tiny-imagenet-32", {"class_share": 0.5, "image_share": 0.3}),
+        test_images=None,
+        classes=None,
+        plans={
+            GENERAL: ({"first_classes": 20, "new_classes": 20, "old_share": 0.3, "sessions": 5, "validation": 0.05}, 1)
+        },
+        learners=NINE,
+        model=EncoderSpec(dim=128, channels=3, image_size=32, backbone_options={"filters": 32}),
+        recipe=replace(CVS_RECIPE, epochs=8, augmentation=Augmentation(crop_padding=4, flip=True)),
+        budget=800,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all tasks of one work folder have in common, and where things are."""
+
+    suite: str
+    epochs: int | None
+    root: Path | None = field(compare=False)
+    work: Path = field(compare=False)
+
+    def identity(self) -> dict[str, Any]:
+        return {"suite": self.suite, "epochs": self.epochs}
+
+    @property
+    def recipe(self) -> Recipe:
+        recipe = SUITES[self.suite].recipe
+        return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
+
+
+@functools.cache
+def images_of(settings: Settings) -> ClosedSet:
+    suite = SUITES[settings.suite]
+    name, options = suite.data
+    data = load_dataset(name, settings.root, **options)
+    return closed_set(data, test_images=suite.test_images, classes=suite.classes)
+
+
+def setting_of(settings: Settings, setup: str, seed: int) -> Setting:
+    suite, data = SUITES[settings.suite], images_of(settings)
+    plan = PLANS[setup](data.train.labels, **suite.plans[setup][0], seed=seed)
+    return Setting.of(data.name, data.train, data.test, plan, budget=suite.budget)
+
+
+def learner_of(task: Task, settings: Settings) -> Learner:
+    return (
+        Learner("finetune") if task.phase == FIRST else SUITES[settings.suite].learners_of(task.scenario)[task.method]
+    )
+
+
+def options_of(task: Task, settings: Settings) -> dict[str, Any]:
+    """Return the options that a task trains with; its factor is the tuned weight."""
+    learner = learner_of(task, settings)
+    return {**learner.options, **({} if learner.tuned is None else {learner.tuned: task.factor})}
+
+
+def perform(task: Task, settings: Settings) -> Record:
+    """Take one learner through its sessions; the first session of a plan is trained once, for all of them."""
+    started = time.perf_counter()
+    setting, suite = setting_of(settings, task.scenario, task.seed), SUITES[settings.suite]
+    learner, options = learner_of(task, settings), options_of(task, settings)
+    experiment = Experiment(
+        method=learner.method, method_options=options, model=suite.model, head="normalised", recipe=settings.recipe,
+        seed=task.seed,
+    )  # fmt: skip
+    name = f"first-{task.method}" if task.phase == FIRST else task.method
+    name += "" if task.factor is None else f"-x{task.factor:g}"
+    folder = settings.work / f"{task.scenario}-{task.seed}"
+    sessions = run_sessions(setting, {name: experiment}, folder, sessions=1 if task.phase == FIRST else None)[name]
+    record = {
+        **task._asdict(),
+        "options": options,
+        "average_recall": average_recall(sessions),
+        "forgetting": forgetting(sessions),
+        "sessions": sessions,
+        "seconds": time.perf_counter() - started,
+    }
+    write_json(settings.work / "records" / f"{task.name}.json", record)
+    return record

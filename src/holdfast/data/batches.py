@@ -1,0 +1,169 @@
+"""Which rows make which batch, as a function of the seed and the place in the run alone.
+
+A sampler names whole batches (epoch, number, rows). So a run that stops in the middle of an epoch continues with
+exactly the batches it would have seen, without going through those it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from holdfast.data.class_balance import balanced_order, holds_whole_classes
+from holdfast.errors import ConfigError, refuse
+
+
+class BatchPlace(NamedTuple):
+    """Which batch to read: its place in the run, and its rows of the training set, int64 (B,)."""
+
+    epoch: int
+    number: int
+    rows: NDArray[np.int64]
+
+
+class EpochBatches(Sampler[BatchPlace]):
+    """All batches of one epoch for one process, starting at a chosen step.
+
+    Every process gets the same number of batches, of the same size. Rows that do not fill a batch are left out with
+    ``drop_last``; but a data set smaller than one batch is one batch.
+
+    Args:
+        count: Number of rows.
+        batch_size: Rows per batch and process.
+        seed: Together with the epoch, decides the order.
+        drop_last: Whether to leave out an incomplete last batch.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self, count: int, *, batch_size: int, seed: int, drop_last: bool = True, rank: int = 0, world_size: int = 1
+    ) -> None:
+        check_batching(count, batch_size, rank, world_size)
+        refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
+        self.count, self.batch_size, self.seed = count, batch_size, seed
+        self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
+        self.set_position(0, 0)
+
+    def set_position(self, epoch: int, step: int = 0) -> None:
+        """Continue with batch ``step`` of ``epoch``; earlier batches are not read.
+
+        Call this before every epoch: the position does not move by itself.
+        """
+        if epoch < 0 or not 0 <= step <= len(self):
+            raise ConfigError(
+                f"Step {step} of epoch {epoch}.", expected=f"an epoch from 0 and a step from 0 to {len(self)}"
+            )
+        self.epoch, self.step = epoch, step
+
+    def __len__(self) -> int:
+        """Number of batches of a whole epoch."""
+        together = self.batch_size * self.world_size
+        whole, rest = divmod(self.count, together)
+        incomplete = rest >= self.world_size and (whole == 0 or not self.drop_last)
+        return whole + int(incomplete)
+
+    def __iter__(self) -> Iterator[BatchPlace]:
+        order = self.order(np.random.default_rng([self.seed, self.epoch]))
+        together = self.batch_size * self.world_size
+        for number in range(self.step, len(self)):
+            rows = order[number * together : (number + 1) * together]
+            share = len(rows) // self.world_size
+            yield BatchPlace(self.epoch, number, rows[self.rank * share : (self.rank + 1) * share])
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the rows of an epoch (N,): all processes' share of the first batch, then of the second, and so on."""
+        return generator.permutation(self.count)
+
+
+class BalancedBatches(EpochBatches):
+    """Batches of P classes with K items each, P · K = batch size; processes hold different classes at every step.
+
+    An epoch has as many batches as plain shuffling makes whole ones, at least one; but it is no pass over all rows:
+    classes take turns, however many items they have. Items of small classes come more than once an epoch, and large
+    classes show other items in the next one. See `balanced_order`.
+
+    Args:
+        labels: Class of every row, int64 (N,).
+        items_per_class: K, a divisor of the batch size, and smaller.
+        batch_size: Rows per batch and process.
+        seed: Together with the epoch, decides the order.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+
+    Raises:
+        ConfigError: There are fewer classes than all processes together hold at a step, or the sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        labels: NDArray[np.int64],
+        *,
+        items_per_class: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        check_batching(len(labels), batch_size, rank, world_size)
+        _check_balance(labels, batch_size, items_per_class, world_size)
+        self.labels, self.items_per_class = labels, items_per_class
+        together = batch_size * world_size
+        self.steps = max(1, len(labels) // together)
+        super().__init__(self.steps * together, batch_size=batch_size, seed=seed, rank=rank, world_size=world_size)
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the rows of an epoch, step by step; see `balanced_order`."""
+        classes = self.batch_size // self.items_per_class * self.world_size
+        return balanced_order(
+            self.labels, generator, classes_per_step=classes, items_per_class=self.items_per_class, steps=self.steps
+        )
+
+
+class RowsInOrder(Sampler[BatchPlace]):
+    """All rows in the order of the data set; the last batch may be smaller."""
+
+    def __init__(self, count: int, batch_size: int) -> None:
+        check_batching(count, batch_size, 0, 1)
+        self.count, self.batch_size = count, batch_size
+
+    def __len__(self) -> int:
+        return -(-self.count // self.batch_size)
+
+    def __iter__(self) -> Iterator[BatchPlace]:
+        for number, start in enumerate(range(0, self.count, self.batch_size)):
+            yield BatchPlace(0, number, np.arange(start, min(start + self.batch_size, self.count)))
+
+
+def check_batching(count: int, batch_size: int, rank: int, world_size: int) -> None:
+    """Refuse an empty batch, a process that is none of them, and fewer images than processes.
+
+    Raises:
+        ConfigError: It is one of these.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"batch_size = {batch_size}.", expected="at least 1")
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"Process {rank} of {world_size}.", expected="a rank from 0, below the number of processes")
+    if count < world_size:
+        raise ConfigError(f"{count} images for {world_size} processes.", expected="at least one image for each")
+
+
+def _check_balance(labels: NDArray[np.int64], batch_size: int, items_per_class: int, world_size: int) -> None:
+    refuse(
+        not holds_whole_classes(batch_size, items_per_class),
+        f"Batches of {batch_size} with items_per_class = {items_per_class}.",
+        "a number that divides the batch size and leaves room for two classes or more",
+    )
+    needed, found = batch_size // items_per_class * world_size, len(np.unique(labels))
+    if found < needed:
+        raise ConfigError(
+            f"{found} classes, for batches of {batch_size} with {items_per_class} images per class"
+            f"{f' in each of {world_size} processes' if world_size > 1 else ''}.",
+            expected=f"at least {needed} classes, since no two places of a step hold the same one",
+            to_do="lower --recipe.batch-size or --recipe.devices, or raise --recipe.items-per-class.",
+        )

@@ -1,0 +1,215 @@
+"""Continual learning for visual search: near the gallery of all sessions, and near the last session's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import DataError, EmptyOverlapError, refuse, unknown_name
+from holdfast.geometry import Space
+from holdfast.geometry.hypersphere import normalise
+from holdfast.geometry.segments import add_by_class
+from holdfast.losses.coherence import data_coherence, model_coherence
+from holdfast.losses.distillation import (
+    absolute_distillation,
+    dark_knowledge,
+    frozen_batch_hard,
+    hard_dark_rank,
+    relational_angles,
+    relational_distances,
+    relative_distillation,
+)
+from holdfast.losses.replayed_embedding import AGGREGATIONS, SessionSums
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.old_scores import OldScores
+from holdfast.methods.predecessor import BLOCK, require_old, rows_by_name
+
+
+class CVS(CompatibilityMethod):
+    """Backward consistent continual learning for visual search (CVS; Wan et al., CVPR 2022, Eqs. 1 to 6).
+
+    Session after session a model learns on, and the gallery is never embedded again. The data coherence holds every
+    embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery; the model
+    coherence near the last model's embedding of the same item, and away from those of other classes. Exemplars chosen
+    by herding are shuffled among the session's own images. Both losses work on unit vectors. The released code, not
+    the print, decides where they differ: distances of the triplet are not squared, the data coherence is a mean over
+    the items that have a replayed embedding, and that is a mean over items, not sessions.
+
+    Both weights weigh compatibility against the task. The one that a fair comparison may tune is that of the model
+    coherence, the paper's α, which it tunes itself; its β stays 1.
+
+    Args:
+        coherence: What holds embeddings near the last model's. "model": the paper's triplet, whose negatives are
+            looked for in the batches of all processes. Or what the paper compares it with (Tables C.3 and C.4):
+            "batch_hard", the farthest item of the class and the nearest of another (batches need two items of a
+            class: the recipe's items_per_class); "dark_knowledge", the old classifier's scores; "absolute",
+            "relative" and "relative_frobenius", distances to and between the last model's embeddings; "angles" and
+            "distances", relational distillation; "dark_rank", the order of neighbours; "none", nothing.
+        model_weight: Factor of that (α; the paper chose among 1 and 10); with 0 it is not computed.
+        data_weight: Factor of the data coherence (β); with 0 the gallery is not looked at.
+        margin: Of the triplets "model" and "batch_hard".
+        squared: Square the distances of these triplets, as the paper prints them.
+        temperature: Divides the scores of "dark_knowledge".
+        aggregation: The mean that is a replayed embedding: "item_mean", over all its gallery embeddings;
+            "session_mean", over the means of the sessions that have any; "literal", as Eq. 1 is printed, which divides
+            by all sessions.
+        reduction: What the data coherence is divided by: "selected", the items that have a replayed embedding;
+            "batch", all, as Eq. 4 is printed.
+        replay: Keep exemplars; without them a session sees its own images only, as in the paper's ablation.
+    """
+
+    sessions_only = True
+    old_view = "same"
+    memory: str | None = "herding"
+    balance = "model_weight"
+
+    replayed: Tensor
+    rows: Tensor
+    scores: OldScores
+
+    def __init__(
+        self,
+        coherence: str = "model",
+        model_weight: float = 10.0,
+        data_weight: float = 1.0,
+        margin: float = 0.1,
+        squared: bool = False,
+        temperature: float = 2.0,
+        aggregation: str = "item_mean",
+        reduction: Literal["selected", "batch"] = "selected",
+        replay: bool = True,
+    ) -> None:
+        super().__init__()
+        for option, value, known in (("coherence", coherence, COHERENCES), ("aggregation", aggregation, AGGREGATIONS)):
+            if value not in known:
+                raise unknown_name(option, value, known, listing="holdfast methods cvs")
+        refuse(
+            model_weight < 0 or data_weight < 0 or margin < 0 or temperature <= 0,
+            f"cvs was given model_weight={model_weight}, data_weight={data_weight}, margin={margin}, "
+            f"temperature={temperature}",
+            "weights and a margin of at least 0, and a temperature above 0",
+        )
+        refuse(reduction not in ("selected", "batch"), f"cvs was given reduction='{reduction}'",
+               "'selected' or 'batch'")  # fmt: skip
+        self.coherence, self.model_weight, self.data_weight = coherence, model_weight, data_weight
+        self.margin, self.squared, self.temperature = margin, squared, temperature
+        self.aggregation, self.reduction = aggregation, reduction
+        self.memory = "herding" if replay else None
+        self.earlier: SessionSums | None = None
+        self.sums: SessionSums | None = None
+
+    def carry_over(self, found: Mapping[str, Tensor]) -> None:
+        """Take the sums of the gallery until the session before the last."""
+        self.earlier = SessionSums(found["sums"], found["counts"]) if found else None
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Add what the last session put into the gallery to the sums, and aggregate them."""
+        old = require_old(old, "cvs")
+        if self.model_weight and self.coherence in READS_SCORES:
+            self.scores = OldScores(old, "cvs", "coherence model")
+        if self.data_weight:
+            added = class_totals(last_gallery(old), old.classes, space.dim)
+            self.sums = (self.earlier or SessionSums.empty(space.dim)).with_totals(*added)
+            means, seen = self.sums.embeddings(self.aggregation)
+            rows = torch.where(seen, torch.arange(len(seen), device=seen.device), -1)
+            self.register_buffer("replayed", means)
+            self.register_buffer("rows", torch.cat([rows, rows.new_tensor([-1])]))  # the last is that of no class
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted coherences, those whose weight is not 0."""
+        terms = {"task": step.head.loss(step.new, step.labels)}
+        if self.model_weight:
+            terms["model_coherence"] = self.model_weight * COHERENCES[self.coherence](self, step)
+        if self.data_weight:
+            points = step.new.points
+            means, rows = self.replayed.to(points.dtype), self.rows[step.old_labels]
+            terms["data_coherence"] = self.data_weight * data_coherence(points, means, rows, self.reduction)
+        return terms
+
+    def carried(self) -> dict[str, Tensor]:
+        """Return the sums of the gallery until the last session, (J, C, D), and the counts (J, C)."""
+        return {} if self.sums is None else {"sums": self.sums.sums, "counts": self.sums.counts}
+
+
+def last_gallery(old: OldModel) -> EmbeddingSet:
+    """Return what the last session put into the gallery.
+
+    Raises:
+        EmptyOverlapError: It is not there.
+    """
+    if old.own_training is None:
+        raise EmptyOverlapError(
+            "cvs replays the gallery embeddings of the last session, which are not available.",
+            expected="what that session put into the gallery",
+            to_do="or leave the data coherence out: --method_options.data_weight 0 (with several methods, "
+            "--method_options.cvs.data_weight 0).",
+        )
+    return old.own_training
+
+
+def class_totals(gallery: EmbeddingSet, classes: Sequence[str], dim: int) -> tuple[Tensor, Tensor]:
+    """Sum the unit vectors of a gallery (C, D) by class, block by block, and count them (C,).
+
+    Args:
+        gallery: Features or points of N items, labelled.
+        classes: Names of the C classes.
+        dim: D.
+
+    Raises:
+        DataError: An item has no class, or none of these.
+    """
+    rows = rows_by_name(classes, gallery.class_names or ())
+    labels = rows[torch.from_numpy(np.array(gallery.labels))] if gallery.labels is not None and len(rows) else None
+    if labels is None or bool((labels < 0).any()):
+        raise DataError(
+            f"The gallery of the last session has items without one of its model's {len(classes)} classes.",
+            expected="the class of every item, by name, as that model's classifier counts them",
+            to_do="embed the gallery with the labels and class names of that session.",
+        )
+    sums, counts = torch.zeros(len(classes), dim), torch.zeros(len(classes))
+    for start in range(0, len(labels), BLOCK):  # millions of rows stay in their file
+        vectors = torch.from_numpy(np.array(gallery.vectors[start : start + BLOCK]))
+        add_by_class(sums, counts, normalise(vectors), labels[start : start + BLOCK])
+    return sums, counts
+
+
+def _points(step: Step) -> tuple[Tensor, Tensor]:
+    return step.new.points, step.predecessor.points
+
+
+def _triplet(method: CVS, step: Step) -> Tensor:
+    new, old = _points(step)
+    others = step.gather(old), step.gather(step.labels)
+    return model_coherence(new, old, step.labels, margin=method.margin, squared=method.squared, others=others)
+
+
+def _batch_hard(method: CVS, step: Step) -> Tensor:
+    return frozen_batch_hard(*_points(step), step.labels, margin=method.margin, squared=method.squared)
+
+
+def _dark_knowledge(method: CVS, step: Step) -> Tensor:
+    new, old = method.scores(step)
+    return dark_knowledge(new, old, method.temperature)
+
+
+COHERENCES: dict[str, Callable[[CVS, Step], Tensor]] = {
+    "model": _triplet,
+    "batch_hard": _batch_hard,
+    "dark_knowledge": _dark_knowledge,
+    "absolute": lambda method, step: absolute_distillation(*_points(step)),
+    "relative": lambda method, step: relative_distillation(*_points(step)),
+    "relative_frobenius": lambda method, step: relative_distillation(*_points(step), "frobenius"),
+    "angles": lambda method, step: relational_angles(*_points(step)),
+    "distances": lambda method, step: relational_distances(*_points(step)),
+    "dark_rank": lambda method, step: hard_dark_rank(*_points(step)),
+    "none": lambda method, step: step.new.points.sum() * 0,
+}
+"""What may stand in the place of the model coherence, by its name: from the method and a step to a scalar."""
+
+READS_SCORES = frozenset({"dark_knowledge"})
+"""Those that need the old classifier."""

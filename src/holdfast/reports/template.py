@@ -1,0 +1,76 @@
+"""What every page is made with: charts for desks and for phones, and the templates beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from holdfast.errors import ConfigError
+from holdfast.reports import formats
+
+PHONE = 350  # pixels that a chart has on a phone
+
+
+class Drawing(NamedTuple):
+    """One chart for desks and for phones, as SVG."""
+
+    wide: str
+    narrow: str
+
+
+def page_template(
+    name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, values: Mapping[str, Any] | None = None
+) -> Any:
+    """Open a template of this folder, with the formats of numbers as filters.
+
+    Args:
+        name: Its file.
+        filters: Further filters.
+        values: What is known to its macros too.
+
+    Raises:
+        ConfigError: Jinja2 is missing.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise ConfigError(
+            "The report is written with Jinja2, which is not installed.",
+            expected="Jinja2",
+            to_do="pip install 'holdfast[report]'; results.json holds all numbers without it.",
+        ) from error
+    environment = Environment(
+        loader=PackageLoader("holdfast", "reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "score": formats.score,
+        "signed": formats.signed,
+        "percent": formats.percent,
+        "interval": formats.interval,
+        "metric_name": formats.metric_name,
+        "plain": plain,
+        **(filters or {}),
+    }
+    environment.globals |= values or {}
+    return environment.get_template(name)
+
+
+def plain(found: Any) -> str:
+    """Write any value of a record on one line.
+
+    >>> plain({"dim": 128, "images": 20_000, "mean": [0.5, 0.25], "frozen": False, "options": {}})
+    'dim: 128, images: 20,000, mean: 0.5, 0.25, frozen: no, options: –'
+    """
+    if isinstance(found, Mapping | list | tuple) and not found:
+        return formats.MISSING
+    if isinstance(found, Mapping):
+        return ", ".join(f"{key}: {plain(item)}" for key, item in found.items())
+    if isinstance(found, list | tuple):
+        return ", ".join(map(plain, found))
+    if found is None or isinstance(found, bool):
+        return {None: formats.MISSING, True: "yes", False: "no"}[found]
+    return f"{found:,}" if isinstance(found, int) and found >= 10_000 else str(found)

@@ -1,0 +1,133 @@
+"""Going on from an earlier run: its weights, what its method remembers, and what it replays."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, DataError
+from holdfast.methods.base import CompatibilityMethod, Head
+from holdfast.methods.predecessor import rows_by_name
+from holdfast.models.encoder import Encoder
+from holdfast.models.heads import inherit_rows
+from holdfast.models.release import Release, weights_digest
+from holdfast.training.loop import History
+
+HISTORY = "history.json"
+CARRIED = "carried.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Sequel:
+    """What a run takes over from the session before it, beside the weights.
+
+    Args:
+        replayed: Which training images come from a memory of earlier sessions, bool (N,).
+        gallery: What the predecessor embedded last, labelled in its classes.
+        carried: What the method's `carried` returned after the session before.
+    """
+
+    replayed: NDArray[np.bool_]
+    gallery: EmbeddingSet | None = None
+    carried: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def digests(self) -> dict[str, str]:
+        """Return what tells this sequel from others, for the record of the run."""
+        return {
+            "replayed": hashlib.sha256(self.replayed.tobytes()).hexdigest(),
+            "carried": weights_digest(self.carried),
+        }
+
+
+def go_on(
+    sequel: Sequel,
+    old: Release | None,
+    encoder: Encoder,
+    head: Head,
+    method: CompatibilityMethod,
+    class_names: Sequence[str],
+) -> None:
+    """Give encoder, classifier and method, in place, what the predecessor leaves to them.
+
+    Args:
+        sequel: What it leaves beside its weights.
+        old: The predecessor.
+        encoder: Of the same network.
+        head: Of the same kind; rows of classes that the predecessor knows become equal to its own.
+        method: That of the session before.
+        class_names: Names of the rows of ``head``.
+
+    Raises:
+        ConfigError: There is no predecessor, or it has another network or no classifier.
+    """
+    if old is None or old.head is None or old.encoder.spec != encoder.spec:
+        found = "nothing" if old is None else f"a {old.encoder.spec.backbone} without classifier"
+        found = f"a {old.encoder.spec.backbone}" if old is not None and old.head is not None else found
+        raise ConfigError(
+            f"A run of a {encoder.spec.backbone} was to go on from {found}.",
+            expected="a release of the very same network, with its classifier",
+            to_do="keep backbone, dimension and projection from session to session.",
+        )
+    encoder.load_state_dict(old.encoder.state_dict())
+    inherit_rows(head, old.head, rows_by_name(old.classes, class_names))
+    method.carry_over(sequel.carried)
+
+
+def save_carried(method: CompatibilityMethod, folder: Path) -> None:
+    """Write what a method hands to its next session, if it does, to ``carried.safetensors``."""
+    carried = {name: values.detach().cpu().contiguous().clone() for name, values in method.carried().items()}
+    if carried:
+        write_atomically(folder / CARRIED, lambda part: save_file(carried, part))
+
+
+def load_carried(folder: Path) -> dict[str, Tensor]:
+    """Read what `save_carried` wrote; empty where a method handed nothing on.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    path = folder / CARRIED
+    if not path.exists():
+        return {}
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"Cannot read '{path}': {error}.",
+            expected="what the session before handed on",
+            to_do=f"remove the folder '{folder}' to run that session again; earlier sessions are intact.",
+        ) from error
+
+
+def save_history(history: History, folder: Path) -> None:
+    """Write the epochs of a finished run to ``history.json``."""
+    text = json.dumps(dataclasses.asdict(history), indent=1) + "\n"
+    write_atomically(folder / HISTORY, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def load_history(folder: Path) -> History:
+    """Read what `save_history` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    try:
+        return History(**json.loads((folder / HISTORY).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"Cannot read '{folder / HISTORY}': {error}.",
+            expected="the epochs of a finished run",
+            to_do=f"remove the folder '{folder}' to run it again.",
+        ) from error

@@ -1,0 +1,189 @@
+"""CVS: what it reads of the gallery, what may stand for its model coherence, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from holdfast.errors import ConfigError, DataError, EmptyOverlapError
+from holdfast.geometry import Hypersphere
+from holdfast.geometry.hypersphere import normalise
+from holdfast.losses.coherence import model_coherence
+from holdfast.losses.distillation import (
+    absolute_distillation,
+    dark_knowledge,
+    frozen_batch_hard,
+    hard_dark_rank,
+    relational_angles,
+    relational_distances,
+    relative_distillation,
+)
+from holdfast.methods import METHODS, cvs
+from holdfast.methods.base import OldModel, View
+from holdfast.methods.cvs import COHERENCES, class_totals
+
+DIM, CLASSES, OLD_CLASSES = 5, 6, 4
+SPACE = Hypersphere(DIM)
+
+
+def test_the_model_coherence_of_cvs_separates_classes_as_the_last_model_placed_them(
+    second, predecessor, two_sessions
+) -> None:
+    after, found = two_sessions[1], []
+    with torch.no_grad():
+        old = normalise(predecessor.encoder(after.images))
+    for method in (METHODS["finetune"](), METHODS["cvs"](data_weight=0.0)):
+        new = normalise(second(method).embed(after))
+        found.append(model_coherence(new, old, after.labels).item())
+    assert found[1] < 0.5 * found[0]
+
+
+def test_cvs_reads_the_gallery_of_every_session_once(predecessor, make_embeddings) -> None:
+    names = [f"c{row}" for row in range(CLASSES)]
+    rng = np.random.default_rng(1)
+    later = make_embeddings(rng.normal(size=(30, DIM)), rng.integers(2, 5, 30), names=names)
+    earlier = METHODS["cvs"]()
+    assert earlier.carried() == {}  # after the first session, whose gallery the second one reads
+    earlier.carry_over({})
+    earlier.prepare(predecessor, nn.Identity(), predecessor.head, SPACE)
+    method = METHODS["cvs"]()
+    method.carry_over(earlier.carried())
+    old = dataclasses.replace(predecessor, classes=names, own_training=later)
+    for _ in range(2):  # as when a run is resumed
+        method.prepare(old, nn.Identity(), predecessor.head, SPACE)
+    assert method.carried()["counts"].shape == (2, CLASSES)
+
+    both = [*zip(predecessor.own_training.vectors, predecessor.own_training.labels, strict=True),
+            *zip(later.vectors, later.labels, strict=True)]  # fmt: skip
+    for row in range(5):
+        own = np.stack([vector / np.linalg.norm(vector) for vector, label in both if label == row])
+        np.testing.assert_allclose(method.replayed[row], own.mean(0), rtol=1e-5, atol=1e-6)
+    assert method.rows.tolist() == [0, 1, 2, 3, 4, -1, -1]  # one class has not come yet; the last is that of no class
+
+
+def test_cvs_reads_a_large_gallery_in_blocks(monkeypatch, make_embeddings) -> None:
+    rng = np.random.default_rng(0)
+    gallery = make_embeddings(rng.normal(size=(50, DIM)), rng.integers(0, 4, 50))
+    whole = class_totals(gallery, ["c3", "c1", "c0", "c2", "new"], DIM)
+    monkeypatch.setattr(cvs, "BLOCK", 7)
+    for found, expected in zip(class_totals(gallery, ["c3", "c1", "c0", "c2", "new"], DIM), whole, strict=True):
+        torch.testing.assert_close(found, expected)
+    unit = normalise(torch.from_numpy(np.array(gallery.vectors)))
+    torch.testing.assert_close(whole[0][2], unit[gallery.labels == 0].sum(0))  # by name, not by number
+    assert whole[1].tolist() == [*np.bincount(gallery.labels)[[3, 1, 0, 2]].tolist(), 0]
+
+
+def test_cvs_refuses_a_gallery_of_other_classes(make_embeddings) -> None:
+    gallery = make_embeddings(np.eye(DIM), np.arange(DIM))
+    with pytest.raises(DataError, match="without one of its model's 2 classes"):
+        class_totals(gallery, ["c0", "c1"], DIM)
+    with pytest.raises(DataError):
+        class_totals(gallery.replace(labels=None, class_names=None), ["c0", "c1"], DIM)
+
+
+EXPECTED = {
+    "model": lambda z, o, y, new, old: model_coherence(z, o, y, margin=0.3),
+    "batch_hard": lambda z, o, y, new, old: frozen_batch_hard(z, o, y, margin=0.3),
+    "dark_knowledge": lambda z, o, y, new, old: dark_knowledge(new[:, :4], old, 3.0),
+    "absolute": lambda z, o, y, new, old: absolute_distillation(z, o),
+    "relative": lambda z, o, y, new, old: relative_distillation(z, o),
+    "relative_frobenius": lambda z, o, y, new, old: relative_distillation(z, o, "frobenius"),
+    "angles": lambda z, o, y, new, old: relational_angles(z, o),
+    "distances": lambda z, o, y, new, old: relational_distances(z, o),
+    "dark_rank": lambda z, o, y, new, old: hard_dark_rank(z, o),
+    "none": lambda z, o, y, new, old: z.sum() * 0,
+}
+
+
+@pytest.mark.parametrize("coherence", sorted(COHERENCES))
+def test_what_may_stand_for_the_model_coherence(first, predecessor, make_step, coherence) -> None:
+    rng = np.random.default_rng(0)
+    new, old = (torch.tensor(rng.normal(size=(9, DIM)), dtype=torch.float32) for _ in range(2))
+    labels, learner = torch.tensor([0, 0, 1, 2, 2, 3, 4, 4, 5]), first.grown()
+    method = METHODS["cvs"](coherence=coherence, model_weight=2.0, data_weight=0.0, margin=0.3, temperature=3.0)
+    method.prepare(predecessor, learner.net, learner.head, SPACE)
+    step = make_step(new.requires_grad_(), labels, learner.head, old)
+    terms = method(step)
+    scores = learner.scores(new), predecessor.head.logits(View.of(old, SPACE))
+    expected = EXPECTED[coherence](normalise(new), normalise(old), labels, *scores)
+    torch.testing.assert_close(terms["model_coherence"], 2.0 * expected)
+    assert list(terms) == ["task", "model_coherence"] and (expected > 0 or coherence == "none")
+
+
+def test_dark_knowledge_matches_classes_by_name(world, make_step) -> None:
+    """The old classifier of this world counts its four classes backwards."""
+    method = METHODS["cvs"](coherence="dark_knowledge", data_weight=0.0, model_weight=1.0)
+    method.prepare(world.old, nn.Identity(), world.head, world.space)
+    new, old = (torch.randn(7, DIM, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    found = method(make_step(new, [0, 1, 2, 3, 4, 5, 0], world.head, old))["model_coherence"]
+    expected = dark_knowledge(new @ world.head.weight.T[:, :4], old @ world.old.head.weight.T.flip(1))
+    torch.testing.assert_close(found, expected)
+
+
+def test_negatives_of_cvs_are_those_of_all_processes(first, predecessor, make_step) -> None:
+    rng = np.random.default_rng(0)
+    new, old, others = (normalise(torch.tensor(rng.normal(size=(6, DIM)))) for _ in range(3))
+    labels, head = torch.tensor([0, 0, 1, 2, 2, 3]), first.grown().head.double()
+    method = METHODS["cvs"](data_weight=0.0, model_weight=1.0, margin=1.0)
+    method.prepare(predecessor, nn.Identity(), head, SPACE)
+    step = make_step(new, labels, head, old, gather=lambda rows: torch.cat([rows, others if rows.ndim > 1 else labels]))
+    keys = torch.cat([old, others]), torch.cat([labels, labels])
+    found = method(step)["model_coherence"]
+    torch.testing.assert_close(found, model_coherence(new, old, labels, margin=1.0, others=keys))
+    assert found != model_coherence(new, old, labels, margin=1.0)
+
+
+def test_without_a_class_of_the_gallery_nothing_is_replayed(first, predecessor, make_step) -> None:
+    method = METHODS["cvs"](model_weight=0.0)
+    method.prepare(predecessor, nn.Identity(), first.head, SPACE)
+    new = torch.randn(3, DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss = method(make_step(new, [4, 5, 4], first.grown().head, new, old_labels=torch.full((3,), -1)))["data_coherence"]
+    loss.backward()
+    assert loss == 0 and not new.grad.any()
+
+
+@pytest.mark.parametrize("aggregation", ["item_mean", "session_mean", "literal"])
+def test_cvs_aggregates_as_it_is_told(predecessor, aggregation) -> None:
+    sums, counts = torch.zeros(1, OLD_CLASSES, DIM), torch.zeros(1, OLD_CLASSES)
+    sums[0, 0, 0], counts[0, 0] = 2.0, 2.0  # two embeddings of one class, both the first unit vector
+    method = METHODS["cvs"](aggregation=aggregation)
+    method.carry_over({"sums": sums, "counts": counts})
+    method.prepare(predecessor, nn.Identity(), predecessor.head, SPACE)
+    points, labels = (torch.from_numpy(np.array(x)) for x in
+                      (predecessor.own_training.vectors, predecessor.own_training.labels))  # fmt: skip
+    own, unit = points[labels == 0], torch.eye(DIM)[0]
+    expected = {
+        "item_mean": torch.cat([own, unit.expand(2, DIM)]).mean(0),
+        "session_mean": (own.mean(0) + unit) / 2,
+        "literal": (own.mean(0) + unit) / 2,
+    }[aggregation]
+    torch.testing.assert_close(method.replayed[0], expected)
+    rest = points[labels == 1].mean(0)
+    torch.testing.assert_close(method.replayed[1], rest / 2 if aggregation == "literal" else rest)
+
+
+def test_cvs_without_replay_keeps_no_exemplars() -> None:
+    assert METHODS["cvs"](replay=False).memory is None and METHODS["cvs"].memory == "herding"
+
+
+def test_what_cvs_needs_it_says(predecessor) -> None:
+    def prepare(old: OldModel, **options: Any) -> None:
+        METHODS["cvs"](**options).prepare(old, nn.Identity(), predecessor.head, SPACE)
+
+    with pytest.raises(EmptyOverlapError, match="data_weight 0"):
+        prepare(dataclasses.replace(predecessor, own_training=None))
+    prepare(dataclasses.replace(predecessor, own_training=None), data_weight=0.0)
+    with pytest.raises(ConfigError, match=r"was discarded(.|\n)*coherence model"):
+        prepare(dataclasses.replace(predecessor, head=None), coherence="dark_knowledge")
+    prepare(dataclasses.replace(predecessor, head=None), coherence="dark_knowledge", model_weight=0.0)
+    with pytest.raises(ConfigError, match="shares no class"):
+        prepare(dataclasses.replace(predecessor, classes=["x"]), coherence="dark_knowledge", data_weight=0.0)
+    with pytest.raises(ConfigError, match="Did you mean 'dark_rank'"):
+        METHODS["cvs"](coherence="darkrank")
+    with pytest.raises(ConfigError, match="Did you mean 'item_mean'"):
+        METHODS["cvs"](aggregation="items_mean")
