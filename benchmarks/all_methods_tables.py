@@ -41,7 +41,7 @@ class Task(NamedTuple):
     @property
     def name(self) -> str:
         """A file name of its own."""
-        tuned = "" if self.factor is None else f"x{self.factor:.2f}"
+        tuned = "" if self.factor is None else f"x{self.factor:.4g}"
         return "_".join(filter(None, (self.phase, str(self.seed), self.scenario, self.method, tuned)))
 
     @classmethod

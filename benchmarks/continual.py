@@ -30,7 +30,6 @@ from continual_tasks import (
     FIRST,
     GENERAL,
     LOWER,
-    STRENGTHS,
     SUITES,
     TUNE,
     UPPER,
@@ -72,7 +71,8 @@ def plan(arguments: argparse.Namespace) -> Iterator[Planned]:
     first = Task(FIRST, GENERAL, arguments.tune_seed, LOWER)
     yield Planned(first)
     for name in tuned:
-        tried[name] = tuple(Task(TUNE, GENERAL, arguments.tune_seed, name, factor) for factor in STRENGTHS)
+        values = tuned[name].tried or suite.strengths
+        tried[name] = tuple(Task(TUNE, GENERAL, arguments.tune_seed, name, value) for value in values)
         yield from (Planned(task, (first,)) for task in tried[name])
     for setup in suite.plans:
         for seed in seeds_of(arguments.suite, setup, arguments.most_seeds):
@@ -134,7 +134,7 @@ def measured(arguments: argparse.Namespace) -> Document:
     suite, data = SUITES[arguments.suite], images_of(settings)
     claim(settings.work, settings.identity())
     pool = TaskPool(work(settings), plan(arguments), settings.work, arguments.processes)
-    records = list(pool.to_the_end().values())
+    records = [_tried(record) for record in pool.to_the_end().values()]
     return {
         "command": arguments.command, "machine": describe(), "processes": arguments.processes,
         "wall_seconds": pool.wall_seconds, "task_seconds": sum(record["seconds"] for record in records),
@@ -148,9 +148,16 @@ def measured(arguments: argparse.Namespace) -> Document:
                      for name, learner in {**suite.learners, **suite.parts}.items()},
         "ablation": ABLATION if suite.parts else {},
         "model": suite.model.model_dump(mode="json"), "recipe": plain(settings), "budget": suite.budget,
-        "strengths": list(STRENGTHS), "tune_seed": arguments.tune_seed,
+        "strengths": list(suite.strengths), "tune_seed": arguments.tune_seed,
         "records": records,
     }  # fmt: skip
+
+
+def _tried(record: Record) -> Record:
+    """Keep a weight under which training diverged as one that was tried, not as a task that failed."""
+    if record["phase"] == TUNE and "failure" in record:
+        return {**{name: value for name, value in record.items() if name != "failure"}, "diverged": record["failure"]}
+    return record
 
 
 def sizes(settings: Settings, setup: str) -> dict[str, list[int]]:

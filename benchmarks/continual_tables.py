@@ -33,10 +33,9 @@ def _how(document: Document) -> str:
     data, model, recipe = document["data"], document["model"], document["recipe"]
     return "\n".join(
         [
-            f"- Data: {data['description']}. Used here: {data['training']:,} images to train on, "
-            f"{data['queries']:,} test queries.",
-            f"- Network: {model['backbone']} {model['backbone_options']}, D = {model['dim']}; normalised softmax, "
-            "T = 0.05.",
+            f"- Data: {data['name']}, {data['description']}.",
+            f"- Network: {model['backbone']} ({_listed(model['backbone_options'])}), D = {model['dim']}; normalised "
+            "softmax, T = 0.05.",
             f"- Recipe of every session: {recipe['epochs']} epochs, SGD, learning rate {recipe['learning_rate']} "
             f"({recipe['schedule']}), batches of {recipe['batch_size']}, weight decay {recipe['weight_decay']}; "
             "the first epoch with the best recall@1 of the validation queries is kept.",
@@ -54,6 +53,10 @@ def _how(document: Document) -> str:
     )
 
 
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
 def _setup(document: Document, setup: str, chosen: Mapping[str, Any]) -> list[str]:
     seeds = chosen["seeds"]
     spread = f"mean ± deviation of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
@@ -63,10 +66,11 @@ def _setup(document: Document, setup: str, chosen: Mapping[str, Any]) -> list[st
         f"validation queries: {', '.join(map(str, chosen['validation']))}",
     ]
     found = _finished(document, setup)
-    parts = set(document["ablation"].values()) - {"finetune", "cvs"}
+    parts = set(document["ablation"].values()) - {"finetune", "cvs"}  # shown in a table of their own
     compared = {name: records for name, records in found.items() if name not in parts}
     return [
-        f"## {setup} {dict(chosen['options'])}",
+        f"## {setup}",
+        f"Plan: {_listed(chosen['options'])}.",
         f"{spread.capitalize()}. By session: {'; '.join(counts)} (first seed).",
         _table(document, compared),
         "Recall@1 by session:",
@@ -171,8 +175,9 @@ def _tuning(document: Document) -> str:
             f"{document['tune_seed']}; the best is used in all setups.", "",
             "| learner | weight | validation recall@1 |", "|---|---|---|"]  # fmt: skip
     for record in document["records"]:
-        if record["phase"] == TUNE and "sessions" in record:
+        if record["phase"] == TUNE:
             option = document["learners"][record["method"]]["tuned"]
-            score = np.mean([session["validation_recall"] for session in record["sessions"]])
-            rows.append(f"| {record['method']} | {record['options'][option]:g} | {100 * score:.1f} |")
+            scores = [session["validation_recall"] for session in record.get("sessions", [])]
+            shown = f"{100 * np.mean(scores):.1f}" if scores else "diverged: the loss was no longer finite"
+            rows.append(f"| {record['method']} | {record['options'][option]:g} | {shown} |")
     return "\n".join(rows)

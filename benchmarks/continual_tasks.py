@@ -24,15 +24,15 @@ from task_pool import write_json
 FIRST, TUNE, FINAL = "first", "tune", "final"
 GENERAL, DISJOINT, BLURRY = "general-incremental", "disjoint", "blurry"
 LOWER, UPPER = "finetune", "joint"
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # tried for a weight that no paper states
 
 
 class Learner(NamedTuple):
-    """A method with options, and the one that is tuned, if there is one."""
+    """A method with options; the one that is tuned, if there is one, and what is tried, unless that is the suite's."""
 
     method: str
     options: Mapping[str, Any] = {}
     tuned: str | None = None
+    tried: tuple[float, ...] = ()
 
 
 NINE = {
@@ -47,7 +47,10 @@ NINE = {
     UPPER: Learner("joint"),
 }
 NO_MODEL, NO_DATA, NO_REPLAY = {"coherence": "none"}, {"data_weight": 0.0}, {"replay": False}
+CHOSEN = "cvs, β chosen"
+"""CVS with the weight of its data coherence chosen as those of EWC and RWalk are, instead of the paper's 1."""
 PARTS = {
+    "replay": Learner("cvs", {**NO_MODEL, **NO_DATA}),
     "cvs-m": Learner("cvs", {**NO_DATA, **NO_REPLAY}),
     "cvs-d": Learner("cvs", {**NO_MODEL, **NO_REPLAY}),
     "cvs-d-replay": Learner("cvs", NO_MODEL),
@@ -55,6 +58,7 @@ PARTS = {
 }
 ABLATION = {
     "L_c": LOWER,
+    "L_c with replay (not in the paper's table)": "replay",
     "L_c + L_m": "cvs-m",
     "L_c + L_d without replay": "cvs-d",
     "L_c + L_d": "cvs-d-replay",
@@ -75,6 +79,7 @@ class Suite:
         plans: By setup, the options of its plan and how many seeds to run.
         learners: By name, for all setups.
         parts: Further ones, for the general-incremental setup.
+        strengths: What is tried for a weight that no paper states.
         model: Network.
         recipe: How every session is trained.
         budget: Exemplars.
@@ -89,6 +94,7 @@ class Suite:
     model: EncoderSpec
     recipe: Recipe
     budget: int
+    strengths: tuple[float, ...]
     parts: Mapping[str, Learner] = field(default_factory=dict)
 
     def learners_of(self, setup: str) -> dict[str, Learner]:
@@ -109,10 +115,11 @@ OMNIGLOT = Suite(
         DISJOINT: ({"sessions": 5, "validation": 1}, 1),
         BLURRY: ({"sessions": 5, "minor_share": 0.1, "validation": 1}, 1),
     },
-    learners=NINE,
+    learners={**NINE, CHOSEN: Learner("cvs", tuned="data_weight", tried=(0.3, 1.0, 3.0, 10.0))},
     model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 24}),
     recipe=replace(CVS_RECIPE, epochs=8, augmentation=Augmentation(degrees=10, scale=0.1, shift=0.05)),
     budget=960,
+    strengths=(0.0001, 0.001, 0.01, 0.1, 1.0, 10.0),
     parts=PARTS,
 )
 SUITES = {
@@ -129,6 +136,7 @@ SUITES = {
         model=EncoderSpec(dim=128, channels=3, image_size=32, backbone_options={"filters": 32}),
         recipe=replace(CVS_RECIPE, epochs=8, augmentation=Augmentation(crop_padding=4, flip=True)),
         budget=800,
+        strengths=(0.001, 0.01, 0.1),
     ),
 }
 
@@ -186,7 +194,7 @@ def perform(task: Task, settings: Settings) -> Record:
         method=learner.method, method_options=options, model=suite.model, head="normalised", recipe=settings.recipe,
         seed=task.seed,
     )  # fmt: skip
-    name = f"first-{task.method}" if task.phase == FIRST else task.method
+    name = f"first-{task.method}" if task.phase == FIRST else task.method.replace(", β ", "-")
     name += "" if task.factor is None else f"-x{task.factor:g}"
     folder = settings.work / f"{task.scenario}-{task.seed}"
     sessions = run_sessions(setting, {name: experiment}, folder, sessions=1 if task.phase == FIRST else None)[name]
@@ -198,5 +206,5 @@ def perform(task: Task, settings: Settings) -> Record:
         "sessions": sessions,
         "seconds": time.perf_counter() - started,
     }
-    write_json(settings.work / "records" / f"{task.name}.json", record)
+    write_json(settings.work / "records" / f"{task.name.replace(', β ', '-')}.json", record)
     return record

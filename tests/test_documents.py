@@ -21,6 +21,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
 
 
+def commands() -> list[str]:
+    return [line for block in blocks("bash") for line in block.splitlines() if line]
+
+
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder: ten classes of patterns that a small network can tell apart."""
@@ -37,11 +41,20 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_three_commands(photos: Path) -> None:
-    lines = [line for block in blocks("bash") for line in block.splitlines() if line]
+    lines = commands()[:3]
     assert [line.split()[1] for line in lines] == ["train", "embed", "evaluate"]
     codes = [main(shlex.split(line)[1:]) for line in lines]
     assert codes[:2] == [0, 0] and codes[2] in (0, 1)
     assert (photos / "runs/report/report.html").exists() and (photos / "runs/report/results.json").exists()
+
+
+def test_the_command_for_sessions(photos: Path) -> None:
+    """As printed, but for the epochs, of which one is enough to see it run."""
+    (line,) = commands()[3:]
+    assert main([*shlex.split(line)[1:], "--recipe.epochs", "1"]) == 0
+    assert {"cvs", "finetune", "joint", "report.html", "results.json"} <= {
+        path.name for path in (photos / "runs/sessions").iterdir()
+    }
 
 
 @pytest.mark.parametrize("block", blocks("python"))
@@ -67,7 +80,7 @@ def test_every_number_that_was_measured_is_in_a_committed_result() -> None:
         if file.suffix in (".md", ".txt")
     )
     committed = {" ".join(line.split()) for line in results.splitlines()}
-    measured = README.partition("ends with this table")[2].partition("## Three ways in")[0]
+    measured = README.partition("ends with this table")[2].partition("## Four ways in")[0]
     measured += README.partition("## What was measured")[2].partition("## Installing")[0]
     rows = [line for line in measured.splitlines() if re.match(r"\|.*\d\.\d", line)]
     assert len(rows) > 10

@@ -225,3 +225,28 @@ def test_photos_are_turned_upright(kind: str) -> None:
     buffer.seek(0)
     pixels = decode(buffer, (3, 64, 32), "crop", "it")
     assert pixels[:, :28].min() > 240 and pixels[:, 36:].max() < 15
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read where Linux tells it")
+def test_scattered_rows_of_a_large_set_take_little_memory() -> None:
+    class Grey:
+        shape, fit = (3, 32, 32), None
+
+        def __len__(self) -> int:
+            return 100_000
+
+        def read(self, rows: np.ndarray) -> np.ndarray:
+            return np.full((len(rows), *self.shape), 7, np.uint8)
+
+        def content_digest(self, rows: np.ndarray) -> bytes:
+            return b""
+
+    def resident() -> float:
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) / 1024
+
+    images, rows = KeptImages(Grey()), np.arange(0, 100_000, 50)
+    before = resident()
+    found = images.read(rows)
+    assert (found == 7).all() and (images.read(rows[:3]) == 7).all()
+    assert resident() - before < 60  # 293 MB in pages of 2 MB

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.losses.replayed_embedding import AGGREGATIONS, SessionSums
 from holdfast.errors import ConfigError
 from holdfast.geometry.hypersphere import normalise
+from holdfast.losses.replayed_embedding import AGGREGATIONS, SessionSums
 
 NAMES = {"item_mean": "E_code", "session_mean": "E_paper_present", "literal": "E_paper_literal"}
 

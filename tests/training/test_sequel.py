@@ -93,3 +93,9 @@ def test_the_rate_of_cvs_ends_with_a_whole_cycle() -> None:
     assert factors[0] == 0.1 and all(factors[2**n] == 1.0 for n in range(8))
     assert factors[255] == min(factors[128:]) < 0.0102
     assert factors[3] == pytest.approx(0.01 + 0.99 / 2)  # half way down the cycle of two
+
+
+def test_a_learner_in_sessions_does_not_train_a_single_model(images, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="learns in sessions"):
+        train_release(images, replace(EXPERIMENT, method="finetune"), tmp_path)
+    assert not any(tmp_path.iterdir())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import mmap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -214,7 +216,7 @@ class KeptImages:
 
     def __init__(self, images: Images) -> None:
         self._images = images
-        self._pixels = np.empty((len(images), *images.shape), np.uint8)
+        self._pixels = _taken_as_needed((len(images), *images.shape))
         self._known = np.zeros(len(images), np.bool_)
 
     @property
@@ -278,6 +280,19 @@ def keep_decoded(images: Images, *, limit_bytes: int = KEEP_LIMIT) -> Images:
     """Keep decoded pixels in memory if all of them fit into ``limit_bytes``; otherwise return the store as it is."""
     needed = len(images) * int(np.prod(images.shape))
     return KeptImages(images) if needed <= limit_bytes else images
+
+
+def _taken_as_needed(shape: tuple[int, ...]) -> Pixels:
+    """Return zeros (uint8) whose memory is taken in small pages as rows are written.
+
+    NumPy asks for pages of 2 MB for large arrays, so that a few rows of every class would take all of it.
+    """
+    size = int(np.prod(shape))
+    buffer = mmap.mmap(-1, max(1, size))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages
+            buffer.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(buffer, np.uint8, size).reshape(shape)
 
 
 def chunks(rows: Rows, size: int = 4096) -> Iterator[Rows]:

@@ -50,7 +50,7 @@ class History:
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int | None = None
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     images: int = 0
 
 

@@ -152,7 +152,11 @@ def _refuse_method(asked: Geometry, method: CompatibilityMethod, name: str, old:
             asked.learn_curvature and method.needs_old and old is not None and method.keeps_points,
             f"{type(method).__name__} keeps points of the old model, which a curvature in motion leaves behind.",
             "a curvature that stays (leave out --learn-curvature), or one of "
-            + ", ".join(key for key, known in METHODS.items() if name in known.spaces and not known.keeps_points),
+            + ", ".join(
+                key
+                for key, known in METHODS.items()
+                if name in known.spaces and not known.keeps_points and not known.sessions_only
+            ),
         )
         return
     refuse(

@@ -77,7 +77,7 @@ def train_release(
         SpaceMismatchError: The predecessor has another space or dimension.
     """
     method = build_method(experiment.method, experiment.method_options)
-    _check(images, experiment, method, old)
+    _check(images, experiment, method, old, alone=sequel is None and select is None)
     given = old
     experiment, space, old = _settled(experiment, method, given)
     with seeded(experiment.seed):
@@ -174,7 +174,15 @@ def _training_loader(
     )
 
 
-def _check(images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None) -> None:
+def _check(
+    images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None, *, alone: bool
+) -> None:
+    if method.sessions_only and alone:
+        raise ConfigError(
+            f"The method '{experiment.method}' learns in sessions, and one model was to be trained.",
+            expected="a method for one upgrade, such as p2s; or sessions",
+            to_do="`holdfast sessions`, or holdfast.continual.runner.run_sessions, trains session after session.",
+        )
     classes = len(set(images.labels.tolist()))
     if classes < 2:
         raise DataError(
