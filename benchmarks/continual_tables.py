@@ -138,7 +138,7 @@ def _by_session(found: Mapping[str, Sequence[Record]]) -> str:
 
 def _ablation(document: Document, found: Mapping[str, Sequence[Record]]) -> list[str]:
     """Show what every part of CVS brings (the paper's table 2)."""
-    if not set(document["ablation"].values()) <= set(found):
+    if not document["ablation"] or not set(document["ablation"].values()) <= set(found):
         return []
     first = {record["seed"]: record["average_recall"]["1"] for record in found["finetune"]}
     rows = ["| loss | AR@1 | AR@2 | AR@4 | forgetting | AR@1 gained over L_c |", "|---|---|---|---|---|---|"]

@@ -23,6 +23,7 @@ from holdfast.reports.sessions_cost_plots import (
     growth_plot,
     growths,
     images_of,
+    seconds_by_session,
 )
 from holdfast.reports.sessions_plots import home_recalls, looks, recall_lines, recall_map, recall_range, spread
 from holdfast.reports.svg import Scale, width_of
@@ -262,6 +263,16 @@ def test_costs_are_columns_on_one_scale_with_their_sum() -> None:
         assert number(upper, "y") + number(upper, "height") + 0.7 == pytest.approx(number(lower, "y"), abs=0.02)
     assert {"550", "170", "session; the highest column is 400"} <= set(words(drawing))
     assert number(items(drawing, "text", "line-name")[1], "y") > number(filled[1], "y")
+
+
+def test_costs_are_those_of_the_sessions(nine_learners: SimpleNamespace) -> None:
+    learner = nine_learners.document["learners"]["cvs"]
+    sessions = learner["sessions"]
+    assert images_of(learner) == [(session["trained_images"], session["encoded_images"]) for session in sessions]
+    assert all(min(both) > 0 and both[0] != both[1] for both in images_of(learner))
+    assert seconds_by_session(learner) == [
+        (session["seconds"]["training"], session["seconds"]["rest"]) for session in sessions
+    ]
 
 
 def test_nothing_that_cost_nothing_fails() -> None:

@@ -169,7 +169,9 @@ def test_classes_known_from_the_start_are_told_otherwise(blurry_learners: Simple
 def test_the_plan_the_settings_and_the_versions_are_told(nine_learners: SimpleNamespace, page: str) -> None:
     text = Page(page).text
     for told in (
-        "50,000 training images, 5,000 test queries, 100 classes in 5 sessions (general-incremental)",
+        "photographs of a hundred things. 100 classes in 5 sessions (general-incremental).",
+        "images to choose from 50,000",
+        "test queries 5,000",
         "old share 0.1",
         "training images, by session 7200, 7992, 7992, 7956, 7992",
         "exemplars kept, at most 2000",
@@ -187,6 +189,7 @@ def test_what_was_embedded_again_is_told(page: str, one_learner: SimpleNamespace
     assert "76,716 images were embedded again, on top of the 39,132 that every gallery needs once." in text
     assert "Append-only: each of the 39,132 images was embedded once." in text
     assert "embedded in an earlier session, and again in this one" in text
+    assert "<h3>cvs, rwalk, rainbow, lwf, mmd, ewc, finetune, bct</h3>" in page and "<h3>joint</h3>" in page
     assert "and again in this one" not in rendered(one_learner).replace("</title>", "").partition("<ul class")[2]
 
 

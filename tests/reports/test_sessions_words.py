@@ -151,6 +151,9 @@ def test_forgetting_is_told_with_the_oldest_classes(nine_learners: SimpleNamespa
         "stood at 0.900 with cvs when they were new, and stand at 0.750 now."
     )
     assert forgetting.steps == (("0.500", "finetune"), ("0.125", "cvs"), ("−0.010", "joint"))
+    assert forgetting.notes == ()  # the upper bound lost nothing
+    document["learners"]["joint"]["forgetting"] = 0.01
+    _, forgetting, _ = sessions_findings(standing(document))
     assert forgetting.notes[0].startswith("What joint loses is hardly forgetting")
 
 

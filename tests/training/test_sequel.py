@@ -99,3 +99,10 @@ def test_a_learner_in_sessions_does_not_train_a_single_model(images, tmp_path) -
     with pytest.raises(ConfigError, match="learns in sessions"):
         train_release(images, replace(EXPERIMENT, method="finetune"), tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_a_stopped_run_left_beside_its_release_is_removed(release, images, tmp_path) -> None:
+    train_release(images, EXPERIMENT, tmp_path)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"left over")
+    train_release(images, EXPERIMENT, tmp_path)
+    assert not (tmp_path / "checkpoint.safetensors").exists()

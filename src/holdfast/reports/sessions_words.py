@@ -213,7 +213,8 @@ def _forgetting(found: Standing) -> SessionsFinding | None:
             f"at {score(oldest[-1])} now."
         )
     notes = []
-    if found.upper in lost and found.upper != found.leader and not found.document["plan"]["known_from_start"]:
+    harder = not found.document["plan"]["known_from_start"]  # a later session asks for more classes
+    if harder and found.upper not in (None, found.leader) and lost.get(found.upper, 0.0) > 0:
         notes.append(
             f"What {found.upper} loses is hardly forgetting, since it sees everything again: with every class the "
             "search itself grows harder, for all learners alike."

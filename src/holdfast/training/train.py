@@ -99,8 +99,11 @@ def train_release(
             record["data"]["lifted again"] = identity.pop("compatible_with")
     elif space.curvature is not None:
         identity["space"] = space.record()
+    checkpoint = folder / "checkpoint.safetensors"
     if (folder / "config.json").exists():
-        return _finished(folder, identity)
+        release = _finished(folder, identity)
+        checkpoint.unlink(missing_ok=True)  # of a run that was stopped just before it did so
+        return release
     fabric = experiment.recipe.build_fabric()
     replayed = None if sequel is None else sequel.replayed
     loader = _training_loader(images, experiment, fabric, replayed, method.memory_share)
@@ -113,7 +116,6 @@ def train_release(
         old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric, same_view=same_view)
         if sequel is not None:
             old_model = dataclasses.replace(old_model, own_training=sequel.gallery)
-    checkpoint = folder / "checkpoint.safetensors"
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
         history = fit(
