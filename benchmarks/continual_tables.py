@@ -41,7 +41,7 @@ def _how(document: Document) -> str:
             "the first epoch with the best recall@1 of the validation queries is kept.",
             f"- Memory of the learners that have one: {document['budget']} images in all.",
             f"- Command: `{document['command']}`, {document['wall_seconds'] / 60:.1f} minutes with "
-            f"{document['processes']} processes ({document['task_seconds'] / 60:.1f} minutes of one).",
+            f"{document['processes']} processes, interruptions left out.",
             f"- Machine: {document['machine']}.",
             "",
             "AR@K is the mean of recall@K over all sessions, the first one included, which all learners share. "

@@ -54,6 +54,7 @@ def test_a_release_of_a_session_embeds_images_like_any_other(run, made, tmp_path
 
 WRONG = {
     "an unknown plan": (["general", "--method", "finetune"], "Did you mean 'general-incremental'"),
+    "two plans": (["disjoint", "--plan", "blurry"], "the plan once"),
     "an unknown option of the plan": (["disjoint", "--plan-options.sesions", "2"], "Did you mean 'sessions'"),
     "too many sessions": (["disjoint", "--plan-options.sessions", "9", "--budget", "5"], "a class for each"),
     "no memory": (["disjoint", "--plan-options.sessions", "2", "--method", "cvs"], "--budget N"),

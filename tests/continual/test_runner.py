@@ -322,9 +322,56 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(setting, base, tmp
 
 def test_learners_with_other_networks_cannot_share_a_first_session(setting, base, tmp_path) -> None:
     run_sessions(setting, {"finetune": base}, tmp_path, sessions=1)
-    other = replace(base, model=base.model.model_copy(update={"dim": 6}))
-    with pytest.raises(ConfigError, match="already holds a release made with other settings"):
-        run_sessions(setting, {"larger": other}, tmp_path, sessions=1)
+    larger = replace(base, model=base.model.model_copy(update={"dim": 6}))
+    with pytest.raises(ConfigError, match="model differ"):
+        run_sessions(setting, {"mine": larger}, tmp_path, sessions=1)
+    assert len(run_sessions(setting, {"mine": base}, tmp_path, sessions=1)["mine"]) == 1  # the name is not taken
+    with pytest.raises(ConfigError, match="first session"):
+        run_sessions(setting, {"finetune": base, "other": larger}, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+UNTRAINABLE = {
+    "head": {"head": "normalized"},
+    "head options": {"head_options": {"temperature": 0.0}},
+    "network": {"model": EncoderSpec(dim=8, channels=1, image_size=12, backbone="resnet17")},
+    "batches": {"method": "rainbow", "recipe": Recipe(batch_size=8, items_per_class=4)},
+    "too few classes": {"recipe": Recipe(batch_size=32, items_per_class=4)},
+}
+
+
+@pytest.mark.parametrize("what", UNTRAINABLE)
+def test_a_refusal_leaves_the_folder_free_for_the_right_settings(what, setting, base, tmp_path) -> None:
+    with pytest.raises(ConfigError):
+        run_sessions(setting, {"mine": replace(base, **UNTRAINABLE[what])}, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_session_of_one_class_is_refused_unless_others_are_replayed(base, tmp_path) -> None:
+    images = bars(6)
+    plan = disjoint(images.labels, sessions=6, validation=1)
+    setting = Setting.of("bars", images, bars(2, seed=1, prefix="q"), plan, budget=6)
+    with pytest.raises(ConfigError, match="Session 1 of the disjoint plan brings images of 1 class"):
+        run_sessions(setting, {"finetune": base}, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_damaged_files_are_named_and_nothing_else_is_blamed(setting, base, tmp_path) -> None:
+    run_sessions(setting, {"finetune": base}, tmp_path, sessions=1)
+    for path in (tmp_path / "setting.json", tmp_path / "finetune" / "session-1" / "session.json"):
+        before = path.read_text()
+        for damaged in ("[]", "{", '{"record": 1}' if path.name == "session.json" else "7"):
+            path.write_text(damaged)
+            with pytest.raises(DataError, match="remove this one file"):
+                run_sessions(setting, {"finetune": base}, tmp_path, sessions=2)
+        path.write_text(before)
+
+
+def test_validation_queries_are_those_of_the_plan_and_no_test_query(setting) -> None:
+    for session in range(3):
+        queries = setting.validation(session)
+        assert set(queries.ids) == set(setting.images.ids[setting.plan.queries(session)])
+        assert not set(queries.ids) & set(setting.test.ids)
 
 
 def test_the_document_has_all_that_reports_need(finished, setting, base) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.choices import encoder_for, open_data, options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.parsing import parse, resolved
-from holdfast.errors import unknown_name
+from holdfast.errors import refuse, unknown_name
 from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
@@ -93,6 +93,11 @@ def main(words: list[str]) -> int:
     from holdfast.reports.sessions_results import sessions_document
 
     if words and not words[0].startswith("-"):
+        refuse(
+            any(word.startswith("--plan") and word.split("=")[0] == "--plan" for word in words),
+            f"Both '{words[0]}' and --plan were given.",
+            "the plan once: `holdfast sessions PLAN …`",
+        )
         words = ["--plan", *words]
     arguments, text = parse(sessions, words, "sessions")
     if arguments["plan"] not in PLANS:

@@ -23,12 +23,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from holdfast.continual.exemplars import EXEMPLARS
 from holdfast.continual.session import OnRun, read_plain, run_session, write_plain
 from holdfast.continual.setting import Setting
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod
+from holdfast.models.encoder import Encoder
+from holdfast.models.heads import build_head
+from holdfast.models.seeding import seeded
 from holdfast.training.recipe import Experiment
 
 
@@ -59,9 +64,13 @@ def run_sessions(
     refuse(not 1 <= total <= setting.plan.sessions, f"sessions = {total}.", f"from 1 to {setting.plan.sessions}")
     for name, experiment in learners.items():
         check_learner(name, experiment, setting)
-    claim(folder / "setting.json", setting.identity)
-    for name, experiment in learners.items():
-        claim(folder / name / "learner.json", _identity(experiment))
+    shared = {**setting.identity, **_shared(learners)}
+    claims = {folder / name / "learner.json": _own(experiment) for name, experiment in learners.items()}
+    claims = {folder / "setting.json": shared, **claims}
+    for path, identity in claims.items():
+        refuse_other(path, identity)
+    for path, identity in claims.items():
+        write_plain(path, identity)
     return {
         name: [run_session(setting, name, experiment, folder, session, on_run=on_run) for session in range(total)]
         for name, experiment in learners.items()
@@ -90,6 +99,7 @@ def check_learner(name: str, experiment: Experiment, setting: Setting) -> Compat
         f"The learner '{name}' was to train with {experiment.recipe.devices} devices.",
         "one: sessions are trained in one process",
     )
+    _try_out(name, experiment, method, setting)
     if method.memory is not None and method.memory not in EXEMPLARS:
         raise unknown_name("choice of exemplars", method.memory, EXEMPLARS)
     refuse(
@@ -100,19 +110,43 @@ def check_learner(name: str, experiment: Experiment, setting: Setting) -> Compat
     return method
 
 
-def claim(path: Path, identity: Mapping[str, Any]) -> None:
-    """Write what a folder is for, or refuse a folder that is for something else.
+def _try_out(name: str, experiment: Experiment, method: CompatibilityMethod, setting: Setting) -> None:
+    """Build what every session will build, and refuse sessions that cannot be trained.
+
+    Raises:
+        ConfigError: An option of network, head or batches is wrong, or a session has too few classes.
+    """
+    recipe, plan = experiment.recipe, setting.plan
+    with seeded(0):
+        Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
+        build_head(experiment.head or "normalised", 2, experiment.model.dim, dict(experiment.head_options))
+    refuse(
+        method.memory_share is not None and recipe.items_per_class is not None,
+        f"The learner '{name}' draws a share of every batch from its memory, and items_per_class was given, too.",
+        "one of the two: leave --recipe.items-per-class out",
+    )
+    least = 2 if recipe.items_per_class is None else recipe.batch_size // recipe.items_per_class
+    for session in range(plan.sessions):
+        classes = len(np.unique(plan.labels[plan.rows(session)]))
+        refuse(
+            classes < least and not (session > 0 and method.memory is not None and method.replays == "always"),
+            f"Session {session + 1} of the {plan.name} plan brings images of {classes} "
+            f"class{'' if classes == 1 else 'es'}, for the learner '{name}'.",
+            f"at least {least} in every session; fewer sessions, or more classes in each",
+        )
+
+
+def refuse_other(path: Path, identity: Mapping[str, Any]) -> None:
+    """Refuse a folder that is for something else, as a file in it says.
 
     Raises:
         ConfigError: The file names other settings; nothing in the folder was changed.
     """
-    wanted = json.loads(json.dumps(identity))
     if not path.exists():
-        write_plain(path, wanted)
         return
-    found = read_plain(path)
-    if found != wanted:
-        different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    found, wanted = read_plain(path), json.loads(json.dumps(identity))
+    different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    if different:
         raise ConfigError(
             f"The folder '{path.parent}' holds a run with other settings: {', '.join(different)} differ.",
             expected="the settings that it was started with",
@@ -120,11 +154,31 @@ def claim(path: Path, identity: Mapping[str, Any]) -> None:
         )
 
 
-def _identity(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings of a learner that decide its numbers, as plain values."""
+def _shared(learners: Mapping[str, Experiment]) -> dict[str, Any]:
+    """Return the settings that all learners share, and with them the first session, as plain values.
+
+    Raises:
+        ConfigError: They do not share them.
+    """
+    found = {name: _recipe(experiment) for name, experiment in learners.items()}
+    first, *others = found
+    for name in others:
+        different = [key for key, value in found[name].items() if found[first][key] != value]
+        refuse(
+            bool(different),
+            f"The learners '{first}' and '{name}' have other settings: {', '.join(different)}.",
+            "learners that differ in method and method options only: they share the first session",
+        )
+    return found[first]
+
+
+def _own(experiment: Experiment) -> dict[str, Any]:
+    return {"method": experiment.method, "method options": json.loads(json.dumps(dict(experiment.method_options)))}
+
+
+def _recipe(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of a learner that decide its numbers, but for its method, as plain values."""
     values = {
-        "method": experiment.method,
-        "method options": dict(experiment.method_options),
         "model": experiment.model.model_dump(mode="json"),
         "head": [experiment.head, dict(experiment.head_options)],
         "recipe": experiment.recipe.decides(),

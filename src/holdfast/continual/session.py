@@ -31,6 +31,7 @@ from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.models.encoder import Encoder
 from holdfast.models.release import Release, load_release
+from holdfast.models.seeding import seeded
 from holdfast.training.encode import embed_images, encode
 from holdfast.training.recipe import Experiment
 from holdfast.training.sequel import Sequel, load_carried, load_history, save_carried
@@ -38,6 +39,7 @@ from holdfast.training.train import OnStep, train_release
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]
 BATCH = 512  # images embedded at a time
+ENDING = ("record", "release", "galleries", "memory")  # what ``session.json`` holds
 
 
 def run_session(
@@ -70,7 +72,7 @@ def run_session(
         ended = _Session(setting, name, experiment, folder, session, on_run).to_the_end()
         shutil.rmtree(place / "cache", ignore_errors=True)
         write_plain(place / "session.json", ended)
-    record: dict[str, Any] = read_plain(place / "session.json")["record"]
+    record: dict[str, Any] = read_plain(place / "session.json", *ENDING)["record"]
     return record
 
 
@@ -94,7 +96,8 @@ class _Session:
         self.home = self.folder / "session-1" if shared else self.place  # of release and gallery
         self.reindex = self.method.gallery_policy == "reindex"
         self.device = self.experiment.recipe.build_fabric().device
-        self.previous = {} if first else read_plain(self.place.with_name(f"session-{self.session}") / "session.json")
+        before = self.place.with_name(f"session-{self.session}") / "session.json"
+        self.previous = {} if first else read_plain(before, *ENDING)
         self.encoded = 0
 
     def to_the_end(self) -> dict[str, Any]:
@@ -168,6 +171,8 @@ class _Session:
             )
         self.started = time.monotonic()
         self.encoded += (int(not first and self.method.needs_old) + int(self.method.looks_back)) * len(images)
+        if not first and self.method.needs_old and experiment.recipe.view_for(self.method) == "same":
+            self.encoded += load_history(self.home).images  # the old model looks at every augmented image
         return release
 
     def _validation(self) -> Callable[[nn.Module], float]:
@@ -204,7 +209,8 @@ class _Session:
 
     def _look_back(self, release: Release, images: ImageSet) -> None:
         """Let the learner see the end of a first session that others trained."""
-        encoder = Encoder(release.encoder.spec, freeze_backbone=self.experiment.freeze_backbone)
+        with seeded(0):  # building draws initial weights that are overwritten at once
+            encoder = Encoder(release.encoder.spec, freeze_backbone=self.experiment.freeze_backbone)
         encoder.load_state_dict(release.encoder.state_dict())
         if release.head is None:
             raise DataError("The first session's release has no classifier.", expected="a release with its classifier")
@@ -246,19 +252,21 @@ class _Session:
         return rows[chosen]
 
 
-def read_plain(path: Path) -> dict[str, Any]:
-    """Read plain values from a JSON file of this run.
+def read_plain(path: Path, *keys: str) -> dict[str, Any]:
+    """Read plain values, these keys among them, from a JSON file of this run.
 
     Raises:
         DataError: The file is missing or damaged.
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or not set(keys) <= set(found):
+            raise ValueError(f"it does not hold {', '.join(keys) or 'names with values'}")
     except (OSError, ValueError) as error:
         raise DataError(
             f"Cannot read '{path}': {error}.",
-            expected="what a session before wrote there",
-            to_do="the same command runs unfinished sessions; remove this file's folder to run its session again.",
+            expected="what this run wrote there before",
+            to_do="remove this one file, and the same command writes it again; models and galleries are intact.",
         ) from error
     return found
 

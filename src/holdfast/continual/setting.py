@@ -100,6 +100,7 @@ class Setting:
             "images": self.images.digest(),
             "test queries": self.test.digest(),
             "plan": digest.hexdigest(),
+            "order of classes": [self.plan.known_from_start, hashlib.sha256(self.plan.home.tobytes()).hexdigest()],
             "memory": self.budget,
         }
 
