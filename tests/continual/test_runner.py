@@ -76,11 +76,6 @@ def base() -> Experiment:
     return small()
 
 
-def learner(base: Experiment, name: str) -> Experiment:
-    """A method with its defaults; but these few images matter so much to some weights that EWC must hold them less."""
-    return replace(base, method=name, method_options={"weight": 0.01} if name == "ewc" else {})
-
-
 def comparable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Everything but the seconds."""
     return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
@@ -90,7 +85,7 @@ def comparable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def finished(setting: Setting, base: Experiment, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """All nine learners, uninterrupted."""
     folder = tmp_path_factory.mktemp("sessions")
-    learners = {name: learner(base, name) for name in LEARNERS}
+    learners = {name: replace(base, method=name) for name in LEARNERS}
     return folder, run_sessions(setting, learners, folder)
 
 
@@ -181,7 +176,7 @@ def stopping(after: int, counted: list[int]):
 
 @pytest.mark.parametrize("name", ["cvs", "rwalk", "ewc", "rainbow"])
 def test_interrupted_anywhere_it_ends_with_the_same_numbers(name, setting, base, finished, tmp_path) -> None:
-    learners, counted, stops = {name: learner(base, name)}, [0], 0
+    learners, counted, stops = {name: replace(base, method=name)}, [0], 0
     for after in (3, 9, 17, 26):  # in the first session, at an epoch's end, in later sessions
         try:
             run_sessions(setting, learners, tmp_path, on_run=lambda title, after=after: stopping(after, counted))
@@ -376,7 +371,7 @@ def test_validation_queries_are_those_of_the_plan_and_no_test_query(setting) -> 
 
 def test_the_document_has_all_that_reports_need(finished, setting, base) -> None:
     _, records = finished
-    learners = {name: learner(base, name) for name in LEARNERS}
+    learners = {name: replace(base, method=name) for name in LEARNERS}
     document = document_of(setting, learners, records, title="Bars", description="bright bars")
     assert document["bounds"] == {"lower": "finetune", "upper": "joint"}
     assert document["plan"]["introduced"] == [2, 2, 2] == document["plan"]["home"]

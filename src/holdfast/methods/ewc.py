@@ -38,7 +38,8 @@ class EWC(CompatibilityMethod):
     which is left out.
 
     Args:
-        weight: Factor of the penalty. No paper states one for images: it is to be chosen on validation data. Where it
+        weight: Factor of the penalty. No paper states one for images: it is to be chosen on validation data. The
+            larger it is times the learning rate, the nearer training comes to diverging. Where it
             is so large that the penalty is steeper than the learning rate allows, training diverges.
         fisher: "items": the mean of the squared gradients of single items, which is F; "batches": that of mean
             gradients of the loader's batches, in dataset order, which is smaller by about their size; the public
@@ -55,7 +56,7 @@ class EWC(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 10.0,
+        weight: float = 0.01,
         fisher: Literal["items", "batches"] = "items",
         anchors: Literal["each", "latest"] = "each",
     ) -> None:

@@ -35,7 +35,7 @@ class RWalk(CompatibilityMethod):
     than is left of it: train without one.
 
     Args:
-        weight: Factor of the penalty. To be chosen on validation data.
+        weight: Factor of the penalty; to be chosen on validation data.
         share: α in (0, 1], the weight of a new batch in F.
         interval: Steps between two path scores.
         epsilon: Added to the distance walked.
@@ -50,7 +50,7 @@ class RWalk(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
+        weight: float = 0.01,
         share: float = 0.5,
         interval: int = 10,
         epsilon: float = 1e-3,
