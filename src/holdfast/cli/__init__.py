@@ -15,7 +15,7 @@ COMMANDS = {
     "data": "list, describe or check data sets",
     "methods": "list the compatibility methods with their papers and options",
     "train": "train a model, or a whole comparison of old, independent and compatible models",
-    "embed": "embed images with one or more releases",
+    "embed": "embed images with releases, or texts with frozen models",
     "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
 }

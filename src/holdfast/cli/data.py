@@ -58,17 +58,23 @@ def main(words: list[str]) -> int:
 
 def _list(words: list[str]) -> int:
     from holdfast.data.datasets import DATASETS
+    from holdfast.data.texts import TEXT_DATASETS
 
     arguments, _ = parse(listed, words, "data list")
+    images = {name: dataset.description for name, dataset in DATASETS.items()}
+    texts = {name: dataset.description for name, dataset in TEXT_DATASETS.items()}
     if arguments["json"]:
-        print_json({"data": {name: dataset.description for name, dataset in DATASETS.items()}})
+        print_json({"data": images, "texts": texts})
         return 0
-    rows = [[name, dataset.description] for name, dataset in DATASETS.items()]
+    rows = [[name, description] for name, description in images.items()]
     rows.append(
         ["a folder", "one sub-folder of images per class; or train/ and test/ (or query/ and gallery/) of these"]
     )
     rows.append(["an .npz file", "arrays images (uint8) and labels"])
     print_table("Data sets", ["--data", "what it is"], rows)
+    rows = [[name, description] for name, description in texts.items()]
+    rows.append(["a file", ".csv, .parquet or .jsonl with a column text (and label, id), or .txt with a text per line"])
+    print_table("Sets of texts", ["--texts", "what it is"], rows)
     return 0
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.cli.choices import input_options, open_data, write_settings
 from holdfast.cli.console import counting_progress, print_json, print_table
-from holdfast.cli.parsing import parse
+from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import ConfigError, refuse
 from holdfast.reports.formats import score
 
@@ -17,38 +19,64 @@ if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.models.release import Release
 
+Model = TypeVar("Model", Path, str)
+
+IMAGES_AT_A_TIME = 512
+SOURCES = {
+    "data": "--data with images to embed",
+    "texts": "--texts with texts to embed",
+    "stored": "--stored with embeddings for a lifted release",
+}
+ONLY_FOR_IMAGES = ("release", "part", "workers")
+ONLY_FOR_TEXTS = ("text_model", "role", "query_prefix", "document_prefix", "max_length", "truncate_dim")
+
 
 def embed(
-    release: list[Path],
     out: Path,
+    release: list[Path] = [],  # noqa: B006 - read only, shown as the default
     data: str | None = None,
     stored: Path | None = None,
+    texts: str | None = None,
+    text_model: list[str] = [],  # noqa: B006
+    role: Literal["query", "document", "both"] = "both",
+    query_prefix: str | None = None,
+    document_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
     part: Literal["evaluation", "train", "validation"] = "evaluation",
-    batch_size: int = 512,
+    batch_size: int | None = None,
     workers: int = 0,
     device: str = "cpu",
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
     json: bool = False,
 ) -> None:
-    """Embed images with one or more releases, or carry stored embeddings over to a release that was lifted.
+    """Embed images with releases or texts with frozen models, or carry stored embeddings over to a lifted release.
 
-    Every release gets a folder of its name below --out (or --out itself, if there is one release) with
-    query.safetensors and gallery.safetensors; or with embeddings.safetensors, where every image is a query among all
-    others.
+    Every model gets a folder of its name below --out (or --out itself, if there is one model) with query.safetensors
+    and gallery.safetensors (for texts also train.safetensors); or with embeddings.safetensors, where every item is a
+    query among all others.
 
     Args:
-        release: Folders of releases.
         out: Folder for the embeddings.
+        release: Folders of releases.
         data: A data set by name, or a folder with one sub-folder of images per class.
         stored: Embeddings of the old model, for the release old-lifted that training wrote beside the new one: they are
             carried over to its space, and no image is embedded again.
+        texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
+        text_model: Frozen models of text: folders, installed Python packages that carry weights, or names on the hub.
+        role: What the texts of a file are to the model; data sets have queries and documents of their own.
+        query_prefix: Text before every query; what the model asks for when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Tokens that count of every text; the model's own number when left out.
+        truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
         part: Which images: those for evaluation, those for training, or those for validation.
-        batch_size: Images at a time.
+        batch_size: Items at a time; 512 images or 64 texts when left out.
         workers: Processes that read images.
         device: Where to compute: cpu, cuda, cuda:1, mps.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set; size and channels of images are those of the release.
+        data_options: Options of the data set; size and channels of images are those of the release, and label_column
+            names the labels in a file of texts.
         json: Print one JSON document with the files.
     """
 
@@ -74,18 +102,16 @@ def main(words: list[str]) -> int:
     from holdfast.models.release import load_release
 
     arguments, text = parse(embed, words, "embed")
-    refuse(
-        (arguments["data"] is None) == (arguments["stored"] is None),
-        "Neither --data nor --stored was given."
-        if arguments["data"] is None
-        else "Both --data and --stored were given.",
-        "--data with images to embed, or --stored with embeddings for a lifted release",
-    )
-    folders = _folders(arguments["release"], arguments["out"])
+    _check_source(arguments)
+    if arguments["texts"] is not None:
+        return _embed_texts(arguments, text)
+    text = _with_batch_size(arguments, text, IMAGES_AT_A_TIME)
+    folders = _folders(arguments["release"], arguments["out"], "release")
     releases = {path: load_release(path) for path in folders}
     if arguments["stored"] is not None:
         lifts = [_lift(arguments, path, releases[path], folder) for path, folder in folders.items()]
-        return _finish(arguments, text, [entry for entries in lifts for entry in entries])
+        entries = [entry for of_release in lifts for entry in of_release]
+        return _finish(arguments, text, entries, _table(entries))
     sets: dict[tuple[Any, ...], dict[str, ImageSet]] = {}  # by input contract: two releases rarely need two readings
     written: list[dict[str, Any]] = []
     for path, folder in folders.items():
@@ -93,7 +119,36 @@ def main(words: list[str]) -> int:
         if contract not in sets:
             sets[contract] = _read(arguments, releases[path])
         written += _embed_one(arguments, path, releases[path], sets[contract], folder)
-    return _finish(arguments, text, written)
+    return _finish(arguments, text, written, _table(written))
+
+
+def _check_source(arguments: dict[str, Any]) -> None:
+    """Refuse more or less than one source of items, and options that are of no use with it."""
+    given = [name for name in SOURCES if arguments[name] is not None]
+    said = f"{' and '.join(f'--{name}' for name in given)} were given." if given else "Nothing to embed was given."
+    refuse(len(given) != 1, said, f"one of: {'; '.join(SOURCES.values())}")
+    kind, useless = ("images", ONLY_FOR_IMAGES) if given == ["texts"] else ("texts", ONLY_FOR_TEXTS)
+    for name in useless:
+        option = f"--{name.replace('_', '-')}"
+        changed = arguments[name] != signature(embed).parameters[name].default
+        refuse(changed, f"{option} was given with --{given[0]}.", f"{option} only where {kind} are embedded")
+
+
+def _with_batch_size(arguments: dict[str, Any], text: str, usual: int) -> str:
+    """Decide the batch size where it was left open, and return the settings with it."""
+    if arguments["batch_size"] is None:
+        arguments["batch_size"] = usual
+    return resolved(text, {"batch_size": arguments["batch_size"]})
+
+
+def _embed_texts(arguments: dict[str, Any], text: str) -> int:
+    from holdfast.cli.embed_texts import embed_all, table_of
+    from holdfast.models.text_encoders import BATCH_SIZE
+
+    text = _with_batch_size(arguments, text, BATCH_SIZE)
+    folders = _folders(arguments["text_model"], arguments["out"], "text model")
+    written = embed_all(arguments, folders, _device(arguments["device"]))
+    return _finish(arguments, text, written, table_of(written))
 
 
 def _lift(arguments: dict[str, Any], path: Path, release: Release, folder: Path) -> list[dict[str, Any]]:
@@ -129,12 +184,13 @@ def _entry(path: Path, file: Path, embeddings: EmbeddingSet) -> dict[str, Any]:
     }
 
 
-def _finish(arguments: dict[str, Any], text: str, written: list[dict[str, Any]]) -> int:
+def _finish(
+    arguments: dict[str, Any], text: str, written: list[dict[str, Any]], table: tuple[list[str], list[list[str]]]
+) -> int:
     write_settings(arguments["out"], "embed.yaml", text)
     if arguments["json"]:
         print_json({"embeddings": written})
-    columns, rows = _table(written)
-    print_table("Embeddings", columns, rows)
+    print_table("Embeddings", *table)
     return 0
 
 
@@ -202,11 +258,15 @@ def _device(name: str) -> Any:
         ) from error
 
 
-def _folders(releases: list[Path], out: Path) -> dict[Path, Path]:
-    refuse(not releases, "No release was given.", "--release FOLDER [FOLDER ...]")
-    if len(releases) == 1:
-        return {releases[0]: out}
-    names = [path.name for path in releases]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"Releases of the same name: {', '.join(names)}.", expected="folders whose last parts differ")
-    return {path: out / path.name for path in releases}
+def _folders(models: Sequence[Model], out: Path, what: str) -> dict[Model, Path]:
+    """Return where the embeddings of every model go."""
+    refuse(not models, f"No {what} was given.", f"--{what.replace(' ', '-')} MODEL [MODEL ...]")
+    if len(models) == 1:
+        return {models[0]: out}
+    names = [Path(model).name for model in models]
+    refuse(
+        len(set(names)) < len(names),
+        f"{what.capitalize()}s of the same name: {', '.join(names)}.",
+        "names whose last parts differ",
+    )
+    return {model: out / name for model, name in zip(models, names, strict=True)}

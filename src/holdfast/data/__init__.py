@@ -1,4 +1,4 @@
-"""Images, the data sets they come from, and who saw which of them; importable without torch.
+"""Images and texts, the data sets they come from, and who saw which of them; importable without torch.
 
 Batches for training are in `holdfast.data.loading` and `holdfast.data.augment`, which need torch.
 """
@@ -10,10 +10,14 @@ from holdfast.data.leaks import refuse_shared_ids
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.scenarios import SCENARIOS, Scenario
 from holdfast.data.split import Split, check_split
+from holdfast.data.text_data import TextData
+from holdfast.data.text_set import TextSet
+from holdfast.data.texts import TEXT_DATASETS, load_texts
 
 __all__ = [
     "DATASETS",
     "SCENARIOS",
+    "TEXT_DATASETS",
     "ArrayImages",
     "Dataset",
     "EncodedImages",
@@ -23,7 +27,10 @@ __all__ = [
     "RetrievalData",
     "Scenario",
     "Split",
+    "TextData",
+    "TextSet",
     "check_split",
     "load_dataset",
+    "load_texts",
     "refuse_shared_ids",
 ]

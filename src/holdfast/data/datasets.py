@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from holdfast.data.arrays import arrays
 from holdfast.data.glyphs import glyphs
@@ -19,9 +19,11 @@ from holdfast.options import bound, option_types
 
 __all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
 
+Data = TypeVar("Data")
+
 
 @dataclass(frozen=True)
-class Dataset:
+class Dataset(Generic[Data]):
     """One data set that is known by name.
 
     Args:
@@ -30,12 +32,12 @@ class Dataset:
         folder: Name of its folder below the data root; None for data that needs no files.
     """
 
-    read: Callable[..., RetrievalData]
+    read: Callable[..., Data]
     description: str
     folder: str | None = None
 
 
-DATASETS: dict[str, Dataset] = {
+DATASETS: dict[str, Dataset[RetrievalData]] = {
     "glyphs": Dataset(glyphs, "characters rendered from installed fonts; needs no download"),
     "omniglot": Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot"),
     "tiny-imagenet-32": Dataset(tiny_imagenet_32, "photographs of 200 classes at 32 x 32 pixels", "tiny-imagenet-32"),
@@ -62,15 +64,30 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
     Next: set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.
     """
     if str(name_or_path) in DATASETS:
-        name = str(name_or_path)
-        dataset = DATASETS[name]
-        checked = bound(dataset.read, options, f"data set '{name}'")
-        if dataset.folder is None:
-            return dataset.read(**checked)
-        return dataset.read(_folder(name, dataset.folder, root), **checked)
+        return open_named(DATASETS, str(name_or_path), root, options)
     path = Path(name_or_path)
     reader = _reader_of(path)
     return reader(path, **bound(reader, options, f"data in '{path}'"))
+
+
+def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None, options: Mapping[str, Any]) -> Data:
+    """Open one entry of a table of data sets.
+
+    Args:
+        known: The table; `name` is one of its keys.
+        name: Which one.
+        root: Folder that holds the folders of the named data sets.
+        options: Options of the reader.
+
+    Raises:
+        ConfigError: An option is unknown, or has another type or is out of range.
+        DataError: Files are missing or cannot be used.
+    """
+    dataset = known[name]
+    checked = bound(dataset.read, options, f"data set '{name}'")
+    if dataset.folder is None:
+        return dataset.read(**checked)
+    return dataset.read(_folder(name, dataset.folder, root), **checked)
 
 
 def option_names(name_or_path: str | Path) -> list[str]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.data.decoding import Fit, Pixels, Shape
 from holdfast.data.images import Images, SelectedImages
+from holdfast.data.named_rows import check_class_rows, refuse_repeated
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
@@ -93,24 +94,6 @@ def _check(images: ImageSet) -> None:
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{count} {name}" for name, count in lengths.items())
         raise DataError(f"Parts of different length: {found}.", expected="one of each per image")
-    _check_labels(images.labels, len(images.class_names))
-    _refuse_repeated("ids", images.ids, "one id per image")
-    _refuse_repeated("class names", StringArray.of(images.class_names), "one name per class")
-
-
-def _check_labels(labels: NDArray[np.int64], classes: int) -> None:
-    if labels.dtype != np.int64 or labels.ndim != 1:
-        raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (images,)")
-    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise DataError(
-            f"Labels run from {labels.min()} to {labels.max()}, with {classes} class names.",
-            expected="every label a row of the class names",
-        )
-
-
-def _refuse_repeated(what: str, names: StringArray, expected: str) -> None:
-    repeated = names.duplicates()
-    if repeated:
-        more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
-        shown = ", ".join(f"'{name}'" for name in repeated[:3]) + more
-        raise DataError(f"{what.capitalize()} occur more than once: {shown}.", expected=expected)
+    check_class_rows(images.labels, len(images.class_names), "images")
+    refuse_repeated("ids", images.ids, "one id per image")
+    refuse_repeated("class names", StringArray.of(images.class_names), "one name per class")

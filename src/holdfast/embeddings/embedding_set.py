@@ -33,6 +33,7 @@ class EmbeddingSet:
         fingerprint: Which model made them: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
         space: What the vectors are points of.
         role: What the items are to the model: "query", "document" or "both".
+        prefix: Text that was put before every item because of its role; empty for most models.
         form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
         labels: Class of every item, int64 (N,), a row of `class_names` where those are given; None without labels.
         class_names: One name per class, no two alike.
@@ -52,6 +53,7 @@ class EmbeddingSet:
     labels: NDArray[np.int64] | None = None
     class_names: StringArray | None = None
     columns: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NO_COLUMNS)
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", StringArray.of(self.ids))
@@ -110,7 +112,8 @@ class EmbeddingSet:
 
         It covers everything but the fingerprint, so that equal data under two models' names can be told.
         """
-        digest = hashlib.sha256(repr((self.space.record(), self.role, self.form)).encode())
+        kind = (self.space.record(), self.role, self.form, *([self.prefix] if self.prefix else []))
+        digest = hashlib.sha256(repr(kind).encode())
         for name, values in sorted(arrays_of(self).items()):
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
             digest.update(np.ascontiguousarray(values).data if values.size else b"")

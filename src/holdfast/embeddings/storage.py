@@ -50,6 +50,7 @@ def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
         "form": embeddings.form,
         "space": embeddings.space.record(),
         "digest": embeddings.digest(),
+        **({"prefix": embeddings.prefix} if embeddings.prefix else {}),
     }
     arrays = {name: np.ascontiguousarray(values) for name, values in arrays_of(embeddings).items()}
     metadata = {"holdfast": json.dumps(record, sort_keys=True)}
@@ -127,6 +128,7 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
         labels=arrays.get("labels"),
         class_names=StringArray(arrays["class_name_bytes"], arrays["class_name_offsets"]) if names else None,
         columns=MappingProxyType(columns),
+        prefix=record.get("prefix", ""),
     )
 
 

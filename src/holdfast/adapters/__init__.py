@@ -1,0 +1,67 @@
+"""Label-free maps between the finished embeddings of two frozen models, fitted on the same items embedded by both.
+
+Where no compatible model can be trained, a map is the other way to search one model's gallery with another one's
+queries. `ridge`, for instance, takes seconds on a CPU::
+
+    adapter = build_adapter("ridge", {"direction": "new_to_old"}).fit(old, new)  # two EmbeddingSets, paired by id
+    queries = adapter.apply(new_queries)  # points of the old model's space, to search the old gallery with
+    print(adapter.report.sentences())  # what was odd about the pairs
+
+Before trusting a map, `suspect_pairs(old, new)` tells which share of the pairs does not belong together, and
+`holdfast evaluate` what the mapped queries find. A map never equals embedding anew; how far it falls short depends on
+the two models.
+
+`holdfast.adapters.storage` saves and loads adapters. A `ScoreMap` carries scores, such as a threshold, from one system
+to another. All of this imports without torch; only fitting `residual_mlp` needs it. Vectors and adapters are as
+sensitive as what was embedded: both may be inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.adapters.base import Adapter
+from holdfast.adapters.lambda_orthogonal import LambdaOrthogonal
+from holdfast.adapters.local import Local
+from holdfast.adapters.low_rank import LowRank
+from holdfast.adapters.mean_drift import MeanDrift
+from holdfast.adapters.pairs import Direction, PairReport, SuspectPairs, suspect_pairs
+from holdfast.adapters.procrustes import Procrustes
+from holdfast.adapters.residual_mlp import ResidualMLP
+from holdfast.adapters.ridge import Ridge
+from holdfast.adapters.score_map import ScoreMap
+from holdfast.errors import unknown_name
+from holdfast.options import bound
+
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "Direction",
+    "PairReport",
+    "ScoreMap",
+    "SuspectPairs",
+    "build_adapter",
+    "suspect_pairs",
+]
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "procrustes": Procrustes,
+    "ridge": Ridge,
+    "low_rank": LowRank,
+    "mean_drift": MeanDrift,
+    "lambda_orthogonal": LambdaOrthogonal,
+    "local": Local,
+    "residual_mlp": ResidualMLP,
+}
+
+
+def build_adapter(name: str, options: Mapping[str, Any]) -> Adapter:
+    """Build an adapter by name; its direction is one of the options.
+
+    Raises:
+        ConfigError: The name or an option is unknown, and the nearest known one is suggested; or a value is wrong.
+    """
+    if name not in ADAPTERS:
+        raise unknown_name("adapter", name, ADAPTERS)
+    return ADAPTERS[name](**bound(ADAPTERS[name], options, f"adapter '{name}'"))

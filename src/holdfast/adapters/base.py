@@ -1,0 +1,239 @@
+"""What an adapter is: a map between the finished embeddings of two frozen models, fitted on the same items."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
+from holdfast.adapters.pairs import Direction, PairReport, matched, paired_vectors
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
+from holdfast.geometry import Hypersphere, Space
+
+State = Mapping[str, NDArray[Any]]
+
+_NO_DIRECTION = 1e-12  # length of an image, of unit rows, that only rounding made
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit found, and what it was fitted on.
+
+    Args:
+        source: Fingerprint of the model whose embeddings are mapped.
+        target: Fingerprint of the model whose space they are mapped into.
+        source_space: Where they come from.
+        target_space: Where they arrive.
+        pairs: How many items it was fitted on.
+        state: The arrays that make up the map, by name.
+    """
+
+    source: str
+    target: str
+    source_space: Space
+    target_space: Space
+    pairs: int
+    state: State
+
+
+class Adapter(ABC):
+    """A map from the embeddings of one model into the space of another one, fitted without labels.
+
+    Every adapter reads directions only, and its images are unit rows: the hypersphere is the only space it knows, since
+    a least-squares or orthogonal map of points of the Lorentz space is neither on that space nor keeps its distances.
+
+    A subclass offers `solve` and `transform`, says what it is called in `kind`, and keeps every option under its own
+    name.
+
+    Args:
+        direction: "new_to_old" lets the new model's queries search the old gallery; "old_to_new" moves the old gallery
+            to the new model.
+    """
+
+    kind: ClassVar[str]
+    """Its name in `ADAPTERS`."""
+    minimum_pairs: ClassVar[int] = 2
+    """Fewest pairs it can be fitted on."""
+
+    def __init__(self, direction: Direction = "new_to_old") -> None:
+        refuse(
+            direction not in get_args(Direction), f"direction='{direction}'", f"one of {', '.join(get_args(Direction))}"
+        )
+        self.direction: Direction = direction
+        self.report: PairReport | None = None
+        self._fitted: Fitted | None = None
+
+    @abstractmethod
+    def solve(self, pairs: PairedVectors) -> State:
+        """Return the arrays of the map that takes the directions of the sources to those of their targets."""
+
+    @abstractmethod
+    def transform(self, rows: Floats) -> Floats:
+        """Return the images (N, T), of any length, of unit rows (N, S)."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options it was built with, without the direction."""
+        names = list(inspect.signature(type(self)).parameters)
+        return {name: getattr(self, name) for name in names if name != "direction"}
+
+    @property
+    def fitted(self) -> Fitted:
+        """What it was fitted on, and what was found.
+
+        Raises:
+            ConfigError: It was not fitted.
+        """
+        if self._fitted is None:
+            raise ConfigError(
+                f"The adapter '{self.kind}' was not fitted.",
+                expected="a fitted adapter",
+                to_do="call fit(old, new) with embeddings of the same items by both models, or load_adapter(folder).",
+            )
+        return self._fitted
+
+    def fit(self, old: EmbeddingSet, new: EmbeddingSet) -> Self:
+        """Fit the map on the items that both sets hold, matched by id; `report` then says what was odd about them.
+
+        Args:
+            old: Embeddings of the old model.
+            new: Embeddings of the new model.
+
+        Returns:
+            The adapter itself.
+
+        Raises:
+            SpaceMismatchError: A set is not on the hypersphere.
+            EmptyOverlapError: No id occurs in both.
+            DataError: Both sets are of one model, or there are too few pairs.
+        """
+        _check_models(self.kind, old, new)
+        pairs = matched(old, new, direction=self.direction, minimum=self.minimum_pairs)
+        source, target = (new, old) if self.direction == "new_to_old" else (old, new)
+        state = self.solve(paired_vectors(old, new, pairs))
+        spaces = source.space, target.space
+        self.restore(Fitted(source.fingerprint, target.fingerprint, *spaces, pairs.report.pairs, state))
+        self.report = pairs.report
+        return self
+
+    def restore(self, fitted: Fitted) -> None:
+        """Take over what an earlier fit found."""
+        self._fitted, self.report = fitted, None
+
+    def map(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return the images (N, T) of vectors (N, S): unit rows, or 0 where an image has no direction.
+
+        Raises:
+            SpaceMismatchError: The vectors have another dimension than the source.
+        """
+        _check_dimension(vectors.shape, self.fitted.source_space)
+        images = np.empty((len(vectors), self.fitted.target_space.dim), np.float32)
+        for start in range(0, len(vectors), BLOCK):
+            found = self.transform(unit_rows(vectors[start : start + BLOCK]))
+            found[np.einsum("nd,nd->n", found, found) <= _NO_DIRECTION**2] = 0
+            images[start : start + BLOCK] = unit_rows(found)
+        return images
+
+    def apply(self, embeddings: EmbeddingSet) -> EmbeddingSet:
+        """Map embeddings of the source model into the target space; ids, labels, columns and role stay.
+
+        Returns:
+            Points of the target space: unit rows, with the fingerprint `mapped_fingerprint`.
+
+        Raises:
+            DataError: The embeddings are of another model than the source, or an image has no direction.
+            SpaceMismatchError: They have another dimension.
+        """
+        fitted = self.fitted
+        _check_source(fitted, embeddings)
+        images = self.map(embeddings.vectors)
+        lost = np.flatnonzero(~images.any(axis=1))
+        if len(lost):
+            raise DataError(
+                f"The adapter '{self.kind}' maps {len(lost)} of {len(images)} vectors to zero, which has no direction: "
+                f"{shown(embeddings.ids[lost])}.",
+                expected="an image with a direction for every vector",
+                to_do="remove these items, or fit another adapter, such as procrustes; nothing was changed.",
+            )
+        return embeddings.replace(
+            vectors=images, space=fitted.target_space, fingerprint=self.mapped_fingerprint, form="points"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the fitted map, ``adapter:<sha256>``: kind, options, direction, both models, and all arrays."""
+        fitted = self.fitted
+        identity = [self.kind, self.options, self.direction, fitted.source, fitted.target,
+                    fitted.source_space.record(), fitted.target_space.record()]  # fmt: skip
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+        for name in sorted(fitted.state):
+            values = np.ascontiguousarray(fitted.state[name])
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
+            digest.update(values.data if values.size else b"")
+        return f"adapter:{digest.hexdigest()}"
+
+    @property
+    def mapped_fingerprint(self) -> str:
+        """What embeddings carry that this adapter mapped: ``adapter:<sha256>`` of its own identity and its source."""
+        made_of = f"{self.fingerprint};{self.fitted.source}"
+        return f"adapter:{hashlib.sha256(made_of.encode()).hexdigest()}"
+
+    @property
+    def declared(self) -> bool:
+        """Whether a person, not a model, vouches for where either side's embeddings come from."""
+        return any(side.startswith("declared:") for side in (self.fitted.source, self.fitted.target))
+
+
+class AffineAdapter(Adapter):
+    """An adapter whose whole state is ``weights`` (S + 1, T), the offset in the last row."""
+
+    def transform(self, rows: Floats) -> Floats:
+        """Return rows · W + b."""
+        weights = self.fitted.state["weights"]
+        images: Floats = rows @ weights[:-1] + weights[-1]
+        return images
+
+
+def _check_models(kind: str, old: EmbeddingSet, new: EmbeddingSet) -> None:
+    for name, embeddings in (("old", old), ("new", new)):
+        if not isinstance(embeddings.space, Hypersphere):
+            raise SpaceMismatchError(
+                f"The {name} embeddings are on the {embeddings.space}.",
+                expected=f"the hypersphere: '{kind}' maps directions, and leaves the {embeddings.space.name} space",
+                to_do="train the new model with the old one instead: `holdfast train --old RELEASE`.",
+            )
+    if old.fingerprint == new.fingerprint:
+        raise DataError(
+            f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
+            expected="two models",
+            to_do="check which files were given; for vectors made elsewhere, declare another name for the new model.",
+        )
+
+
+def _check_source(fitted: Fitted, embeddings: EmbeddingSet) -> None:
+    if embeddings.fingerprint != fitted.source:
+        raise DataError(
+            f"Embeddings with the fingerprint {embeddings.fingerprint}.",
+            expected=f"those of the model that the adapter maps, {fitted.source}",
+            to_do="embed the items with that model, or fit an adapter for the other one; nothing was changed.",
+        )
+    _check_dimension(embeddings.vectors.shape, fitted.source_space)
+
+
+def _check_dimension(shape: tuple[int, ...], space: Space) -> None:
+    if len(shape) != 2 or shape[1] != space.dim:
+        raise SpaceMismatchError(
+            f"Vectors of shape {shape}.",
+            expected=f"(items, {space.dim}): the adapter maps from the {space}",
+            to_do="give the embeddings that the source model made, whole.",
+        )

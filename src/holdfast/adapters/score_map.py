@@ -1,0 +1,215 @@
+"""Scores of one system as the scores of another: what a threshold becomes when the model changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+
+from holdfast.adapters.moments import FOLDS
+from holdfast.adapters.pairs import Direction
+from holdfast.errors import ConfigError, DataError, refuse
+
+Scores = NDArray[np.float64]
+
+
+class MappedScores(NamedTuple):
+    """Scores after a map, and which of them it had to guess."""
+
+    values: Scores
+    """Mapped scores, of the shape given."""
+    outside: NDArray[np.bool_]
+    """Where a score lay outside those that the map was fitted on, and got the value of the nearest of them."""
+
+
+@dataclass(frozen=True)
+class ScoreMapError:
+    """How far a map is off on pairs that it was not fitted on.
+
+    Args:
+        pairs: How many there were.
+        mean_absolute_error: Mean of |mapped − measured|, in units of the mapped scores.
+        threshold: The threshold asked about, on the source's scores; None without one.
+        mapped_threshold: The same on the target's scores, by the map fitted on all pairs.
+        changed_decisions: Share of the pairs that pass one threshold and not the other.
+        passing_before: Share of the pairs whose source score is at or above the threshold.
+        passing_after: Share of the pairs whose target score is at or above the mapped one.
+    """
+
+    pairs: int
+    mean_absolute_error: float
+    threshold: float | None = None
+    mapped_threshold: float | None = None
+    changed_decisions: float | None = None
+    passing_before: float | None = None
+    passing_after: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMap:
+    """A rising, piecewise linear map from the scores of one system to those of another.
+
+    Fitted by isotonic regression (pool adjacent violators; Barlow et al., Statistical Inference under Order
+    Restrictions, 1972) on the scores of the same pairs of query and item under both systems; linear between its knots.
+    It gives the score to expect. Where the two systems disagree much, expectations lie closer together than scores, and
+    another share of the pairs passes a mapped threshold than did before: `error_of` tells both.
+
+    Args:
+        direction: "old_to_new" maps the old system's scores; "new_to_old" the new one's.
+        knots: Scores of the source, rising strictly, (K,).
+        values: Scores of the target there, never falling, (K,).
+
+    Raises:
+        ConfigError: Knots and values are no such map.
+
+    >>> scores = ScoreMap.fit([0.2, 0.4, 0.6], [0.5, 0.7, 0.9])
+    >>> round(scores.threshold(0.5), 3)
+    0.8
+    >>> scores.apply([0.3, 1.0])
+    MappedScores(values=array([0.6, 0.9]), outside=array([False,  True]))
+    """
+
+    direction: Direction
+    knots: Scores
+    values: Scores
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.direction not in get_args(Direction),
+            f"direction='{self.direction}'",
+            f"one of {', '.join(get_args(Direction))}",
+        )
+        shapes = self.knots.shape, self.values.shape
+        if not (shapes[0] == shapes[1] and self.knots.ndim == 1 and len(self.knots)):
+            raise ConfigError(f"Knots and values of shapes {shapes[0]} and {shapes[1]}.", expected="(K,) for both")
+        finite = np.isfinite(self.knots).all() and np.isfinite(self.values).all()
+        if not (finite and (np.diff(self.knots) > 0).all() and (np.diff(self.values) >= 0).all()):
+            raise ConfigError(
+                "The knots or values of a score map are out of order.",
+                expected="finite knots that rise, and finite values that do not fall",
+            )
+
+    @classmethod
+    def fit(cls, old_scores: ArrayLike, new_scores: ArrayLike, *, direction: Direction = "old_to_new") -> ScoreMap:
+        """Fit the map on scores of the same pairs of query and item under both systems, each (P,).
+
+        Raises:
+            DataError: Lengths differ, a score is not finite, or the source has fewer than two different scores.
+        """
+        source, target = _sides(old_scores, new_scores, direction)
+        return cls(direction, *_isotonic(source, target))
+
+    def apply(self, scores: ArrayLike) -> MappedScores:
+        """Map scores of the source, of any shape.
+
+        Raises:
+            DataError: A score is not finite.
+        """
+        given = np.asarray(scores, np.float64)
+        _refuse_not_finite("the scores", given)
+        outside = (given < self.knots[0]) | (given > self.knots[-1])
+        return MappedScores(np.interp(given, self.knots, self.values), outside)
+
+    def threshold(self, threshold: float) -> float:
+        """Return the threshold on the target's scores that stands for one on the source's.
+
+        Raises:
+            DataError: It lies outside the scores that the map was fitted on, where a guess would let all or none pass.
+        """
+        mapped, outside = self.apply(threshold)
+        if outside:
+            raise DataError(
+                f"A threshold of {threshold:g}.",
+                expected=f"one from {self.knots[0]:g} to {self.knots[-1]:g}, the scores that the map was fitted on",
+                to_do="fit the map on pairs that score around the threshold as well.",
+            )
+        return float(mapped)
+
+    def error_of(
+        self,
+        old_scores: ArrayLike,
+        new_scores: ArrayLike,
+        *,
+        threshold: float | None = None,
+        queries: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> ScoreMapError:
+        """Measure such a map by cross-validation: a fifth of the pairs at a time, by a map fitted on the others.
+
+        Args:
+            old_scores: The scores that the map was fitted on (P,).
+            new_scores: The same pairs' scores under the new system (P,).
+            threshold: A threshold on the source's scores whose decisions are compared; "at or above" passes.
+            queries: The query of every pair (P,): pairs of one query are then left out together, because they resemble
+                each other.
+            seed: Seed of the fifths.
+
+        Raises:
+            DataError: As for `fit` and `threshold`, or fewer than two queries or pairs can be left out in turn.
+        """
+        source, target = _sides(old_scores, new_scores, self.direction)
+        fold = _folds(len(source), queries, seed)
+        mapped, thresholds = np.empty(len(source)), np.empty(len(source))
+        for held in (fold == part for part in range(int(fold.max()) + 1)):
+            knots, values = _isotonic(source[~held], target[~held])
+            mapped[held] = np.interp(source[held], knots, values)
+            thresholds[held] = np.nan if threshold is None else np.interp(threshold, knots, values)
+        error = float(np.abs(mapped - target).mean())
+        if threshold is None:
+            return ScoreMapError(len(source), error)
+        before, after = source >= threshold, target >= thresholds
+        shares = (float(passing.mean()) for passing in (before != after, before, after))
+        return ScoreMapError(len(source), error, threshold, self.threshold(threshold), *shares)
+
+
+def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -> tuple[Scores, Scores]:
+    old, new = np.asarray(old_scores, np.float64), np.asarray(new_scores, np.float64)
+    if old.ndim != 1 or old.shape != new.shape:
+        raise DataError(
+            f"Scores of shapes {old.shape} and {new.shape}.",
+            expected="(pairs,) for both: the same pairs of query and item under both systems",
+        )
+    _refuse_not_finite("the old scores", old)
+    _refuse_not_finite("the new scores", new)
+    source, target = (old, new) if direction == "old_to_new" else (new, old)
+    if len(np.unique(source)) < 2:
+        raise DataError(
+            f"{len(source)} pairs with {len(np.unique(source))} different scores to map from.",
+            expected="at least two different scores",
+            to_do="score more pairs of query and item with both systems, near ones and far ones.",
+        )
+    return source, target
+
+
+def _refuse_not_finite(what: str, scores: Scores) -> None:
+    if not np.isfinite(scores).all():
+        wrong = int((~np.isfinite(scores)).sum())
+        raise DataError(
+            f"{wrong} of {what} are not finite.",
+            expected="finite numbers",
+            to_do="leave out pairs that a system did not score.",
+        )
+
+
+def _isotonic(source: Scores, target: Scores) -> tuple[Scores, Scores]:
+    """Return the ends of the steps that pool adjacent violators finds; pairs of equal source score are averaged."""
+    knots, place, counts = np.unique(source, return_inverse=True, return_counts=True)
+    means = np.bincount(place, weights=target) / counts
+    values: Scores = isotonic_regression(means, weights=counts.astype(np.float64)).x
+    inner = np.zeros(len(knots), bool)
+    inner[1:-1] = (values[1:-1] == values[:-2]) & (values[1:-1] == values[2:])
+    return knots[~inner], values[~inner]
+
+
+def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64]:
+    groups = np.arange(pairs) if queries is None else np.asarray(queries)
+    if groups.shape != (pairs,):
+        raise DataError(f"Queries of shape {groups.shape} for {pairs} pairs.", expected="one per pair")
+    names, group = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"{len(names)} query to leave out in turn.", expected="at least two")
+    fold: NDArray[np.int64] = np.random.default_rng(seed).permutation(np.arange(len(names)) % min(FOLDS, len(names)))
+    return fold[group]

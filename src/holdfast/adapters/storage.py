@@ -1,0 +1,209 @@
+"""Fitted adapters in files.
+
+An adapter is a folder of two plain files: ``adapter.safetensors`` with the arrays of the map, and ``config.json``.
+Loading proves that they are what was saved, runs no code from the folder and unpickles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from holdfast.adapters import ADAPTERS, build_adapter
+from holdfast.adapters.base import Adapter, Fitted, State
+from holdfast.adapters.pairs import Direction
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import DataError, HoldfastError, ReleaseError
+from holdfast.geometry import space_from_record
+from holdfast.version import __version__
+
+FORMAT_VERSION = 1
+_ARRAYS, _CONFIG = "adapter.safetensors", "config.json"
+
+
+class AdapterRecord(BaseModel):
+    """The contents of ``config.json``.
+
+    Args:
+        format_version: Version of the folder's layout.
+        kind: Name of the adapter in `ADAPTERS`.
+        options: What it was built with.
+        direction: "new_to_old" or "old_to_new".
+        source: Fingerprint of the model whose embeddings it maps.
+        target: Fingerprint of the model whose space it maps into.
+        source_space: Where they come from, with its dimension.
+        target_space: Where they arrive.
+        pairs: How many items it was fitted on.
+        fingerprint: Identity of the map, over all of the above but the pairs, and over all arrays.
+        versions: Versions of holdfast, NumPy, SciPy and Python.
+        digest: sha256 of all values above, and so of everything.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: int = Field(default=FORMAT_VERSION, ge=1)
+    kind: str
+    options: dict[str, Any]
+    direction: Direction
+    source: str
+    target: str
+    source_space: dict[str, Any]
+    target_space: dict[str, Any]
+    pairs: int
+    fingerprint: str
+    versions: dict[str, str] = {}
+    digest: str = ""
+
+    def computed_digest(self) -> str:
+        """Return what the digest of these values is."""
+        content = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
+    """Write a fitted adapter to a folder, and return its path.
+
+    Each file is durable before it takes its place; ``config.json`` comes last, and vouches for both.
+
+    Args:
+        adapter: What to save.
+        folder: Where; other files in it are left alone.
+
+    Raises:
+        ConfigError: The adapter was not fitted.
+        ReleaseError: The folder holds something else, or could not be written; what was there is intact.
+    """
+    folder, record = Path(folder), _record_of(adapter)
+    _refuse_another(folder, record)
+    arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
+    config = record.model_dump_json(indent=2) + "\n"
+    try:
+        write_atomically(folder / _ARRAYS, lambda part: save_file(arrays, part))
+        write_atomically(folder / _CONFIG, lambda part: part.write_text(config, encoding="utf-8"))
+    except DataError as error:
+        raise ReleaseError(
+            f"Could not save the adapter to '{folder}': {error.given}",
+            expected="a folder that can be written, with room for the adapter",
+            to_do="free space or choose another folder; an adapter that was there before is intact.",
+        ) from error
+    return folder
+
+
+def _record_of(adapter: Adapter) -> AdapterRecord:
+    fitted = adapter.fitted
+    versions = {"holdfast": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
+                "python": platform.python_version()}  # fmt: skip
+    record = AdapterRecord(
+        kind=adapter.kind,
+        options=adapter.options,
+        direction=adapter.direction,
+        source=fitted.source,
+        target=fitted.target,
+        source_space=fitted.source_space.record(),
+        target_space=fitted.target_space.record(),
+        pairs=fitted.pairs,
+        fingerprint=adapter.fingerprint,
+        versions=versions,
+    )
+    return record.model_copy(update={"digest": record.computed_digest()})
+
+
+def _refuse_another(folder: Path, record: AdapterRecord) -> None:
+    """Adapters are never replaced by others: a gallery may hold what they mapped."""
+    if not (folder / _CONFIG).exists():
+        return
+    try:
+        found = _read_record(folder).fingerprint
+    except ReleaseError:
+        found = ""
+    if found != record.fingerprint:
+        raise ReleaseError(
+            f"'{folder}' already holds {'the ' + found if found else 'a config.json of something else'}.",
+            expected="an empty folder for another adapter",
+            to_do="choose another folder; what is there is intact.",
+        )
+
+
+def load_adapter(folder: str | Path) -> Adapter:
+    """Load an adapter and prove that it is what its fingerprint says.
+
+    Raises:
+        ReleaseError: The folder is no adapter, is incomplete, or a file was altered since it was saved.
+    """
+    folder = Path(folder)
+    record = _read_record(folder)
+    if record.computed_digest() != record.digest:
+        raise _altered(folder, "config.json is not what was saved")
+    if record.kind not in ADAPTERS:
+        raise ReleaseError(
+            f"'{folder}' is an adapter of the unknown kind '{record.kind}'.",
+            expected=f"one of {', '.join(ADAPTERS)}",
+            to_do="install the holdfast that wrote it; the adapter is intact.",
+        )
+    try:
+        adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
+        adapter.restore(_fitted(record, load_file(folder / _ARRAYS)))
+    except (OSError, SafetensorError, HoldfastError) as error:
+        raise _altered(folder, f"it cannot be read ({error})") from error
+    if adapter.fingerprint != record.fingerprint:
+        raise _altered(folder, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")
+    _check_maps(adapter, folder)
+    return adapter
+
+
+def _fitted(record: AdapterRecord, state: State) -> Fitted:
+    spaces = space_from_record(record.source_space), space_from_record(record.target_space)
+    return Fitted(record.source, record.target, *spaces, record.pairs, state)
+
+
+def _read_record(folder: Path) -> AdapterRecord:
+    try:
+        record = AdapterRecord.model_validate_json((folder / _CONFIG).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReleaseError(
+            f"'{folder}' is no adapter: {error.strerror or error}.",
+            expected=f"a folder with {_CONFIG} and {_ARRAYS}, as save_adapter writes it",
+            to_do="check the path.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise _altered(folder, "config.json is no text") from error
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
+        raise _altered(folder, f"config.json does not describe an adapter ({where})") from error
+    if record.format_version > FORMAT_VERSION:
+        raise ReleaseError(
+            f"'{folder}' has format version {record.format_version}.",
+            expected=f"at most {FORMAT_VERSION}",
+            to_do="install a newer holdfast; the adapter is intact.",
+        )
+    return record
+
+
+def _check_maps(adapter: Adapter, folder: Path) -> None:
+    """Refuse arrays that do not make up such a map, whoever computed their digest."""
+    probe, expected = np.eye(1, adapter.fitted.source_space.dim), (1, adapter.fitted.target_space.dim)
+    try:
+        image = adapter.transform(probe)
+        if image.shape == expected and np.isfinite(image).all():
+            return
+        problem = f"it maps a vector to shape {image.shape}"
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        problem = f"its arrays are no '{adapter.kind}' ({error})"
+    raise _altered(folder, problem)
+
+
+def _altered(folder: Path, why: str) -> ReleaseError:
+    return ReleaseError(
+        f"The adapter '{folder}' was altered since it was saved: {why}.",
+        expected="the files as they were written",
+        to_do="restore the folder from a copy, or fit the adapter again on the same pairs.",
+    )

@@ -1,0 +1,96 @@
+"""The protocol of intent data: half of the test sentences search the other half."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
+from holdfast.data.text_data import TextData
+from holdfast.data.text_set import TextSet
+from holdfast.embeddings import StringArray
+from holdfast.errors import DataError, refuse
+
+Sentences = Sequence[tuple[str, str]]  # text and intent
+
+TEST = "test"
+TRAIN = "train"
+
+
+def intent_data(
+    name: str,
+    parts: Mapping[str, Sentences],
+    intents: Sequence[str],
+    *,
+    seed: int,
+    class_share: float,
+    unseen_share: float,
+    remark: str = "",
+) -> TextData:
+    """Fit on train; a random half of every intent's test sentences searches the other half and all further parts.
+
+    Args:
+        name: Name of the data set.
+        parts: Sentences of "train", "test" and any further part, in the order of their file; the ids are
+            ``part/row``.
+        intents: Names of all intents, which become the class names.
+        seed: Chooses the half, the intents to keep and those to leave out, each independently of the others.
+        class_share: Share of the intents to keep in all parts, above 0 and at most 1.
+        unseen_share: Share of the kept intents to leave out of train, at least 0 and below 1. A larger share leaves
+            out the same intents and more.
+        remark: What else the description has to say.
+
+    Raises:
+        ConfigError: A share is out of range.
+        DataError: A sentence has another intent than those named, or a part is left with fewer than two intents.
+    """
+    refuse(not 0 < class_share <= 1, f"class_share = {class_share}.", "above 0 and at most 1")
+    refuse(not 0 <= unseen_share < 1, f"unseen_share = {unseen_share}.", "at least 0 and below 1")
+    halves, classes, aside = generator_of(seed).spawn(3)
+    whole, part = _one_set(parts, intents)
+    labels = whole.labelled()
+    asking = _half(labels, part == TEST, halves)
+    kept = classes.permutation(len(intents))[: max(2, round(class_share * len(intents)))]
+    unseen = aside.permutation(np.sort(kept))[: round(unseen_share * len(kept))]
+    keep = np.isin(labels, kept)
+    chosen = whole.select(keep).compact()
+    train = chosen.select(((part == TRAIN) & ~np.isin(labels, unseen))[keep]).compact()
+    query, gallery = chosen.select(asking[keep]), chosen.select(((part != TRAIN) & ~asking)[keep])
+    searched = " and ".join(["the other half", *sorted({*parts} - {TRAIN, TEST})])
+    words = [
+        f"{len(chosen.class_names)} intents, {len(train)} sentences to fit on",
+        f"half of test ({len(query)}, seed {seed}) searches {searched} ({len(gallery)})",
+        *([f"{len(unseen)} intents are only in query and gallery"] if len(unseen) else []),
+        *([remark] if remark else []),
+    ]
+    return TextData(name, train, query, gallery, "; ".join(words))
+
+
+def _one_set(parts: Mapping[str, Sentences], intents: Sequence[str]) -> tuple[TextSet, NDArray[np.str_]]:
+    """Return all sentences as one set, and the part that each is from (N,)."""
+    sentences = [sentence for part in parts.values() for sentence in part]
+    ids = [f"{part}/{row:05d}" for part, found in parts.items() for row in range(len(found))]
+    rows = {intent: row for row, intent in enumerate(intents)}
+    unknown = sorted({intent for _, intent in sentences} - set(rows))
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} intents are in no list of intents, first: '{unknown[0]}'.",
+            expected="the intents that the data set names",
+            to_do="use the files as they were published.",
+        )
+    labels = np.array([rows[intent] for _, intent in sentences], np.int64)
+    names = np.repeat(list(parts), [len(found) for found in parts.values()])
+    texts = StringArray.of(text for text, _ in sentences)
+    return TextSet(texts, labels, tuple(intents), StringArray.of(ids)), names
+
+
+def _half(labels: NDArray[np.int64], among: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose half of every class among some rows, rounded down, as a mask (N,)."""
+    candidates = np.flatnonzero(among)
+    of_them = labels[candidates]
+    half = lowest_of_each_class(of_them, generator.random(len(of_them)), class_counts(of_them) // 2)
+    chosen = np.zeros(len(labels), np.bool_)
+    chosen[candidates[half]] = True
+    return chosen

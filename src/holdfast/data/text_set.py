@@ -1,0 +1,124 @@
+"""Texts with their classes and identities: what models of text start from, as `ImageSet` is for images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from holdfast.data.named_rows import check_class_rows, refuse_repeated
+from holdfast.embeddings import StringArray
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class TextSet:
+    """N texts, labelled or not, checked once when built.
+
+    Args:
+        texts: The texts (N), none of them empty or only white space.
+        labels: Class of every text, int64 (N,), rows of `class_names`; None without labels.
+        class_names: One name per class, no two alike; a class may have no text here. Empty without labels.
+        ids: One name per text (N), no two alike.
+
+    Raises:
+        DataError: A text is empty, lengths differ, a label has no class name, or an id or class name occurs twice.
+    """
+
+    texts: StringArray
+    labels: NDArray[np.int64] | None
+    class_names: tuple[str, ...]
+    ids: StringArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", StringArray.of(self.texts))
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        object.__setattr__(self, "ids", StringArray.of(self.ids))
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __repr__(self) -> str:
+        classes = "no labels" if self.labels is None else f"{len(self.class_names)} classes"
+        return f"TextSet({len(self)} texts, {classes})"
+
+    def select(self, rows: NDArray[Any] | slice | list[int]) -> TextSet:
+        """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order."""
+        index = np.arange(len(self))[rows]
+        labels = None if self.labels is None else self.labels[index]
+        return TextSet(self.texts[index], labels, self.class_names, self.ids[index])
+
+    def select_classes(self, classes: Iterable[int]) -> TextSet:
+        """Return the texts of the chosen classes, with all class names.
+
+        Raises:
+            DataError: There are no labels.
+        """
+        return self.select(np.isin(self.labelled(), np.fromiter(classes, np.int64)))
+
+    def compact(self) -> TextSet:
+        """Drop the classes without a text and number the others anew, in the same order.
+
+        Raises:
+            DataError: There are no labels.
+        """
+        used, labels = np.unique(self.labelled(), return_inverse=True)
+        names = tuple(self.class_names[label] for label in used)
+        return replace(self, labels=labels.astype(np.int64), class_names=names)
+
+    def labelled(self) -> NDArray[np.int64]:
+        """Return the labels (N,).
+
+        Raises:
+            DataError: There are none.
+        """
+        if self.labels is None:
+            raise DataError(
+                f"These {len(self)} texts have no labels.",
+                expected="a class for every text",
+                to_do="give the file a column 'label'.",
+            )
+        return self.labels
+
+    def digest(self) -> str:
+        """Return a sha256 over texts, ids, labels and class names, 64 hexadecimal digits."""
+        digest = hashlib.sha256(repr((self.labels is not None, self.class_names)).encode())
+        labels = np.empty(0, np.int64) if self.labels is None else self.labels
+        for values in (labels, self.ids.offsets, self.ids.data, self.texts.offsets, self.texts.data):
+            digest.update(np.ascontiguousarray(values).data if values.size else b"")
+        return digest.hexdigest()
+
+
+def _check(texts: TextSet) -> None:
+    lengths = {"texts": len(texts.texts), "ids": len(texts.ids)}
+    if texts.labels is not None:
+        lengths["labels"] = len(texts.labels)
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise DataError(f"Parts of different length: {found}.", expected="one of each per text")
+    if texts.labels is None and texts.class_names:
+        raise DataError(f"{len(texts.class_names)} class names, but no labels.", expected="both, or neither")
+    if texts.labels is not None:
+        check_class_rows(texts.labels, len(texts.class_names), "texts")
+    refuse_repeated("ids", texts.ids, "one id per text")
+    refuse_repeated("class names", StringArray.of(texts.class_names), "one name per class")
+    _refuse_empty(texts)
+
+
+def _refuse_empty(texts: TextSet) -> None:
+    """Refuse texts that say nothing: a model would still give them a place, near whatever else says little."""
+    stripped = pc.utf8_trim_whitespace(texts.texts.arrow())
+    empty = np.flatnonzero(pc.equal(pc.utf8_length(stripped), 0).to_numpy(zero_copy_only=False))
+    if len(empty):
+        raise DataError(
+            f"{len(empty)} of {len(texts)} texts are empty: {shown(texts.ids[empty])}.",
+            expected="at least one character that is not white space in every text",
+            to_do="remove these items, or give them a text.",
+        )

@@ -1,0 +1,64 @@
+"""The sets of texts that are known by name, and how any texts are opened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.banking77 import banking77
+from holdfast.data.clinc150 import clinc150
+from holdfast.data.datasets import Dataset, open_named
+from holdfast.data.text_data import TextData
+from holdfast.data.text_files import FILE_READERS, texts
+from holdfast.data.text_set import TextSet
+from holdfast.errors import DataError, unknown_name
+from holdfast.options import bound
+
+__all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_texts", "texts"]
+
+TEXT_DATASETS: dict[str, Dataset[TextData]] = {
+    "clinc150": Dataset(clinc150, "requests of 150 intents to an assistant; test searches test and val", "clinc150"),
+    "banking77": Dataset(banking77, "questions of a bank's customers, 77 intents; test searches test", "banking77"),
+}
+
+
+def load_texts(name_or_path: str | Path, root: Path | None = None, **options: Any) -> TextData | TextSet:
+    """Open texts by name, with their protocol, or a file of your own.
+
+    Args:
+        name_or_path: A name of `TEXT_DATASETS`, or a ``.csv``, ``.parquet``, ``.jsonl`` or ``.txt`` file.
+        root: Folder that holds the folders of the named data sets.
+        options: Options of the reader, such as ``seed`` or ``label_column``.
+
+    Returns:
+        Texts to fit on, queries and gallery for a name; one set for a file.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or an option has another type or is out of range.
+        DataError: Files are missing or cannot be used; the message says which.
+
+    >>> load_texts("clinc15")
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.ConfigError: Unknown text data set or file 'clinc15'. Did you mean 'clinc150'?
+    Expected: one of clinc150, banking77
+    Next: type one of these; `holdfast data` describes them.
+    """
+    if str(name_or_path) in TEXT_DATASETS:
+        return open_named(TEXT_DATASETS, str(name_or_path), root, options)
+    path = Path(name_or_path)
+    _check_file(path)
+    return texts(path, **bound(texts, options, f"texts in '{path}'"))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file of texts: as an unknown name, unless it is written like a path."""
+    kinds = ", ".join(FILE_READERS)
+    if path.is_file() and path.suffix in FILE_READERS:
+        return
+    if path.exists():
+        raise DataError(f"{path} is no file that ends in {kinds}.", expected=f"a file of texts: {kinds}")
+    if os.sep in str(path) or path.suffix in FILE_READERS:
+        raise DataError(f"There is no file {path}.", expected=f"a file of texts: {kinds}")
+    raise unknown_name("text data set or file", str(path), TEXT_DATASETS, listing="holdfast data")

@@ -1,0 +1,102 @@
+"""One list of results from a gallery of two generations, whose scores cannot be compared.
+
+While a gallery is backfilled, some of its rows are embedded by the old model and some by the new one, and each part is
+searched in its own space. The lists are merged by rank, or by scores that a `ScoreMap` makes comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.adapters.score_map import ScoreMap
+from holdfast.errors import DataError, refuse
+
+Hits = tuple[Sequence[Any] | NDArray[Any], Sequence[float] | NDArray[np.floating]]
+"""What one generation found for one query: ids (n,) and their scores (n,), larger is better, in any order."""
+Merged = tuple[NDArray[Any], NDArray[np.float64]]
+"""Ids, each once, and their merged scores, best first."""
+
+
+def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60) -> Merged:
+    """Merge by rank: an item scores 1 / (k + r), with r its best rank in any list, counted from 1.
+
+    After reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009), which adds up an item's terms over systems
+    that all rank all items. Generations rank different items: one that is found twice, because its old row is still
+    there, gets no second vote.
+
+    Items of a list with equal scores keep their order. Of items that merge with equal scores, those of the earlier list
+    come first; put first the generation that is trusted more.
+
+    Args:
+        lists: One per generation.
+        k: At least 0. It has no say in the order where every item has one best rank; it sets the scale of the scores.
+
+    Raises:
+        ConfigError: k is below 0.
+        DataError: Ids and scores of a list differ in number, or a score is not a number.
+
+    >>> ids, scores = reciprocal_rank_merge([(["a", "b"], [0.9, 0.8]), (["c", "a"], [31.0, 30.0])], k=1)
+    >>> ids.tolist(), scores.tolist()
+    (['a', 'c', 'b'], [0.5, 0.5, 0.3333333333333333])
+    """
+    refuse(not 0 <= k < np.inf, f"k={k}", "a number of at least 0")
+    ordered = [_best_first(*hits) for hits in lists]
+    return _joined([(ids, 1 / (k + 1 + np.arange(len(ids)))) for ids, _ in ordered])
+
+
+def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> Merged:
+    """Merge by scores on one scale: those of every generation as its map gives them.
+
+    Where a map is level or clips, items of one list keep their order; of items of different lists that merge with equal
+    scores, those of the earlier list come first. An item that is found twice keeps its higher score.
+
+    Args:
+        hits: One list per generation.
+        maps: The score map of every generation; None where its scores are on the common scale already.
+
+    Raises:
+        DataError: There is not one map per list, ids and scores of a list differ in number, or a score is not finite.
+
+    >>> to_new = ScoreMap.fit([0.0, 1.0], [0.5, 0.7])
+    >>> ids, scores = calibrated_merge([(["a", "b"], [0.9, 0.1]), (["c"], [0.6])], [to_new, None])
+    >>> ids.tolist(), scores.round(2).tolist()
+    (['a', 'c', 'b'], [0.68, 0.6, 0.52])
+    """
+    if len(hits) != len(maps):
+        raise DataError(f"{len(maps)} score maps for {len(hits)} lists.", expected="one per list, or None in its place")
+    ordered = [_best_first(*one) for one in hits]
+    return _joined([
+        (ids, scores if score_map is None else score_map.apply(scores).values)
+        for (ids, scores), score_map in zip(ordered, maps, strict=True)
+    ])  # fmt: skip
+
+
+def _best_first(ids: Any, scores: Any) -> Merged:
+    names, values = np.asarray(ids), np.asarray(scores, np.float64)
+    if names.ndim != 1 or names.shape != values.shape:
+        raise DataError(
+            f"Ids of shape {names.shape} and scores of shape {values.shape}.", expected="(hits,) for both, of one query"
+        )
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"{int((~np.isfinite(values)).sum())} of {len(values)} scores are not finite.",
+            expected="finite scores",
+            to_do="leave out empty places of a result, where there is no item.",
+        )
+    order = np.argsort(-values, kind="stable")
+    return names[order], values[order]
+
+
+def _joined(parts: Sequence[Merged]) -> Merged:
+    """Order all items by score, equal ones as they come, and keep the first occurrence of every id."""
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return np.empty(0, np.str_), np.empty(0)
+    ids, scores = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    order = np.argsort(-scores, kind="stable")
+    first = np.sort(np.unique(ids[order], return_index=True)[1])
+    return ids[order][first], scores[order][first]

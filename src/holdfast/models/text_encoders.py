@@ -1,0 +1,174 @@
+"""Frozen models of text, with an identity: whatever decides their vectors is in the fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.embeddings import Role
+from holdfast.errors import ConfigError, refuse
+from holdfast.models.text_folders import SOURCES, find_model
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_SIZE = 64
+
+
+class TextNetwork(Protocol):
+    """What turns texts into vectors; one class per kind of model.
+
+    Args:
+        dim: Dimension D of the vectors.
+        contract: Everything that decides them: digests of the files, precision, pooling, lengths.
+        prompts: The model's own prefix per role; None for "both" where it has none for all texts alike.
+    """
+
+    dim: int
+    contract: dict[str, Any]
+    prompts: dict[str, str | None]
+
+    def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
+        """Return raw vectors (N, D) of texts with a prefix."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TextEncoder:
+    """A frozen model of text.
+
+    Args:
+        name: What the user called it.
+        fingerprint: ``text:<sha256>`` over weights, architecture, tokenizer, pooling, normalisation, precision,
+            maximal length and dimension. Role and prefix are not part of it, they are recorded beside it.
+        dim: Dimension D of the vectors.
+        prefixes: What is put before a query and before a document, and before texts that are both (None: undecided).
+        network: What turns texts into vectors.
+    """
+
+    name: str
+    fingerprint: str
+    dim: int
+    prefixes: Mapping[str, str | None]
+    network: TextNetwork
+
+    def __repr__(self) -> str:
+        return f"TextEncoder('{self.name}', {self.dim} dimensions, {self.fingerprint[:24]})"
+
+    def prefix(self, role: Role) -> str:
+        """Return what is put before every text of a role.
+
+        Raises:
+            ConfigError: The texts are both query and document, and the model has different prefixes for the two.
+        """
+        found = self.prefixes[role]
+        if found is None:
+            raise ConfigError(
+                f"The text model '{self.name}' puts '{self.prefixes['query']}' before a query and "
+                f"'{self.prefixes['document']}' before a document, and these texts are both.",
+                expected="one role, or one prefix for both",
+                to_do="pass --role query or --role document; or the same --query-prefix and --document-prefix.",
+            )
+        return found
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        role: Role = "both",
+        batch_size: int = BATCH_SIZE,
+        on_batch: Callable[[int], object] | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the vectors (N, D) of texts, as the model gives them: not normalised unless it does so itself.
+
+        Args:
+            texts: What to embed; longer ones go first, so that a batch holds texts of like length.
+            role: What they are to the model, which decides the prefix.
+            batch_size: Texts at a time.
+            on_batch: Told the number of texts of every finished batch.
+        """
+        refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
+        prefix, given = self.prefix(role), list(texts)
+        vectors = np.empty((len(given), self.dim), np.float32)
+        order = np.argsort([-len(text) for text in given], kind="stable")
+        for start in range(0, len(given), batch_size):
+            rows = order[start : start + batch_size]
+            vectors[rows] = self.network([given[row] for row in rows], prefix)
+            if on_batch is not None:
+                on_batch(len(rows))
+        return vectors
+
+
+def open_text_encoder(
+    model: str | Path,
+    *,
+    query_prefix: str | None = None,
+    document_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
+    device: torch.device | str = "cpu",
+) -> TextEncoder:
+    """Open a frozen model of text; nothing of it is executed or unpickled.
+
+    Args:
+        model: A folder (a sentence-transformers model; or static word embeddings as wordllama and model2vec lay them
+            out), an installed Python package that carries its weights, or a name on the hub.
+        query_prefix: Text before every query; the model's own when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Tokens that count of every text; the model's own when left out.
+        truncate_dim: Keep so many of the first values of every vector, for models that were trained for it.
+        device: Where to compute; static word embeddings always do so on the CPU.
+
+    Raises:
+        ConfigError: There is no such model, it cannot be used, or a setting is out of range.
+    """
+    for name, value in (("max_length", max_length), ("truncate_dim", truncate_dim)):
+        refuse(value is not None and value < 1, f"{name} = {value}.", "at least 1")
+    network = _network(find_model(model), max_length, truncate_dim, device)
+    content = json.dumps(network.contract, sort_keys=True)
+    return TextEncoder(
+        name=str(model),
+        fingerprint=f"text:{hashlib.sha256(content.encode()).hexdigest()}",
+        dim=network.dim,
+        prefixes=_prefixes(network.prompts, query_prefix, document_prefix),
+        network=network,
+    )
+
+
+def _network(folder: Path, max_length: int | None, truncate_dim: int | None, device: torch.device | str) -> TextNetwork:
+    """Build what the files of a folder describe; that of model2vec may have ``modules.json`` too, so it goes first."""
+    from holdfast.models.static_words import StaticWords, static_files
+
+    files = static_files(folder)
+    if files is not None and (files.distilled or not (folder / "modules.json").exists()):
+        return StaticWords(files, max_length, truncate_dim)
+    if (folder / "modules.json").exists():
+        from holdfast.models.sentence_models import SentenceModel
+
+        return SentenceModel(folder, max_length, truncate_dim, device)
+    found = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    raise ConfigError(
+        f"'{folder}' holds {found}.",
+        expected="a sentence-transformers model (with modules.json, which says how words become one vector), or static "
+        "word embeddings (a .safetensors file and tokenizer.json)",
+        to_do=f"give {SOURCES}.",
+    )
+
+
+def _prefixes(
+    own: Mapping[str, str | None], query_prefix: str | None, document_prefix: str | None
+) -> dict[str, str | None]:
+    """Return the prefix per role: those given, else the model's own; for "both" only one that is beyond doubt."""
+    query = own["query"] if query_prefix is None else query_prefix
+    document = own["document"] if document_prefix is None else document_prefix
+    both = own["both"] if query_prefix is None and document_prefix is None else None
+    if both is None and query == document:
+        both = query
+    return {"query": query, "document": document, "both": both}

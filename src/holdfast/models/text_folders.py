@@ -1,0 +1,156 @@
+"""Where the files of a text model are, and which of them decide its vectors; no file is executed or unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+SOURCES = "a folder with a model, an installed Python package that carries one, or a name on the hub (owner/name)"
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_DECIDING = (".json", ".safetensors", ".txt", ".model")
+_WITHOUT_EFFECT = ("config_sentence_transformers.json", "data_config.json", "requirements.txt")
+"""Versions and prompts (which are recorded beside the fingerprint), what it was trained on, what it was built with."""
+
+
+def find_model(name: str | Path) -> Path:
+    """Return the folder of a text model.
+
+    A folder of this name comes first, then an installed package; only then is a name looked up on the hub, where what
+    was downloaded once is used again without asking.
+
+    Raises:
+        ConfigError: There is none, or it cannot be reached.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if _PACKAGE.fullmatch(str(name)) and (folder := _in_package(str(name))):
+        return folder
+    if _HUB_NAME.fullmatch(str(name)) and not path.exists():
+        return _from_hub(str(name))
+    raise ConfigError(
+        f"There is no text model '{name}': no such folder, and no installed package of this name.",
+        expected=SOURCES,
+        to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
+    )
+
+
+def _in_package(name: str) -> Path | None:
+    """Return the folder of the weights that an installed package carries, without importing it; None if not there."""
+    try:
+        files = distribution(name).files or []
+    except PackageNotFoundError:
+        return None
+    folders = {Path(str(file.locate())).parent for file in files if file.suffix == ".safetensors"}
+    outermost = min(folders, key=lambda folder: len(folder.parts), default=None)
+    if outermost is None or not all(folder.is_relative_to(outermost) for folder in folders):
+        found = ", ".join(sorted(map(str, folders))) or "none"
+        raise ConfigError(
+            f"The installed package '{name}' has weights (.safetensors) in these folders: {found}.",
+            expected="a package that carries one text model",
+            to_do="give the folder of the model instead.",
+        )
+    return outermost.parent if outermost.name == "weights" else outermost
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ImportError as error:
+        raise ConfigError(
+            f"'{name}' is no folder, and the library that asks the hub for models is not installed.",
+            to_do="pip install 'holdfast[text]'",
+        ) from error
+    wanted: dict[str, Any] = {"allow_patterns": list(_WANTED), "ignore_patterns": ["onnx/*", "openvino/*"]}
+    try:
+        try:
+            return Path(snapshot_download(name, local_files_only=True, **wanted))
+        except LocalEntryNotFoundError:
+            return Path(snapshot_download(name, **wanted))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The text model '{name}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
+            f"{str(error).splitlines()[0]}",
+            expected=SOURCES,
+            to_do="check the name and the connection, or copy the model's folder to this machine and give its path.",
+        ) from error
+
+
+def sentence_files(folder: Path) -> list[Path]:
+    """Return the files of a sentence-transformers model that decide its vectors, sorted.
+
+    Raises:
+        ConfigError: Its parts need code from the folder, or weights are pickled or missing.
+    """
+    places = [folder, *_module_folders(folder)]
+    for place in places:
+        _refuse_pickled(place)
+    files = {file for place in places for file in (place.iterdir() if place == folder else place.rglob("*"))}
+    deciding = [file for file in files if file.suffix in _DECIDING and file.name not in _WITHOUT_EFFECT]
+    if not any(file.suffix == ".safetensors" for file in deciding):
+        raise ConfigError(f"'{folder}' holds no weights.", expected="model.safetensors", to_do="download it again.")
+    return sorted(file for file in deciding if file.is_file())
+
+
+def _module_folders(folder: Path) -> list[Path]:
+    """Return the folders of the parts in ``modules.json``; parts from elsewhere than the library are refused."""
+    path = folder / "modules.json"
+    parts = read_json(path)
+    if not (
+        isinstance(parts, list) and all(isinstance(part, dict) and {"type", "path"} <= set(part) for part in parts)
+    ):
+        raise ConfigError(f"'{path}' lists no parts of a model.", expected="a list of parts with type and path")
+    for part in parts:
+        if not str(part["type"]).startswith("sentence_transformers."):
+            raise ConfigError(
+                f"The text model '{folder}' has a part '{part['type']}', which is code of its own.",
+                expected="parts of the sentence-transformers library only; no code of a model is ever run",
+                to_do="choose another model, or embed with it yourself and give holdfast the vectors.",
+            )
+    inner = [(folder / str(part["path"])).resolve() for part in parts if part["path"]]
+    if not all(place.is_relative_to(folder.resolve()) for place in inner):
+        raise ConfigError(f"'{path}' names a folder outside of '{folder}'.", expected="parts inside the folder")
+    return [folder / place.relative_to(folder.resolve()) for place in inner if place.is_dir()]
+
+
+def _refuse_pickled(place: Path) -> None:
+    """Refuse a folder whose only weights are pickled: reading them could run code."""
+    files = sorted(place.iterdir())
+    pickled = [file.name for file in files if file.suffix in _PICKLED]
+    if pickled and not any(file.suffix == ".safetensors" for file in files):
+        raise ConfigError(
+            f"The weights in '{place}' are pickled ({', '.join(pickled)}): reading them could run code.",
+            expected="weights in model.safetensors",
+            to_do="where you trust the model, write it anew: "
+            "SentenceTransformer(MODEL).save_pretrained(FOLDER); then give that folder.",
+        )
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file of a model holds.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"Cannot read '{path}': {error}.", expected="a file of a text model", to_do="download the model again."
+        ) from error
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

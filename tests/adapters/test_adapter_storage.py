@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from holdfast.adapters import build_adapter
+from holdfast.adapters.base import Adapter
+from holdfast.adapters.storage import AdapterRecord, load_adapter, save_adapter
+from holdfast.errors import ConfigError, ReleaseError
+
+
+@pytest.fixture
+def adapter(related, make_set) -> Adapter:
+    return fitted(related, make_set)
+
+
+def fitted(related: Any, make_set: Any, dims: tuple[int, int] = (5, 4), **options: Any) -> Adapter:
+    old, new = related(40, dims)
+    return build_adapter("ridge", {"penalty": 0.1, **options}).fit(make_set(old, "old"), make_set(new, "new"))
+
+
+@pytest.fixture
+def saved(adapter, tmp_path) -> Path:
+    return save_adapter(adapter, tmp_path / "adapter")
+
+
+def test_two_files_with_all_that_is_known(saved, adapter) -> None:
+    assert sorted(file.name for file in saved.iterdir()) == ["adapter.safetensors", "config.json"]
+    record = json.loads((saved / "config.json").read_text())
+    assert record["kind"] == "ridge" and record["options"] == {"penalty": 0.1} and record["pairs"] == 40
+    assert (record["source"], record["target"]) == ("declared:new", "declared:old")
+    assert (record["source_space"]["dim"], record["target_space"]["dim"]) == (4, 5)
+    assert record["fingerprint"] == adapter.fingerprint and record["format_version"] == 1
+    assert set(record["versions"]) == {"holdfast", "numpy", "scipy", "python"}
+    assert load_adapter(saved).report is None
+
+
+def flip(folder: Path) -> None:
+    content = bytearray((folder / "adapter.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "adapter.safetensors").write_bytes(content)
+
+
+def edit(folder: Path, key: str, value: Any) -> None:
+    record = json.loads((folder / "config.json").read_text())
+    record[key] = value
+    (folder / "config.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (flip, "has the fingerprint"),
+        (lambda folder: edit(folder, "options", {"penalty": 0.2}), "not what was saved"),
+        (lambda folder: edit(folder, "options", {}), "not what was saved"),
+        (lambda folder: edit(folder, "direction", "old_to_new"), "not what was saved"),
+        (lambda folder: edit(folder, "direction", "up"), "does not describe an adapter(.|\n)*direction"),
+        (lambda folder: edit(folder, "source", "declared:other"), "not what was saved"),
+        (lambda folder: edit(folder, "target", "declared:other"), "not what was saved"),
+        (lambda folder: edit(folder, "source_space", {"name": "hypersphere", "dim": 3}), "not what was saved"),
+        (lambda folder: edit(folder, "pairs", 41), "not what was saved"),
+        (lambda folder: edit(folder, "versions", {}), "not what was saved"),
+        (lambda folder: edit(folder, "kind", "procrustes"), "not what was saved"),
+        (lambda folder: edit(folder, "fingerprint", "adapter:" + "0" * 64), "not what was saved"),
+        (lambda folder: edit(folder, "digest", "0" * 64), "not what was saved"),
+        (lambda folder: edit(folder, "surprise", 1), "surprise"),
+        (lambda folder: edit(folder, "format_version", 0), "format_version"),
+        (lambda folder: edit(folder, "format_version", 99), "newer holdfast"),
+        (lambda folder: (folder / "config.json").write_text("{"), "does not describe an adapter"),
+        (lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe\x00"), "no text"),
+        (lambda folder: (folder / "config.json").unlink(), "is no adapter"),
+        (lambda folder: (folder / "adapter.safetensors").unlink(), "cannot be read"),
+        (lambda folder: (folder / "adapter.safetensors").write_bytes(b"\x00" * 50), "cannot be read"),
+    ],
+)  # fmt: skip
+def test_an_altered_adapter_is_refused(saved, alter, message) -> None:
+    alter(saved)
+    with pytest.raises(ReleaseError, match=message):
+        load_adapter(saved)
+
+
+def forge(folder: Path, arrays: dict[str, np.ndarray], **changes: Any) -> None:
+    """Alter an adapter and compute its digests anew, as somebody would who knows how."""
+    adapter = load_adapter(folder)
+    record = AdapterRecord.model_validate_json((folder / "config.json").read_text()).model_copy(update=changes)
+    object.__setattr__(adapter.fitted, "state", arrays)
+    record = record.model_copy(update={"fingerprint": adapter.fingerprint})
+    record = record.model_copy(update={"digest": record.computed_digest()})
+    save_file(arrays, folder / "adapter.safetensors")
+    (folder / "config.json").write_text(record.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"other": np.zeros((5, 5))}, "no 'ridge'"),
+        ({"weights": np.zeros((9, 5))}, "no 'ridge'"),
+        ({"weights": np.zeros((5, 3))}, r"shape \(1, 3\)"),
+        ({"weights": np.full((5, 5), np.nan)}, "shape"),
+        ({"weights": np.array(3.0)}, "no 'ridge'"),
+    ],
+)
+def test_arrays_that_are_no_such_map_are_refused_whatever_their_digest(saved, arrays, message) -> None:
+    forge(saved, arrays)
+    with pytest.raises(ReleaseError, match=message):
+        load_adapter(saved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "magic"}, "unknown kind 'magic'(.|\n)*procrustes"),
+        ({"options": {"power": 3}}, "no option 'power'"),
+        ({"options": {"penalty": -1.0}}, "penalty=-1"),
+        ({"source_space": {"name": "torus", "dim": 4}}, "torus"),
+    ],
+)
+def test_what_this_version_cannot_build_is_refused(saved, changes, message) -> None:
+    forge(saved, load_file(saved / "adapter.safetensors"), **changes)
+    with pytest.raises(ReleaseError, match=message):
+        load_adapter(saved)
+
+
+def test_loading_never_unpickles_and_needs_no_torch(saved) -> None:
+    code = textwrap.dedent(f"""
+        import pickle, sys
+        def refuse(*args, **kwargs): raise SystemExit("unpickled")
+        pickle.load = pickle.loads = pickle.Unpickler = refuse
+        from holdfast.adapters.storage import load_adapter
+        print(load_adapter({str(saved)!r}).fingerprint, "torch" in sys.modules)
+    """)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("adapter:") and result.stdout.strip().endswith("False")
+
+
+def test_a_full_disk_leaves_the_old_adapter(related, make_set, tmp_path) -> None:
+    saved = save_adapter(fitted(related, make_set, (64, 64)), tmp_path / "adapter")
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    code = textwrap.dedent(f"""
+        import resource, signal
+        from holdfast.errors import ReleaseError
+        from holdfast.adapters.storage import load_adapter, save_adapter
+        adapter = load_adapter({str(saved)!r})
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        try:
+            save_adapter(adapter, {str(saved)!r})
+        except ReleaseError as error:
+            print(error)
+    """)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Could not save the adapter" in result.stdout and "that was there before is intact" in result.stdout
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
+
+
+def test_an_adapter_is_never_replaced_by_another_nor_anything_else_by_one(saved, adapter, related, make_set) -> None:
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    with pytest.raises(ReleaseError, match="already holds the adapter:"):
+        save_adapter(fitted(related, make_set, penalty=0.2), saved)
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
+    save_adapter(adapter, saved)
+    (saved / "config.json").write_text('{"encoder": {}}')
+    with pytest.raises(ReleaseError, match=r"a config\.json of something else"):
+        save_adapter(adapter, saved)
+
+
+def test_other_files_in_the_folder_are_left_alone(saved, adapter) -> None:
+    (saved / "notes.txt").write_text("mine")
+    save_adapter(adapter, saved)
+    assert (saved / "notes.txt").read_text() == "mine" and load_adapter(saved).fingerprint == adapter.fingerprint
+
+
+def test_what_was_not_fitted_cannot_be_saved(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="not fitted"):
+        save_adapter(build_adapter("ridge", {}), tmp_path / "adapter")
+    assert not (tmp_path / "adapter").exists()
