@@ -176,6 +176,13 @@ def test_mean_drift_is_the_difference_of_the_means(make_set) -> None:
     np.testing.assert_allclose(adapter.map(np.array([[1.0, 0.0]])), [[0.5**0.5, 0.5**0.5]], atol=1e-7)
 
 
+def test_a_vector_that_is_mapped_to_no_direction_is_refused_by_its_id(make_set) -> None:
+    adapter = fit(make_set, "mean_drift", [[1, 0], [0, 1]], [[-1, 0], [0, 1]])  # a drift of (-1, 0)
+    assert adapter.map(np.array([[5.0, 0.0]])).tolist() == [[0, 0]]
+    with pytest.raises(DataError, match=r"maps 1 of 2 vectors to zero(.|\n)*'lost'(.|\n)*procrustes"):
+        adapter.apply(make_set([[0, 1], [5, 0]], "new", ["kept", "lost"]))
+
+
 def test_mean_drift_between_dimensions_is_refused_with_advice(related, make_set) -> None:
     with pytest.raises(SpaceMismatchError, match=r"5 and 4 dimensions(.|\n)*equal dimensions(.|\n)*procrustes"):
         fit(make_set, "mean_drift", *related(20, (5, 4)))
