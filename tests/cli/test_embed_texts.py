@@ -166,6 +166,17 @@ def test_a_prefix_that_would_not_be_used(fails: Fails, mine: Path, tmp_path: Pat
     assert "these texts are both" in said and "--role query" in said
 
 
+def test_all_models_are_asked_before_the_first_embeds(fails: Fails, mine: Path, tmp_path: Path) -> None:
+    asking = copied(tmp_path / "asking")
+    parts = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
+    (asking / "modules.json").write_text(json.dumps(parts))
+    prompts = {"prompts": {"query": "find: ", "document": "text: "}}
+    (asking / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    said = fails("embed", "--texts", mine, "--text-model", "wordllama", asking, "--out", tmp_path / "out")
+    assert "asking' puts 'find: ' before a query and 'text: ' before a document" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_texts_are_listed(capsys) -> None:
     assert set(document(capsys, "data", "list")["texts"]) == {"clinc150", "banking77"}
     assert main(["data", "list"]) == 0

@@ -263,6 +263,7 @@ def test_columns_that_could_be_anything_are_refused(
         ("a.jsonl", '{"text": "x"}\n{"text"', "Line 2 of .* is no JSON"),
         ("a.jsonl", '{"text": "x"}\n["y"]', "Line 2 of"),
         ("a.jsonl", '{"text": "x", "label": "a"}\n{"text": "y"}', "value of 'label' in row 1 of .* is missing"),
+        ("a.jsonl", '{"text": "x", "label": true}', "value of 'label' in row 0 of .* is True"),
         ("a.jsonl", '{"text": 0.5}', r"value of 'text' in row 0 of .* is 0\.5"),
         ("a.parquet", "no parquet", "Cannot read"),
         ("a.txt", "", "holds no texts"),

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -284,6 +284,25 @@ def test_batches_and_their_order_do_not_matter(minilm: TextEncoder) -> None:
         minilm.encode(TEXTS, batch_size=0)
 
 
+class Letters:
+    """A model of two dimensions: the length of a text, and how long its batch is."""
+
+    dim = 2
+    contract: ClassVar[dict[str, Any]] = {}
+    prompts: ClassVar[dict[str, str | None]] = {}
+
+    def __call__(self, texts: list[str], prefix: str) -> np.ndarray:
+        longest = max(map(len, texts))
+        return np.array([[len(prefix + text), longest] for text in texts], np.float32)
+
+
+def test_texts_of_like_length_share_a_batch() -> None:
+    """So that little is computed for what only fills up the shorter ones."""
+    encoder = TextEncoder("letters", "declared:letters", 2, {"both": ""}, Letters())
+    found = encoder.encode(["aaaa", "a", "aaa", "aa"], batch_size=2)
+    assert found.tolist() == [[4, 4], [1, 2], [3, 4], [2, 2]]
+
+
 # --- static words as model2vec lays them out -------------------------------------------------------------------------
 
 
@@ -292,11 +311,13 @@ def test_rows_weights_and_unknown_words(distilled: Path) -> None:
     texts = ["ape", "ape bee", "cat", "ape who cat", "who"]
     expected = [[3, 4, 0], [1.5, 3, 3], [0, 1, 3], [1.5, 2.5, 1.5], [0, 0, 0]]
     np.testing.assert_allclose(open_text_encoder(distilled).encode(texts), expected)
-    before = open_text_encoder(distilled).fingerprint
-    write_json(distilled / "config.json", {"normalize": True, "max_length": 1})
-    encoder = open_text_encoder(distilled)
-    np.testing.assert_allclose(encoder.encode(["ape", "ape bee", "who"]), [[0.6, 0.8, 0], [0.6, 0.8, 0], [0, 0, 0]])
-    assert encoder.fingerprint != before
+    encoders = [open_text_encoder(distilled)]
+    for config in ({"normalize": True}, {"normalize": True, "max_length": 1}):
+        write_json(distilled / "config.json", config)
+        encoders.append(open_text_encoder(distilled))
+    np.testing.assert_allclose(encoders[1].encode(["ape", "bee bee", "who"])[[0, 2]], [[0.6, 0.8, 0], [0, 0, 0]])
+    np.testing.assert_allclose(encoders[2].encode(["ape bee"]), [[0.6, 0.8, 0]], err_msg="one token counts")
+    assert len({encoder.fingerprint for encoder in encoders}) == 3
 
 
 def test_it_is_that_layout_even_with_a_list_of_parts(distilled: Path) -> None:
