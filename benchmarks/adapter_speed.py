@@ -119,7 +119,7 @@ def table(record: dict[str, Any]) -> str:
     limit = f"Slowest closed form: {slowest:.2f} s (limit at 100,000 pairs {LIMIT_SECONDS:g} s: {verdict})."
     return "\n".join([
         *lines, "", limit,
-        "CPU seconds, of all threads together, tell how much of the time the machine spent on other work.",
+        "CPU seconds are those of all threads together, also while they wait for each other on a busy machine.",
         "Peak memory is that of the process so far, with both sets in it.",
     ])  # fmt: skip
 

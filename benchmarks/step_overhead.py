@@ -39,7 +39,8 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import SPACES, Space, space_from_record
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step, View
-from holdfast.models.encoder import Encoder, EncoderSpec, tangent_vectors
+from holdfast.models.embedding_network import tangent_vectors
+from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.loop import fit

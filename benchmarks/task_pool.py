@@ -42,6 +42,7 @@ class Work:
         factor_of: Returns the factor of a tuned task, from the records of the finished ones.
         passes: Returns about how many passes over all images a task takes, for the estimate of the time left.
         shown: Returns a finished record in a few words.
+        task_of: Returns the task that left a record.
     """
 
     perform: Callable[[Task], Record]
@@ -49,6 +50,7 @@ class Work:
     factor_of: Callable[[Mapping[Task, Record], Task], float]
     passes: Callable[[Task], float]
     shown: Callable[[Record], str]
+    task_of: Callable[[Record], Any] = Task.of
 
 
 class TaskPool:
@@ -59,7 +61,7 @@ class TaskPool:
         self.total = len(self.waiting)
         self.done: dict[Task, Record] = {}
         self.running: dict[Future[Record], Task] = {}
-        self.earlier = {Task.of(record): record for record in map(read_json, folder.glob("records/*.json"))}
+        self.earlier = {work.task_of(record): record for record in map(read_json, folder.glob("records/*.json"))}
         self.clock = folder / "wall_seconds.json"
         self.before = read_json(self.clock) if self.clock.exists() else 0.0
         self.started = time.monotonic()

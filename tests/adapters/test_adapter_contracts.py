@@ -161,6 +161,42 @@ def test_finite_unit_rows_at_the_edges_or_a_reason(name, edge, direction, sets, 
     np.testing.assert_allclose(np.linalg.norm(found.astype(np.float64), axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("row", [np.zeros(6), np.full(6, np.nan), np.full(6, np.inf), np.full(6, 1e200)])
+def test_vectors_without_direction_are_refused_by_their_row(name, row, sets) -> None:
+    adapter = build(name).fit(*sets)
+    with pytest.raises(DataError, match=r"1 vectors have no direction, first: row 2(.|\n)*remove"):
+        adapter.map(np.stack([*sets[1].vectors[:2].astype(np.float64), row]))
+
+
+def test_memory_mapped_strided_and_fortran_ordered_vectors_are_mapped_alike(name, sets, make_set, tmp_path) -> None:
+    old, new = (side.vectors for side in sets)
+    np.save(tmp_path / "new.npy", new)
+    mapped = make_set(np.load(tmp_path / "new.npy", mmap_mode="r"), "new")
+    wide = np.repeat(old, 2, axis=1)[:, ::2]
+    found = build(name).fit(make_set(wide, "old"), mapped)
+    other = build(name).fit(make_set(np.asfortranarray(old), "old"), make_set(np.asfortranarray(new), "new"))
+    assert found.fingerprint == build(name).fit(*sets).fingerprint == other.fingerprint
+    np.testing.assert_array_equal(found.map(np.asfortranarray(new)), other.map(new[::-1])[::-1])
+
+
+@pytest.mark.parametrize("items", [2, 7, 30])
+def test_fewer_pairs_than_dimensions_and_single_dimensions_will_do(name, items, direction, make_set) -> None:
+    rng = np.random.default_rng(0)
+    for old_dim, new_dim in ((40, 40), (40, 9), (9, 40), (1, 1), (1, 3), (3, 1)):
+        if (name in EQUAL_DIMENSIONS_ONLY and old_dim != new_dim) or items < ADAPTERS[name].minimum_pairs:
+            continue
+        old, new = (
+            make_set(rng.normal(size=(items, old_dim)), "old"),
+            make_set(rng.normal(size=(items, new_dim)), "new"),
+        )
+        source = source_of((old, new), direction)
+        images = build(name, direction).fit(old, new).map(source.vectors).astype(np.float64)
+        lengths = np.linalg.norm(images, axis=1)
+        if old_dim == new_dim == 1:  # opposite targets of one source average to nothing
+            lengths = lengths[lengths > 0]
+        np.testing.assert_allclose(lengths, 1, atol=1e-6)
+
+
 def test_embeddings_of_another_model_or_dimension_are_refused(name, direction, sets, make_set) -> None:
     adapter, source = build(name, direction).fit(*sets), source_of(sets, direction)
     target = sets[0] if source is sets[1] else sets[1]
@@ -254,6 +290,21 @@ def test_every_option_is_documented_has_a_default_and_changes_something(name, se
     for option_name, (beside, value) in CHANGES[name].items():
         plain, changed = (build(name, **{**beside, **extra}).fit(*sets) for extra in ({}, {option_name: value}))
         assert not np.array_equal(plain.map(sets[1].vectors), changed.map(sets[1].vectors)), option_name
+
+
+def test_numbers_of_numpy_are_options_as_well(sets, tmp_path) -> None:
+    adapter = build("ridge", penalty=np.float32(0.5)).fit(*sets)
+    assert (
+        adapter.options == {"penalty": 0.5}
+        and adapter.fingerprint == build("ridge", penalty=0.5).fit(*sets).fingerprint
+    )
+    assert load_adapter(save_adapter(adapter, tmp_path / "adapter")).options == {"penalty": 0.5}
+
+
+@pytest.mark.parametrize("seeded", ["local", "residual_mlp"])
+def test_negative_seeds_are_refused(seeded) -> None:
+    with pytest.raises(ConfigError, match=r"seed=-1(.|\n)*at least 0"):
+        build(seeded, seed=-1)
 
 
 def test_unknown_names_and_options_are_refused_with_a_suggestion(name) -> None:

@@ -104,7 +104,8 @@ def forge(folder: Path, arrays: dict[str, np.ndarray], **changes: Any) -> None:
         ({"other": np.zeros((5, 5))}, "no 'ridge'"),
         ({"weights": np.zeros((9, 5))}, "no 'ridge'"),
         ({"weights": np.zeros((5, 3))}, r"shape \(1, 3\)"),
-        ({"weights": np.full((5, 5), np.nan)}, "shape"),
+        ({"weights": np.full((5, 5), np.nan)}, "not finite"),
+        ({"weights": np.ones((5, 5)), "more": np.array([np.inf])}, "not finite"),
         ({"weights": np.array(3.0)}, "no 'ridge'"),
     ],
 )
@@ -121,11 +122,51 @@ def test_arrays_that_are_no_such_map_are_refused_whatever_their_digest(saved, ar
         ({"options": {"power": 3}}, "no option 'power'"),
         ({"options": {"penalty": -1.0}}, "penalty=-1"),
         ({"source_space": {"name": "torus", "dim": 4}}, "torus"),
+        ({"source_space": {"dim": 4}}, "cannot be read"),
+        ({"source_space": {"name": "hypersphere", "dim": "four"}}, "cannot be read"),
+        ({"source_space": {"name": "hypersphere", "dim": -4}}, "dimension -4"),
+        ({"target_space": {"name": "lorentz", "dim": 5, "curvature": 1.0}}, "hypersphere on both sides"),
+        ({"pairs": 0}, "pairs"),
+        ({"pairs": -40}, "pairs"),
     ],
 )
 def test_what_this_version_cannot_build_is_refused(saved, changes, message) -> None:
     forge(saved, load_file(saved / "adapter.safetensors"), **changes)
     with pytest.raises(ReleaseError, match=message):
+        load_adapter(saved)
+
+
+def test_local_maps_that_lack_a_centre_are_refused(related, make_set, tmp_path) -> None:
+    old, new = related(60, (5, 4))
+    adapter = build_adapter("local", {"clusters": 2}).fit(make_set(old, "old"), make_set(new, "new"))
+    state = dict(adapter.fitted.state)
+    for number, part in enumerate(({"weights": state["weights"][:1]}, {"centres": state["centres"][:1]})):
+        saved = save_adapter(adapter, tmp_path / str(number))
+        forge(saved, {**state, **part})
+        with pytest.raises(ReleaseError, match="no 'local'"):
+            load_adapter(saved)
+
+
+def test_an_infinite_option_is_kept(related, make_set, tmp_path) -> None:
+    old, new = related(60, (5, 4))
+    adapter = build_adapter("local", {"shrinkage": float("inf")}).fit(make_set(old, "old"), make_set(new, "new"))
+    again = load_adapter(save_adapter(adapter, tmp_path / "adapter"))
+    assert again.options["shrinkage"] == float("inf") and again.fingerprint == adapter.fingerprint
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_arrays_that_were_cut_short_are_refused(saved, kept) -> None:
+    content = (saved / "adapter.safetensors").read_bytes()
+    (saved / "adapter.safetensors").write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(ReleaseError, match="cannot be read"):
+        load_adapter(saved)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "NONE", "I64"])
+def test_arrays_of_other_types_are_refused(saved, dtype) -> None:
+    header = json.dumps({"weights": {"dtype": dtype, "shape": [1], "data_offsets": [0, 2]}}).encode()
+    (saved / "adapter.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(ReleaseError, match=r"cannot be read|fingerprint"):
         load_adapter(saved)
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 from holdfast.adapters import build_adapter
-from holdfast.adapters.lambda_orthogonal import descend, error, polar, within
+from holdfast.adapters.lambda_orthogonal import descend, error, leaned, polar, within
 from holdfast.adapters.moments import fold_of_pair
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 
@@ -248,13 +248,38 @@ def test_within_is_the_nearest_matrix_of_the_bound() -> None:
 
 def test_the_error_never_rises_and_steps_help(related) -> None:
     source, target = (unit(rows) for rows in related(200, (9, 6)))
-    inputs, products = source.T @ source / 200, source.T @ target / 200
-    found = [
-        error(descend(polar(products), inputs, products, 0.3, steps), inputs, products) for steps in range(0, 40, 5)
-    ]
-    assert all(later <= earlier for earlier, later in itertools.pairwise(found)) and found[-1] < found[0]
+    spread, directions = np.linalg.eigh(source.T @ source / 200)
+    rotated = source @ directions
+    products = rotated.T @ target / 200
     start = polar(products)
-    assert descend(start, np.zeros((9, 9)), products, 0.3, 5) is start
+    steps = [descend(start, spread, products, 0.3, count) for count in range(0, 40, 5)]
+    found = [error(weights, spread, products) for weights in steps]
+    assert all(later <= earlier for earlier, later in itertools.pairwise(found)) and found[-1] < found[0]
+    slow = [((rotated @ weights - target) ** 2).sum() / 200 - (target**2).sum() / 200 for weights in steps]
+    np.testing.assert_allclose(found, slow, atol=1e-9)
+    assert descend(start, np.zeros(9), products, 0.3, 5) is start
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+@pytest.mark.parametrize("centre", [False, True])
+def test_few_pairs_into_a_smaller_space_are_no_saddle(tolerance, centre, make_set) -> None:
+    """With 20 pairs of 40 dimensions, weights can end in directions that no pair has, and fit all but exactly."""
+    rng = np.random.default_rng(0)
+    source, target = unit(rng.normal(size=(20, 40))), unit(rng.normal(size=(20, 30)))
+    adapter = fit(make_set, "lambda_orthogonal", source, target, tolerance=tolerance, centre=centre)
+    weights, offset = weights_of(adapter), adapter.fitted.state["weights"][-1]
+    assert np.abs(np.linalg.svd(weights)[1] ** 2 - 1).max() <= tolerance + 1e-9
+    left = ((source @ weights + offset - target) ** 2).sum() / 20
+    rotated = fit(make_set, "procrustes", source, target, centre=centre).fitted.state["weights"]
+    assert left < 0.6 * ((source @ rotated[:-1] + rotated[-1] - target) ** 2).sum() / 20
+
+
+def test_leaning_gives_the_directions_of_least_spread_to_where_images_spread_most() -> None:
+    weights = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])  # the images' second coordinate spreads less
+    leaning = leaned(weights, np.array([0.1, 1.0, 9.0])) - weights
+    np.testing.assert_allclose(np.abs(leaning), [[0.1, 0], [0, 0.1], [0, 0]], atol=1e-12)
+    for wide in (weights.T, weights[1:]):
+        assert leaned(wide, np.array([0.1, 1.0])) is wide, "a source of no more dimensions has none to spare"
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,17 @@ def slow_penalty(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> float:
     return PENALTIES[int(np.argmin(errors))]
 
 
+def test_errors_along_the_path_are_those_of_the_rows(pairs) -> None:
+    x, y = rows_of(pairs)
+    rest, held = Moments.of(pairs.select(np.arange(30))), Moments.of(pairs.select(np.arange(30, 40)))
+    found = RidgePath.of(rest).squared_errors(*held.sums_about(rest), PENALTIES)
+    centre_x, centre_y = x[:30].mean(0), y[:30].mean(0)
+    for penalty, error in zip(PENALTIES, found, strict=True):
+        wanted = y[30:] - centre_y
+        images = (x[30:] - centre_x) @ ridge(rest, penalty)[:-1]
+        assert error == pytest.approx(((images - wanted) ** 2).sum() - (wanted**2).sum(), abs=1e-9)
+
+
 @pytest.mark.parametrize("noise", [0.01, 1.0, 30.0])
 def test_the_penalty_is_the_one_that_does_best_on_left_out_pairs(noise) -> None:
     rng = np.random.default_rng(5)

@@ -6,7 +6,8 @@ import pytest
 from holdfast.adapters import suspect_pairs
 from holdfast.adapters.moments import PairedVectors
 from holdfast.adapters.pairs import held_out_ranks, matched, paired_vectors
-from holdfast.errors import DataError, EmptyOverlapError
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 
 EYE = np.eye(3)
 
@@ -60,6 +61,23 @@ def test_repeated_vectors_constant_coordinates_and_lengths(make_set) -> None:
     text = " ".join(report.sentences())
     assert "2 vectors of the old model repeat" in text and "2 of the 3 coordinates of the old model" in text
     assert "from 5.1 to 5.39" in text and "new model" not in text
+
+
+def test_vectors_of_signs_that_differ_are_not_taken_for_one_another(make_set) -> None:
+    signs = 2 * np.random.default_rng(2).integers(0, 2, (80_000, 64), dtype=np.int8) - 1
+    assert matched(make_set(signs, "old"), make_set(signs, "new")).report.old.repeated == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+def test_vectors_without_direction_in_an_unverified_file_are_refused(value, make_set) -> None:
+    old, new = make_set(np.eye(4), "old", list("abcd")), make_set(np.eye(4), "new", list("abcd"))
+    damaged = np.eye(4, dtype=np.float32)
+    damaged[2] = value
+    values = {name: getattr(new, name) for name in new.__dataclass_fields__}
+    opened = EmbeddingSet.trusted(**{**values, "vectors": damaged})
+    for pair in ((old, opened), (opened, old.replace(fingerprint="declared:third"))):
+        with pytest.raises(DataError, match=r"1 vectors of declared:new are zero or not finite: 'c'(.|\n)*verify"):
+            matched(*pair)
 
 
 def test_a_clean_report_is_one_sentence(make_set) -> None:
@@ -147,6 +165,13 @@ def test_too_few_pairs_to_tell_are_refused(related, make_set) -> None:
     old, new = related(19, (4, 4))
     with pytest.raises(DataError, match=r"19 pairs(.|\n)*at least 20"):
         suspect_pairs(make_set(old, "old"), make_set(new, "new"))
+
+
+@pytest.mark.parametrize("option", [{"sample": 19}, {"sample": -1}, {"seed": -1}])
+def test_impossible_samples_and_seeds_are_refused(option, related, make_set) -> None:
+    old, new = related(40, (4, 4))
+    with pytest.raises(ConfigError, match=f"{next(iter(option))}={next(iter(option.values()))}"):
+        suspect_pairs(make_set(old, "old"), make_set(new, "new"), **option)
 
 
 def test_the_sentence_gives_share_interval_and_number(related, make_set) -> None:

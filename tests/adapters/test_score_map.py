@@ -31,8 +31,8 @@ def test_violators_are_pooled_by_hand() -> None:
 
 
 def test_equal_scores_count_by_their_number() -> None:
-    found = ScoreMap.fit([1, 1, 1, 2], [6, 6, 9, 3])
-    assert found.values.tolist() == [6, 6], "(6 + 6 + 9 + 3) / 4, not the mean of 7 and 3"
+    found = ScoreMap.fit([1, 1, 1, 2, 3], [6, 6, 9, 3, 8])
+    assert found.values.tolist() == [6, 6, 8], "(6 + 6 + 9 + 3) / 4, not the mean of 7 and 3"
 
 
 def test_only_the_ends_of_a_step_are_kept() -> None:
@@ -45,7 +45,7 @@ def test_only_the_ends_of_a_step_are_kept() -> None:
 def test_it_is_isotonic_regression(seed, size) -> None:
     rng = np.random.default_rng(seed)
     source, target = rng.integers(0, 12, size).astype(float), rng.normal(size=size)
-    source[:2] = [0, 12]  # two different ones
+    source[:2], target[:2] = [-1, 13], [-5, 5]  # so that something rises
     found = ScoreMap.fit(source, target)
     for score, value in slow_isotonic(source.tolist(), target.tolist()).items():
         assert found.apply(score).values == pytest.approx(value)
@@ -140,11 +140,31 @@ def test_unrelated_scores_map_to_the_mean_and_say_so() -> None:
         ([1.0, 2.0], [np.inf, 2.0], "1 of the new scores are not finite"),
         ([1.0, 1.0], [1.0, 2.0], "2 pairs with 1 different"),
         ([], [], "0 pairs"),
+        (["1", "2"], [1.0, 2.0], "type of the old scores is <U1"),
+        ([1.0, 2.0], [True, False], "type of the new scores is bool"),
+        ([1.0, 2.0], [1j, 2.0], "type of the new scores is complex128"),
     ],
 )
 def test_scores_that_cannot_be_used_are_refused(old, new, message) -> None:
     with pytest.raises(DataError, match=message):
         ScoreMap.fit(old, new)
+
+
+@pytest.mark.parametrize("target", [[0.1, 0.5, 0.9], [0.5, 0.5, 0.5], [0.9, 0.5, 0.1 + 1e-9]])
+@pytest.mark.parametrize("direction", ["old_to_new", "new_to_old"])
+def test_where_larger_is_farther_or_nothing_rises_there_is_no_map(target, direction) -> None:
+    old, new = ([0.9, 0.5, 0.1], target) if direction == "old_to_new" else (target, [0.9, 0.5, 0.1])
+    if target[0] > target[-1]:
+        assert ScoreMap.fit(old, new, direction=direction).apply(0.5).values == pytest.approx(0.5)
+        return
+    with pytest.raises(DataError, match=r"take every score to 0\.5(.|\n)*larger is closer in both"):
+        ScoreMap.fit(old, new, direction=direction)
+
+
+def test_scores_of_half_precision_and_no_scores() -> None:
+    scores = ScoreMap.fit(np.array([0.1, 0.3], np.float16), np.array([1, 2]))
+    assert scores.apply(np.float16(0.2)).values == pytest.approx(1.5, abs=1e-2)
+    assert scores.apply([]).values.shape == (0,)
 
 
 def test_other_impossible_things_are_refused() -> None:
@@ -155,6 +175,8 @@ def test_other_impossible_things_are_refused() -> None:
         scores.error_of([0, 1], [0, 1], queries=[1])
     with pytest.raises(DataError, match="at least two"):
         scores.error_of([0, 1], [0, 1], queries=[1, 1])
+    with pytest.raises(ConfigError, match="seed=-1"):
+        scores.error_of([0, 1], [0, 1], seed=-1)
     with pytest.raises(ConfigError, match="direction='sideways'"):
         ScoreMap.fit([0, 1], [0, 1], direction="sideways")
 

@@ -143,7 +143,7 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
         (["--texts", "clinc150"], "No text model was given. Expected: --text-model MODEL"),
         (["--text-model", "wordllama"], "Nothing to embed was given"),
         (["--texts", "clinc150", "--data", "glyphs"], "--data and --texts were given"),
-        (["--texts", "clinc150", "--release", "x"], "--release was given with --texts"),
+        (["--texts", "clinc150", "--release", "x"], "'x' is no release"),
         (["--texts", "clinc150", "--text-model", "wordllama", "--part", "train"], "--part was given with --texts"),
         (["--data", "glyphs", "--release", "x", "--query-prefix", "q"], "--query-prefix was given with --data"),
         (["--texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),

@@ -178,7 +178,7 @@ def test_batches_say_which_images_come_from_a_memory(images: ImageSet) -> None:
 @pytest.mark.parametrize("replayed", [np.zeros(49, np.bool_), np.zeros((50, 1), np.bool_), np.zeros(50, np.int64)])
 def test_marks_that_are_not_one_per_image_are_refused(images: ImageSet, replayed: np.ndarray) -> None:
     for make in (loader, encoding_loader):
-        with pytest.raises(DataError, match=r"for 50 images(.|\n)*bool of shape \(50,\)"):
+        with pytest.raises(DataError, match=r"for 50 items(.|\n)*bool of shape \(50,\)"):
             make(images, batch_size=8, replayed=replayed)
 
 

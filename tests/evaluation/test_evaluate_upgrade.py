@@ -193,7 +193,9 @@ def test_fingerprints_must_fit() -> None:
 
 def test_other_dimensions_are_refused_with_what_to_do() -> None:
     flat = NEW.replace(vectors=NEW.vectors[:, :4].copy(), space=Hypersphere(4))
-    with pytest.raises(SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*--old RELEASE --dim 10"):
+    with pytest.raises(
+        SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*holdfast adapt --old A.*--old RELEASE --dim 10"
+    ):
         run(new_query=flat, new_gallery=flat)
     third = INDEPENDENT.replace(vectors=INDEPENDENT.vectors[:, :9].copy(), space=Hypersphere(9))
     found = run(independent_query=third, independent_gallery=third, curve=False)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.adapters import ScoreMap
+from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.merging import calibrated_merge, reciprocal_rank_merge
 
@@ -89,6 +90,27 @@ def test_nothing_found_merges_to_nothing(lists) -> None:
     assert reciprocal_rank_merge([*lists, (["a"], [1.0])])[0].tolist() == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ([([3, 4], [1.0, 0.5]), (["3"], [1.0])], "types int64 and <U1"),
+        ([(np.array([2**60 + 1]), [1.0]), (np.array([2**60], np.uint64), [1.0])], "types int64 and uint64"),
+        ([([1, "1"], [1.0, 2.0])], "texts only, or whole numbers only"),
+        ([([1.5], [1.0])], "type float64"),
+        ([([None], [1.0])], "type object"),
+    ],
+)
+def test_ids_that_could_be_taken_for_one_another_are_refused(lists, message) -> None:
+    for merge in (reciprocal_rank_merge, lambda given: calibrated_merge(given, [None] * len(given))):
+        with pytest.raises(DataError, match=message):
+            merge(lists)
+
+
+def test_ids_may_be_any_sequence_of_texts() -> None:
+    for ids in (["a", "b"], np.array(["a", "b"]), np.array(["a", "b"], object), StringArray.of(["a", "b"])):
+        assert reciprocal_rank_merge([(ids, [1.0, 2.0]), ([], [])])[0].tolist() == ["b", "a"]
+
+
 def test_impossible_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="k=-1"):
         reciprocal_rank_merge([], k=-1)
@@ -96,5 +118,7 @@ def test_impossible_input_is_refused() -> None:
         reciprocal_rank_merge([(["a", "b"], [1.0])])
     with pytest.raises(DataError, match=r"1 of 2 scores(.|\n)*empty places"):
         calibrated_merge([(["a", "b"], [1.0, -np.inf])], [None])
+    with pytest.raises(DataError, match="Scores of type <U1"):
+        reciprocal_rank_merge([(["a"], ["1"])])
     with pytest.raises(DataError, match="1 score maps for 2 lists"):
         calibrated_merge([(["a"], [1.0]), (["b"], [1.0])], [None])

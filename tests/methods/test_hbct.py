@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.geometry import Lorentz, lorentz
 from holdfast.methods.base import View
 from holdfast.methods.hbct import HBCT
-from holdfast.models.encoder import tangent_vectors
+from holdfast.models.embedding_network import tangent_vectors
 from holdfast.models.heads import LorentzHead
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from holdfast.errors import ConfigError
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods.base import View
-from holdfast.models.encoder import Encoder, EncoderSpec, encoder_spec, tangent_vectors
+from holdfast.models.embedding_network import tangent_vectors
+from holdfast.models.encoder import Encoder, EncoderSpec, encoder_spec
 from holdfast.models.heads import HEADS, LorentzHead, default_head
 from holdfast.models.release import fingerprint_of
 from holdfast.models.seeding import seeded

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.adapters import ScoreMap
 from holdfast.continual.plan import Plan
 from holdfast.continual.plans import blurry, disjoint, general_incremental
 from holdfast.continual.results import average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation import Evaluation, evaluate
+from holdfast.evaluation.bootstrap import mean_interval, paired_interval
 from holdfast.evaluation.disk import choose_disk
 from holdfast.geometry import Lorentz
+from holdfast.reports.adapt_results import adapt_document
 from holdfast.reports.results import results_document
 from holdfast.reports.sessions_results import sessions_document
 
@@ -259,3 +262,142 @@ def _recall(
         value = min(max(value * 0.98**place + 0.015 * float(rng.normal()), 0.02), 1.0)
         found.append(round(value * queries) / queries if queries else None)
     return found, asked
+
+
+CANDIDATES = {  # how far from the old model (0) to re-embedding (1) each comes, or why it failed
+    "procrustes": 0.31,
+    "ridge": 0.52,
+    "low_rank": 0.47,
+    "mean_drift": -2.2,
+    "lambda_orthogonal": 0.44,
+    "local": 0.36,
+    "residual_mlp": 0.55,
+    "identity": "vectors of 384 dimensions cannot be searched with vectors of 768; give an adapter instead",
+    "head ndpp": 0.71,
+}
+
+
+@pytest.fixture(scope="session")
+def make_adapt() -> Callable[..., dict[str, Any]]:
+    """Build results of simulated candidates; means, intervals and shares follow from simulated queries."""
+
+    def build(candidates: dict[str, float | str] = CANDIDATES, *, labelled: bool = True, **values: Any) -> Any:
+        rng = np.random.default_rng(3)
+        old, noise = rng.beta(2.2, 2.0, 900), 0.12 * rng.normal(size=900)
+        new = np.ones(900) if not labelled else np.clip(old + 0.18 + noise, 0, 1)
+        unseen = rng.random(900) < 0.12
+        measured = [_candidate(name, reach, old, new, unseen, labelled, rng) for name, reach in candidates.items()]
+        best = {
+            kind: _best([one for one in measured if kind in (None, one["kind"])]) for kind in (None, "adapter", "head")
+        }
+        found = {
+            "kind": "adapt",
+            "schema_version": 1,
+            "title": "Can the new text model search the old gallery?",
+            "data": {
+                "name": "support tickets",
+                "pairs": 5_000,
+                "labelled": labelled,
+                "classes": 150 if labelled else None,
+                "sentences": ["5000 items are paired by id.", "12 items of the old model have no partner."],
+            },
+            "models": {
+                "old": {"name": "mini", "fingerprint": f"text:{'a1' * 32}", "dim": 384},
+                "new": {"name": "large", "fingerprint": f"text:{'b2' * 32}", "dim": 768},
+            },
+            "suspects": {
+                "share": 0.012,
+                "low": 0.004,
+                "high": 0.021,
+                "tested": 4_000,
+                "sentence": "About 1.2 % of the pairs (0.4 % to 2.1 %) may not belong together.",
+            },
+            "protocol": {
+                "fitted_on": 4_100,
+                "held_out": 900,
+                "unseen_classes": 15 if labelled else 0,
+                "metric": "map" if labelled else "overlap@10",
+                "direction": "new_to_old",
+                "level": 0.95,
+                "resamples": 200,
+                "seed": 0,
+            },
+            "systems": {"self_old": _mean(old), "self_new": _mean(new)},
+            "candidates": measured,
+            "best_adapter": best["adapter"],
+            "best_head": best["head"],
+            "best": best[None],
+            "learning_curve": best[None] and _pairs_curve(best["adapter"] or best[None], old, new, rng),
+            "score_map": _score_map(rng),
+            "recommendation": {
+                "action": "adapt" if best["adapter"] else "re-embed",
+                "candidate": best["adapter"],
+                "sentences": ["Fit it on the pairs and pass the new queries through it.", "It took a second."],
+            },
+        }
+        return adapt_document(found | values)
+
+    return build
+
+
+def _mean(values: np.ndarray) -> dict[str, Any]:
+    return {"mean": float(values.mean()), "interval": list(mean_interval(values, resamples=200))}
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    return {"mean": float((a - b).mean()), "interval": list(paired_interval(a, b, resamples=200))}
+
+
+def _best(candidates: list[dict[str, Any]]) -> str | None:
+    able = [one for one in candidates if one["failed"] is None]
+    return max(able, key=lambda one: one["cross"]["mean"])["name"] if able else None
+
+
+def _candidate(
+    name: str, reach: float | str, old: np.ndarray, new: np.ndarray, unseen: np.ndarray, labelled: bool, rng: Any
+) -> dict[str, Any]:
+    kind = "head" if name.startswith("head") else "adapter"
+    keys = ("cross", "cross_minus_self_old", "self_new_minus_cross", "recovered", "own", "unseen", "failed")
+    record = {"name": name, "kind": kind, "seconds": float(rng.gamma(2.0, 40.0 if kind == "head" else 1.0))}
+    if isinstance(reach, str):
+        return record | dict.fromkeys(keys) | {"failed": reach}
+    cross = np.clip(old + reach * (new - old) + 0.05 * rng.normal(size=len(old)), 0, 1)
+    gain = (new - old).mean()
+    means = {
+        side: float(values[unseen].mean()) for side, values in (("self_old", old), ("cross", cross), ("self_new", new))
+    }
+    return record | {
+        "cross": _mean(cross),
+        "cross_minus_self_old": _gap(cross, old),
+        "self_new_minus_cross": _gap(new, cross),
+        "recovered": float((cross - old).mean() / gain),
+        "own": _mean(np.clip(cross + 0.02, 0, 1)) if kind == "head" else None,
+        "unseen": means | {"queries": int(unseen.sum())} if labelled else None,
+        "failed": None,
+    }
+
+
+def _pairs_curve(name: str, old: np.ndarray, new: np.ndarray, rng: Any) -> dict[str, Any]:
+    points = []
+    for pairs in (64, 128, 256, 512, 1_024, 2_048, 4_100):
+        reach = 0.52 - 12 / pairs**0.7
+        cross = np.clip(old + reach * (new - old) + 0.05 * rng.normal(size=len(old)), 0, 1)
+        points.append({"pairs": pairs, "cross": _mean(cross)})
+    return {"candidate": name, "points": points, "enough": 1_024}
+
+
+def _score_map(rng: Any) -> dict[str, Any]:
+    old = np.sort(rng.beta(3, 2, 400))
+    new = 0.15 + 0.7 * old**1.6 + 0.04 * rng.normal(size=400)
+    fitted = ScoreMap.fit(old, new)
+    return {
+        "error": fitted.error_of(old, new).mean_absolute_error,
+        "text": "A threshold on old scores becomes another one on the scores of new queries.",
+        "knots": np.stack([fitted.knots, fitted.values], axis=1).tolist(),
+    }
+
+
+@pytest.fixture(scope="session")
+def adapted(make_adapt: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Nine candidates, one of them a head, one failed."""
+    return make_adapt()

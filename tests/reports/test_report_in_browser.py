@@ -19,6 +19,7 @@ import pytest
 from holdfast.continual.plans import disjoint
 from holdfast.evaluation import Evaluation
 from holdfast.evaluation.examples import Example, Found, choose_examples
+from holdfast.reports.adapt_page import render_adapt_report
 from holdfast.reports.page import render_report
 from holdfast.reports.sessions_page import render_sessions_report
 
@@ -190,5 +191,45 @@ def test_many_learners_of_long_names_in_many_sessions_fit_all_widths(
     found = make_sessions(plan, ["finetune", *names, "joint"], title="x" * 200, model={"y" * 100: "z" * 200})
     for result in measure(render_sessions_report(found.document, found.plan)).values():
         assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_adapters_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., dict[str, Any]], labelled: bool
+) -> None:
+    results = measure(render_adapt_report(make_adapt(labelled=labelled)))
+    assert set(results) == set(WIDTHS)
+    for result in results.values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 3
+        assert result["smallest"] >= 11
+
+
+def test_many_adapters_of_long_names_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., dict[str, Any]]
+) -> None:
+    name = "a_very_long_name_without_any_place_to_break_" * 3
+    candidates: dict[str, float | str] = {f"{name}{place}": 0.05 * place for place in range(20)}
+    document = make_adapt({**candidates, f"head {name}": 0.2, "failed": name * 2}, title=name)
+    document["models"] = {role: model | {"name": name} for role, model in document["models"].items()}
+    document["data"] = document["data"] | {"name": name, "sentences": [name]}
+    for result in measure(render_adapt_report(document)).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.004])
+def test_references_beside_each_other_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., dict[str, Any]], gain: float
+) -> None:
+    document = deepcopy(make_adapt({"ridge": 0.5, "local": 0.2}))
+    old = document["systems"]["self_old"]
+    document["systems"]["self_new"] = {"mean": old["mean"] + gain, "interval": [end + gain for end in old["interval"]]}
+    for result in measure(render_adapt_report(document)).values():
         assert result["outside"] == []
         assert result["overlaps"] == []

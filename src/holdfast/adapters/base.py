@@ -64,6 +64,8 @@ class Adapter(ABC):
     """Its name in `ADAPTERS`."""
     minimum_pairs: ClassVar[int] = 2
     """Fewest pairs it can be fitted on."""
+    equal_dimensions: ClassVar[bool] = False
+    """Whether it can be fitted only where both models have one dimension."""
 
     def __init__(self, direction: Direction = "new_to_old") -> None:
         refuse(
@@ -85,7 +87,7 @@ class Adapter(ABC):
     def options(self) -> dict[str, Any]:
         """The options it was built with, without the direction."""
         names = list(inspect.signature(type(self)).parameters)
-        return {name: getattr(self, name) for name in names if name != "direction"}
+        return {name: _plain(getattr(self, name)) for name in names if name != "direction"}
 
     @property
     def fitted(self) -> Fitted:
@@ -115,7 +117,7 @@ class Adapter(ABC):
         Raises:
             SpaceMismatchError: A set is not on the hypersphere.
             EmptyOverlapError: No id occurs in both.
-            DataError: Both sets are of one model, or there are too few pairs.
+            DataError: Both sets are of one model, there are too few pairs, or a paired vector has no direction.
         """
         _check_models(self.kind, old, new)
         pairs = matched(old, new, direction=self.direction, minimum=self.minimum_pairs)
@@ -135,11 +137,13 @@ class Adapter(ABC):
 
         Raises:
             SpaceMismatchError: The vectors have another dimension than the source.
+            DataError: A vector has no direction itself.
         """
-        _check_dimension(vectors.shape, self.fitted.source_space)
+        _check_dimension(np.shape(vectors), self.fitted.source_space)
+        vectors = np.asarray(vectors)
         images = np.empty((len(vectors), self.fitted.target_space.dim), np.float32)
         for start in range(0, len(vectors), BLOCK):
-            found = self.transform(unit_rows(vectors[start : start + BLOCK]))
+            found = self.transform(_directions(vectors[start : start + BLOCK], start))
             found[np.einsum("nd,nd->n", found, found) <= _NO_DIRECTION**2] = 0
             images[start : start + BLOCK] = unit_rows(found)
         return images
@@ -202,6 +206,25 @@ class AffineAdapter(Adapter):
         weights = self.fitted.state["weights"]
         images: Floats = rows @ weights[:-1] + weights[-1]
         return images
+
+
+def _plain(value: Any) -> Any:
+    """Return the Python number of a NumPy one, which no JSON could hold."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _directions(vectors: NDArray[np.floating], first: int) -> Floats:
+    with np.errstate(invalid="ignore"):
+        rows = unit_rows(vectors)
+    wrong = np.flatnonzero(~(np.einsum("nd,nd->n", rows, rows) > 0.5))  # NaN is not above it either
+    if len(wrong):
+        raise DataError(
+            f"{len(wrong)} vectors have no direction, first: row {first + wrong[0]}, whose largest number is "
+            f"{np.abs(vectors[wrong[0]]).max():g}.",
+            expected="finite numbers that are not all zero, with squares that float64 can hold",
+            to_do="remove these vectors, or embed their items again.",
+        )
+    return rows
 
 
 def _check_models(kind: str, old: EmbeddingSet, new: EmbeddingSet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from holdfast.adapters.base import AffineAdapter, State
 from holdfast.adapters.moments import Floats, Moments, PairedVectors, RidgePath
@@ -11,6 +10,7 @@ from holdfast.adapters.pairs import Direction
 from holdfast.errors import refuse
 
 ENOUGH = 1e-7  # of the mean squared length of a target, which is 1: steps that gain less end the search
+LEAN = 0.1  # length of what is added to leave a saddle, where a rotation has columns of 1: less takes more steps
 WELL_CONDITIONED = 1e-4  # least share of the squares of singular values whose roots then have 12 right digits
 
 
@@ -25,9 +25,10 @@ class LambdaOrthogonal(AffineAdapter):
 
     Solved by accelerated projected gradient steps (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009, started anew
     whenever a step would not gain) from the better of the Procrustes map and least squares, each with its singular
-    values clipped. For λ < 1 the constraint is not convex, so that the result is a local optimum, never worse than
-    where it started. With λ = 0 and a source of no more dimensions than the target it is `Procrustes`, of the same
-    ``centre``; with λ so large that the bound is not met it is least squares.
+    values clipped; from a larger space into a smaller one, a little beside it (`leaned`). For λ < 1 the constraint is
+    not convex, so that the result need not be the best of all maps; it is never worse than that start. With λ = 0 and a
+    source of no more dimensions than the target it is `Procrustes`, of the same ``centre``; with λ so large that the
+    bound is not met it is least squares.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
@@ -56,17 +57,20 @@ class LambdaOrthogonal(AffineAdapter):
     def solve(self, pairs: PairedVectors) -> State:
         """Return the weights, and the offset between the means where those count."""
         moments = Moments.of(pairs)
-        inputs, products = (sums / len(pairs) for sums in moments.sums(self.centre))
-        least_squares = RidgePath.of(moments, self.centre).weights(0.0)
-        starts = [within(weights, self.tolerance) for weights in (polar(products), least_squares)]
-        start = min(starts, key=lambda weights: error(weights, inputs, products))
-        weights = descend(start, inputs, products, self.tolerance, self.steps)
-        return {"weights": moments.affine(weights, self.centre)}
+        path = RidgePath.of(moments, self.centre)
+        spread, products = path.spread / len(pairs), path.products / len(pairs)
+        rotation = path.directions.T @ polar(moments.sums(self.centre)[1])
+        starts = [within(weights, self.tolerance) for weights in (rotation, path.rotated_weights(0.0))]
+        start = min(starts, key=lambda weights: error(weights, spread, products))
+        leaning = within(leaned(start, spread), self.tolerance)
+        found = descend(leaning, spread, products, self.tolerance, self.steps)
+        best = min(start, found, key=lambda weights: error(weights, spread, products))
+        return {"weights": moments.affine(path.directions @ best, self.centre)}
 
 
 def polar(products: Floats) -> Floats:
     """Return UVᵀ of products UΣVᵀ: the orthogonal map of `Procrustes`."""
-    left, _, right = scipy.linalg.svd(products, full_matrices=False)
+    left, _, right = np.linalg.svd(products, full_matrices=False)
     nearest: Floats = left @ right
     return nearest
 
@@ -76,30 +80,51 @@ def within(weights: Floats, tolerance: float) -> Floats:
     if weights.shape[0] < weights.shape[1]:
         return within(weights.T, tolerance).T
     low, high = max(0.0, 1 - tolerance) ** 0.5, (1 + tolerance) ** 0.5
-    squares, right = scipy.linalg.eigh(weights.T @ weights)
+    squares, right = np.linalg.eigh(weights.T @ weights)
     if squares[0] > WELL_CONDITIONED * squares[-1]:  # 2 to 3 times faster than the singular value decomposition
         values = np.sqrt(squares)
         clipped: Floats = weights @ ((right * (np.clip(values, low, high) / values)) @ right.T)
     else:
-        left, values, right = scipy.linalg.svd(weights, full_matrices=False)
+        left, values, right = np.linalg.svd(weights, full_matrices=False)
         clipped = (left * np.clip(values, low, high)) @ right
     return clipped
 
 
-def error(weights: Floats, inputs: Floats, products: Floats) -> float:
-    """Return the mean of ‖xW − y‖² − ‖y‖², from the mean products of x with x and with y."""
-    return float(np.einsum("st,st->", weights, inputs @ weights - 2 * products))
+def leaned(weights: Floats, spread: Floats) -> Floats:
+    """Add a little of the directions of least spread to weights (S, T) of rotated inputs, where S > T.
+
+    Columns can save error by turning into directions that few sources have. Where weights have none of these, as the
+    Procrustes map of few pairs, they are a saddle, and no gradient says so. What goes where the images spread most
+    gets the directions of least spread.
+    """
+    if weights.shape[0] <= weights.shape[1]:
+        return weights
+    images = np.linalg.eigh(weights.T @ (spread[:, None] * weights))[1]
+    leaning = weights.copy()
+    leaning[: len(images)] += LEAN * images[:, ::-1].T
+    return leaning
 
 
-def descend(weights: Floats, inputs: Floats, products: Floats, tolerance: float, steps: int) -> Floats:
-    """Lower the error by projected gradient steps with momentum; the error never rises."""
-    steepness = float(np.linalg.eigvalsh(inputs)[-1])
+def error(weights: Floats, spread: Floats, products: Floats) -> float:
+    """Return the mean of ‖xW − y‖² − ‖y‖² over pairs whose inputs are given along their principal directions.
+
+    Args:
+        weights: W (S, T).
+        spread: Mean squares of x, ascending (S,); products of two of its coordinates are 0 in the mean.
+        products: Mean products of x and y (S, T).
+    """
+    return float(np.vdot(weights, spread[:, None] * weights - 2 * products))
+
+
+def descend(weights: Floats, spread: Floats, products: Floats, tolerance: float, steps: int) -> Floats:
+    """Lower the `error` by projected gradient steps with momentum; the error never rises."""
+    steepness = float(spread[-1])
     if steepness <= 0:
         return weights
-    ahead, momentum, best = weights, 1.0, error(weights, inputs, products)
+    ahead, momentum, best = weights, 1.0, error(weights, spread, products)
     for _ in range(steps):
-        moved = within(ahead - (inputs @ ahead - products) / steepness, tolerance)
-        found = error(moved, inputs, products)
+        moved = within(ahead - (spread[:, None] * ahead - products) / steepness, tolerance)
+        found = error(moved, spread, products)
         if found > best - ENOUGH:
             if momentum == 1.0:
                 return moved if found < best else weights

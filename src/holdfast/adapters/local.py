@@ -8,7 +8,6 @@ from operator import add
 from typing import Literal, get_args
 
 import numpy as np
-import scipy.linalg
 import scipy.special
 
 from holdfast.adapters.base import Adapter, State
@@ -82,6 +81,7 @@ class Local(Adapter):
         refuse(
             not 0 < temperature < np.inf, f"{self.kind} was given temperature={temperature}", "a temperature above 0"
         )
+        refuse(seed < 0, f"{self.kind} was given seed={seed}", "a number of at least 0")
         self.clusters, self.shrinkage, self.assignment = clusters, shrinkage, assignment
         self.temperature, self.seed = temperature, seed
 
@@ -106,7 +106,7 @@ class Local(Adapter):
             mean: Floats = reduce(add, every)
             return mean
         images, nearest = np.empty((len(rows), weights.shape[2])), cosines.argmax(axis=1)
-        for place, w in enumerate(weights):
+        for place, (_, w) in enumerate(zip(state["centres"], weights, strict=True)):
             images[nearest == place] = rows[nearest == place] @ w[:-1] + w[-1]
         return images
 
@@ -146,21 +146,27 @@ def cell_moments(pairs: PairedVectors, centres: Floats) -> list[list[Moments]]:
 def local_maps(clusters: Sequence[Moments], penalty: float, strength: float) -> Floats:
     """Return the shrunk map of every cluster (k, S + 1, T); with infinite strength, the map of all pairs throughout."""
     whole = total(clusters)
-    common = ridge(whole, penalty)
+    return _shrunk_maps(clusters, ridge(whole, penalty), _prior(whole, penalty), strength)
+
+
+def _shrunk_maps(clusters: Sequence[Moments], common: Floats, prior: Floats, strength: float) -> Floats:
     if np.isinf(strength):
         return np.stack([common] * len(clusters))
-    prior = whole.inputs / whole.count
-    varied = float(np.trace(whole.sums(centred=True)[0])) / whole.count
-    even = (penalty * varied + _FLOOR * np.trace(prior)) / len(prior)
-    prior[np.diag_indices_from(prior)] += even
     return np.stack([common + _change(cluster, common, strength * prior) for cluster in clusters])
+
+
+def _prior(whole: Moments, penalty: float) -> Floats:
+    """Return what holds a map to that of all pairs, for a strength of 1: (S + 1, S + 1)."""
+    inputs: Floats = whole.inputs / whole.count
+    varied = float(np.trace(whole.sums(centred=True)[0])) / whole.count
+    even = (penalty * varied + _FLOOR * float(np.trace(inputs))) / len(inputs)
+    return inputs + even * np.eye(len(inputs))
 
 
 def _change(cluster: Moments, common: Floats, prior: Floats) -> Floats:
     """Return what a cluster's map adds to the common one."""
-    factor = scipy.linalg.cho_factor(cluster.inputs + prior)
-    change: Floats = scipy.linalg.cho_solve(factor, cluster.products - cluster.inputs @ common)
-    return change
+    change = np.linalg.solve(cluster.inputs + prior, cluster.products - cluster.inputs @ common)
+    return np.asarray(change, np.float64)
 
 
 def best_strength(cells: Sequence[Sequence[Moments]], penalty: float) -> float:
@@ -171,9 +177,9 @@ def best_strength(cells: Sequence[Sequence[Moments]], penalty: float) -> float:
     if len(cells) == 1 or len(cells[0]) == 1:
         return float(np.inf)
     held, rest = [row[0] for row in cells], [total(row[1:]) for row in cells]
-    dimension = len(held[0].inputs) - 1
-    errors = []
+    whole, dimension = total(rest), len(held[0].inputs) - 1
+    common, prior, errors = ridge(whole, penalty), _prior(whole, penalty), []
     for multiple in reversed(STRENGTHS):
-        maps = local_maps(rest, penalty, multiple * dimension)
+        maps = _shrunk_maps(rest, common, prior, multiple * dimension)
         errors.append(sum(part.squared_error(w) for part, w in zip(held, maps, strict=True)))
     return float(STRENGTHS[::-1][int(np.argmin(errors))] * dimension)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.linalg
 
 from holdfast.adapters.base import Adapter, State
 from holdfast.adapters.moments import (
@@ -77,10 +76,9 @@ class LowRank(Adapter):
 def principal_images(moments: Moments, penalty: float) -> tuple[Floats, Floats]:
     """Return the ridge weights (S, T) and the principal directions of their images (T, T), greatest first."""
     path = RidgePath.of(moments)
-    weights = path.weights(penalty)
-    rotated = path.directions.T @ weights
-    directions = scipy.linalg.eigh(rotated.T @ (path.divisor(penalty)[:, None] * rotated))[1]
-    return weights, directions[:, ::-1]
+    rotated = path.rotated_weights(penalty)
+    directions = np.linalg.eigh(rotated.T @ (path.divisor(penalty)[:, None] * rotated))[1]
+    return path.directions @ rotated, directions[:, ::-1]
 
 
 def best_rank(folds: Sequence[Moments], penalty: float, largest: int) -> int:
@@ -89,17 +87,8 @@ def best_rank(folds: Sequence[Moments], penalty: float, largest: int) -> int:
     for held in folds if len(folds) > 1 else ():
         rest = whole - held
         weights, directions = principal_images(rest, penalty)
-        inputs, products = _about(held, rest)
+        inputs, products = held.sums_about(rest)
         images = weights @ directions[:, :largest]
         gains = 2 * np.einsum("sr,sr->r", images, products @ directions[:, :largest])
         errors += np.cumsum(np.einsum("sr,sr->r", images, inputs @ images) - gains)
     return int(np.argmin(errors)) + 1
-
-
-def _about(held: Moments, rest: Moments) -> tuple[Floats, Floats]:
-    """Return Σ xᵀx and Σ xᵀy over the held-out pairs, less the means of the rest."""
-    inputs, products = held.sums(centred=False)
-    x, y, count = rest.source_mean, rest.target_mean, held.count
-    sum_x, sum_y = held.inputs[-1, :-1], held.products[-1]
-    inputs = inputs - np.outer(sum_x, x) - np.outer(x, sum_x) + count * np.outer(x, x)
-    return inputs, products - np.outer(sum_x, y) - np.outer(x, sum_y) + count * np.outer(x, y)

@@ -25,13 +25,12 @@ from holdfast.adapters.moments import (
 )
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import DataError, EmptyOverlapError
+from holdfast.errors import DataError, EmptyOverlapError, refuse
 
 Direction = Literal["new_to_old", "old_to_new"]
 
 LENGTH_TOLERANCE = 1e-3  # lengths that differ by less were meant to be equal
 FEWEST_TESTED = 20
-_HASH_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def matched(old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new
 
     Raises:
         EmptyOverlapError: No id occurs in both.
-        DataError: There are fewer pairs than the minimum.
+        DataError: There are fewer pairs than the minimum, or a paired vector has no direction.
     """
     partner = new.ids.find(old.ids)
     rows = np.flatnonzero(partner >= 0)
@@ -170,7 +169,7 @@ def _refuse_few(old: EmbeddingSet, new: EmbeddingSet, pairs: int, minimum: int) 
 
 
 def _side(embeddings: EmbeddingSet, rows: Rows, unpaired: NDArray[np.bool_]) -> SideReport:
-    hashes, lengths = np.empty(len(rows), np.uint64), np.empty(len(rows))
+    hashes, lengths = np.empty(len(rows), np.int64), np.empty(len(rows))
     low, high = np.full(embeddings.dim, np.inf), np.full(embeddings.dim, -np.inf)
     for start in range(0, len(rows), BLOCK):
         part = slice(start, start + BLOCK)
@@ -178,6 +177,7 @@ def _side(embeddings: EmbeddingSet, rows: Rows, unpaired: NDArray[np.bool_]) -> 
         hashes[part] = _hashes(vectors)
         lengths[part] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
         low, high = np.minimum(low, vectors.min(axis=0)), np.maximum(high, vectors.max(axis=0))
+    _refuse_no_direction(embeddings, rows[~(np.isfinite(lengths) & (lengths > 0))])
     alone = np.flatnonzero(unpaired)
     return SideReport(
         dim=embeddings.dim,
@@ -190,12 +190,24 @@ def _side(embeddings: EmbeddingSet, rows: Rows, unpaired: NDArray[np.bool_]) -> 
     )
 
 
-def _hashes(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Return one number per row (N,), equal for equal rows, and for others with a chance of about 2⁻⁶⁴."""
-    multipliers = np.random.default_rng(_HASH_SEED).integers(2**64, size=vectors.shape[1], dtype=np.uint64)
-    bits = (vectors + np.float32(0)).view(np.uint32).astype(np.uint64)  # the sum turns -0 into 0
-    hashes: NDArray[np.uint64] = (bits * (multipliers | np.uint64(1))).sum(axis=1, dtype=np.uint64)
-    return hashes
+def _refuse_no_direction(embeddings: EmbeddingSet, rows: Rows) -> None:
+    """Refuse what a checked set cannot hold, but a file that was opened without verifying may."""
+    if len(rows):
+        raise DataError(
+            f"{len(rows)} vectors of {embeddings.fingerprint} are zero or not finite: "
+            f"{shown(embeddings.ids[rows[:3]], len(rows))}.",
+            expected="vectors with a direction",
+            to_do="open the file with load(path, verify=True), which tells what is wrong with it.",
+        )
+
+
+def _hashes(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return one number per row (N,), equal for equal rows, and for others with a chance of about 2⁻⁶⁴.
+
+    Sums of products with random numbers are no such hash: of coordinates that are all 1 or -1 they keep 32 bits.
+    """
+    positive = vectors + np.float32(0)  # the sum turns -0 into 0
+    return np.fromiter((hash(row.tobytes()) for row in positive), np.int64, len(positive))
 
 
 @dataclass(frozen=True)
@@ -242,16 +254,19 @@ def suspect_pairs(
         old: Embeddings of the old model.
         new: Embeddings of the new model.
         direction: Which side is predicted from the other.
-        sample: Most pairs to test, drawn at random.
+        sample: Most pairs to test, drawn at random; at least 20.
         seed: Seed of the sample and of the fifths.
 
     Raises:
         EmptyOverlapError: No id occurs in both.
-        DataError: There are fewer than 20 pairs.
+        DataError: There are fewer than 20 pairs, or one without direction.
+        ConfigError: The sample is of fewer than 20, or the seed below 0.
     """
+    refuse(sample < FEWEST_TESTED, f"sample={sample}", f"at least {FEWEST_TESTED} pairs")
+    refuse(seed < 0, f"seed={seed}", "a number of at least 0")
     pairs = paired_vectors(old, new, matched(old, new, direction=direction, minimum=FEWEST_TESTED))
-    if len(pairs) > max(sample, FEWEST_TESTED):
-        drawn = np.random.default_rng(seed).choice(len(pairs), max(sample, FEWEST_TESTED), replace=False)
+    if len(pairs) > sample:
+        drawn = np.random.default_rng(seed).choice(len(pairs), sample, replace=False)
         pairs = pairs.select(np.sort(drawn))
     ranks = held_out_ranks(pairs, seed)
     worse = float((ranks > 0.5).mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import scipy.linalg
+import numpy as np
 
 from holdfast.adapters.base import AffineAdapter, State
 from holdfast.adapters.moments import Moments, PairedVectors
@@ -37,5 +37,5 @@ class Procrustes(AffineAdapter):
     def solve(self, pairs: PairedVectors) -> State:
         """Return the weights: the polar factor of the products, and the offset."""
         moments = Moments.of(pairs)
-        left, _, right = scipy.linalg.svd(moments.sums(self.centre)[1], full_matrices=False)
+        left, _, right = np.linalg.svd(moments.sums(self.centre)[1], full_matrices=False)
         return {"weights": moments.affine(left @ right, self.centre)}

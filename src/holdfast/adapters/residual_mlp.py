@@ -61,6 +61,7 @@ class ResidualMLP(Adapter):
             refuse(count < 1, f"{self.kind} was given {name}={count}", "at least 1")
         refuse(not 0 < held_out < 1, f"{self.kind} was given held_out={held_out}", "a share between 0 and 1")
         refuse(not 0 < learning_rate < np.inf, f"{self.kind} was given learning_rate={learning_rate}", "a rate above 0")
+        refuse(seed < 0, f"{self.kind} was given seed={seed}", "a number of at least 0")
         self.hidden, self.epochs, self.patience, self.batch_size = hidden, epochs, patience, batch_size
         self.held_out, self.learning_rate, self.seed = held_out, learning_rate, seed
 

@@ -97,10 +97,18 @@ class ScoreMap:
         """Fit the map on scores of the same pairs of query and item under both systems, each (P,).
 
         Raises:
-            DataError: Lengths differ, a score is not finite, or the source has fewer than two different scores.
+            DataError: Lengths differ, a score is not finite, the source has fewer than two different scores, or those
+                of the target do not rise with them, as when larger is closer in one system and farther in the other.
         """
         source, target = _sides(old_scores, new_scores, direction)
-        return cls(direction, *_isotonic(source, target))
+        knots, values = _isotonic(source, target)
+        if values[0] == values[-1]:
+            raise DataError(
+                f"A level score map: it would take every score to {values[0]:g}.",
+                expected="scores of the target that rise with those of the source",
+                to_do="check that larger is closer in both systems, and that both lists score the same pairs.",
+            )
+        return cls(direction, knots, values)
 
     def apply(self, scores: ArrayLike) -> MappedScores:
         """Map scores of the source, of any shape.
@@ -108,8 +116,7 @@ class ScoreMap:
         Raises:
             DataError: A score is not finite.
         """
-        given = np.asarray(scores, np.float64)
-        _refuse_not_finite("the scores", given)
+        given = _finite("the scores", scores)
         outside = (given < self.knots[0]) | (given > self.knots[-1])
         return MappedScores(np.interp(given, self.knots, self.values), outside)
 
@@ -150,6 +157,7 @@ class ScoreMap:
         Raises:
             DataError: As for `fit` and `threshold`, or fewer than two queries or pairs can be left out in turn.
         """
+        refuse(seed < 0, f"seed={seed}", "a number of at least 0")
         source, target = _sides(old_scores, new_scores, self.direction)
         fold = _folds(len(source), queries, seed)
         mapped, thresholds = np.empty(len(source)), np.empty(len(source))
@@ -166,14 +174,12 @@ class ScoreMap:
 
 
 def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -> tuple[Scores, Scores]:
-    old, new = np.asarray(old_scores, np.float64), np.asarray(new_scores, np.float64)
+    old, new = _finite("the old scores", old_scores), _finite("the new scores", new_scores)
     if old.ndim != 1 or old.shape != new.shape:
         raise DataError(
             f"Scores of shapes {old.shape} and {new.shape}.",
             expected="(pairs,) for both: the same pairs of query and item under both systems",
         )
-    _refuse_not_finite("the old scores", old)
-    _refuse_not_finite("the new scores", new)
     source, target = (old, new) if direction == "old_to_new" else (new, old)
     if len(np.unique(source)) < 2:
         raise DataError(
@@ -184,14 +190,23 @@ def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -
     return source, target
 
 
-def _refuse_not_finite(what: str, scores: Scores) -> None:
-    if not np.isfinite(scores).all():
-        wrong = int((~np.isfinite(scores)).sum())
+def _finite(what: str, scores: ArrayLike) -> Scores:
+    given = np.asarray(scores)
+    if given.size and given.dtype.kind not in "fiu":
+        raise DataError(
+            f"The type of {what} is {given.dtype}.",
+            expected="numbers",
+            to_do="convert them yourself, and look at them.",
+        )
+    values: Scores = given.astype(np.float64)
+    if not np.isfinite(values).all():
+        wrong = int((~np.isfinite(values)).sum())
         raise DataError(
             f"{wrong} of {what} are not finite.",
             expected="finite numbers",
             to_do="leave out pairs that a system did not score.",
         )
+    return values
 
 
 def _isotonic(source: Scores, target: Scores) -> tuple[Scores, Scores]:

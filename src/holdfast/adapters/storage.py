@@ -22,12 +22,13 @@ from holdfast.adapters import ADAPTERS, build_adapter
 from holdfast.adapters.base import Adapter, Fitted, State
 from holdfast.adapters.pairs import Direction
 from holdfast.embeddings.storage import write_atomically
-from holdfast.errors import DataError, HoldfastError, ReleaseError
-from holdfast.geometry import space_from_record
+from holdfast.errors import DataError, HoldfastError, ReleaseError, SpaceMismatchError
+from holdfast.geometry import Hypersphere, space_from_record
 from holdfast.version import __version__
 
 FORMAT_VERSION = 1
 _ARRAYS, _CONFIG = "adapter.safetensors", "config.json"
+_UNREADABLE = (OSError, SafetensorError, HoldfastError, KeyError, TypeError, ValueError, AttributeError)
 
 
 class AdapterRecord(BaseModel):
@@ -48,7 +49,7 @@ class AdapterRecord(BaseModel):
         digest: sha256 of all values above, and so of everything.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")  # an option may be infinite
 
     format_version: int = Field(default=FORMAT_VERSION, ge=1)
     kind: str
@@ -58,7 +59,7 @@ class AdapterRecord(BaseModel):
     target: str
     source_space: dict[str, Any]
     target_space: dict[str, Any]
-    pairs: int
+    pairs: int = Field(ge=1)
     fingerprint: str
     versions: dict[str, str] = {}
     digest: str = ""
@@ -152,7 +153,7 @@ def load_adapter(folder: str | Path) -> Adapter:
     try:
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
         adapter.restore(_fitted(record, load_file(folder / _ARRAYS)))
-    except (OSError, SafetensorError, HoldfastError) as error:
+    except _UNREADABLE as error:
         raise _altered(folder, f"it cannot be read ({error})") from error
     if adapter.fingerprint != record.fingerprint:
         raise _altered(folder, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")
@@ -162,6 +163,9 @@ def load_adapter(folder: str | Path) -> Adapter:
 
 def _fitted(record: AdapterRecord, state: State) -> Fitted:
     spaces = space_from_record(record.source_space), space_from_record(record.target_space)
+    for space in spaces:
+        if not isinstance(space, Hypersphere):
+            raise SpaceMismatchError(f"An adapter on the {space}.", expected="the hypersphere on both sides")
     return Fitted(record.source, record.target, *spaces, record.pairs, state)
 
 
@@ -193,9 +197,10 @@ def _check_maps(adapter: Adapter, folder: Path) -> None:
     probe, expected = np.eye(1, adapter.fitted.source_space.dim), (1, adapter.fitted.target_space.dim)
     try:
         image = adapter.transform(probe)
-        if image.shape == expected and np.isfinite(image).all():
+        finite = all(np.isfinite(values).all() for values in adapter.fitted.state.values())
+        if image.shape == expected and finite:
             return
-        problem = f"it maps a vector to shape {image.shape}"
+        problem = f"it maps a vector to shape {image.shape}" if finite else "its arrays are not finite"
     except (KeyError, ValueError, IndexError, TypeError) as error:
         problem = f"its arrays are no '{adapter.kind}' ({error})"
     raise _altered(folder, problem)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
+    import torch
+
     from holdfast.data.image_set import ImageSet
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.models.encoder import EncoderSpec
@@ -32,21 +34,23 @@ def open_data(data: str, root: Path | None, options: Mapping[str, Any]) -> Retri
         return load_dataset(data, data_root(root), **options)
 
 
-def options_by_method(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of every method: of one they are given as they are, of several by its name.
+def options_by_method(
+    names: Sequence[str], options: Mapping[str, Any], what: str = "method"
+) -> dict[str, dict[str, Any]]:
+    """Return the options of every method, or adapter: of one they are given as they are, of several by its name.
 
     Raises:
         ConfigError: A method is named twice, or the options of several are not given by name.
     """
-    refuse(len(set(names)) < len(names), f"The methods {', '.join(names)}.", "each method once")
+    refuse(len(set(names)) < len(names), f"The {what}s {', '.join(names)}.", f"each {what} once")
     if len(names) == 1:
         return {names[0]: dict(options)}
     for name in options:
         if name not in names or not isinstance(options[name], dict):
             raise ConfigError(
-                f"With the methods {', '.join(names)}, --method_options has '{name}'.",
-                expected="a mapping of method names to their options",
-                to_do=f"write --method_options.{names[0]}.OPTION VALUE.",
+                f"With the {what}s {', '.join(names)}, --{what}_options has '{name}'.",
+                expected=f"a mapping of {what} names to their options",
+                to_do=f"write --{what}_options.{names[0]}.OPTION VALUE.",
             )
     return {name: options.get(name, {}) for name in names}
 
@@ -87,3 +91,21 @@ def write_settings(folder: Path, name: str, text: str) -> None:
     from holdfast.embeddings.storage import write_atomically
 
     write_atomically(folder / name, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def device_named(name: str) -> torch.device:
+    """Return a device to compute on.
+
+    Raises:
+        ConfigError: This machine does not have it.
+    """
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"Cannot compute on '{name}': {reason}", expected="cpu, or a device of this machine"
+        ) from error

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from holdfast.cli.choices import open_data
+from holdfast.cli.choices import data_root, open_data
 from holdfast.cli.console import console, counting_progress, print_json, print_table
 from holdfast.cli.parsing import parse
+from holdfast.embeddings import StringArray
+from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import unknown_name
+from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
+    from holdfast.data.text_data import TextData
+    from holdfast.data.text_set import TextSet
 
 ACTIONS = ("list", "describe", "check")
+EXAMPLES = 3
 
 
 def listed(json: bool = False) -> None:
@@ -32,12 +42,15 @@ def described(
     data_options: dict[str, Any] = {},  # noqa: B006
     json: bool = False,
 ) -> None:
-    """Describe a data set, or read every image of it and check that nothing leaks from training into evaluation.
+    """Describe a data set, or read all of it and check that nothing leaks from training into evaluation.
+
+    The exit code of a check is 1 where a text occurs twice, or has two classes.
 
     Args:
-        data: A data set by name, or a folder with one sub-folder of images per class.
+        data: A data set by name, a folder with one sub-folder of images per class, or a .csv, .parquet, .jsonl or .txt
+            file of texts.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size.
+        data_options: Options of the data set, such as image_size, or label_column for a file of texts.
         json: Print one JSON document instead of a table.
     """
 
@@ -53,6 +66,8 @@ def main(words: list[str]) -> int:
     if rest and not rest[0].startswith("--"):
         rest = ["--data", *rest]
     arguments, _ = parse(described, rest, f"data {action}")
+    if _holds_texts(arguments["data"]):
+        return _describe_texts(arguments) if action == "describe" else _check_texts(arguments)
     return _describe(arguments) if action == "describe" else _check(arguments)
 
 
@@ -125,3 +140,138 @@ def _check(arguments: dict[str, Any]) -> int:
         return 0
     console.print(f"{data.name}: all {total:,} images can be read; none of the training images is among the others.")
     return 0
+
+
+def _holds_texts(data: str) -> bool:
+    """Return whether these are texts, or refuse what is no name of any data and not written like a path."""
+    from holdfast.data.datasets import DATASETS
+    from holdfast.data.text_files import FILE_READERS
+    from holdfast.data.texts import TEXT_DATASETS
+
+    path, names = Path(data), [*DATASETS, *TEXT_DATASETS]
+    if data not in names and not path.exists() and not path.suffix and os.sep not in data:
+        raise unknown_name("data set, folder or file of texts", data, names, listing="holdfast data")
+    return data in TEXT_DATASETS or (path.suffix in FILE_READERS and not path.is_dir())
+
+
+def _open_texts(arguments: dict[str, Any]) -> tuple[TextData | TextSet, dict[str, TextSet]]:
+    """Return texts as they were opened, and their parts by name."""
+    from holdfast.data.text_data import TextData
+    from holdfast.data.texts import load_texts
+
+    with console.status(f"reading {arguments['data']}"):
+        found = load_texts(arguments["data"], data_root(arguments["data_root"]), **arguments["data_options"])
+    return found, found.parts() if isinstance(found, TextData) else {"texts": found}
+
+
+def _describe_texts(arguments: dict[str, Any]) -> int:
+    found, parts = _open_texts(arguments)
+    summaries = {name: _text_summary(texts) for name, texts in parts.items()}
+    alone, description = found is parts.get("texts"), getattr(found, "description", "")
+    if arguments["json"]:
+        print_json({"name": arguments["data"], "description": description, "leave_one_out": alone, "parts": summaries})
+        return 0
+    rows = [
+        [name, f"{part['texts']:,}", *_class_cells(part), "{shortest}, {median:g}, {longest:,}".format(**part)]
+        for name, part in summaries.items()
+    ]
+    columns = ["part", "texts", "classes", "texts a class", "characters: least, median, most"]
+    print_table(arguments["data"], columns, rows)
+    rows = [[name, shown["class"] or "", f"{shown['text']:.100}"]
+            for name, part in summaries.items() for shown in part["examples"]]  # fmt: skip
+    print_table("Examples", ["part", "class", "text"], rows)
+    console.print(description or "Every text is a query among all others (leave-one-out).")
+    return 0
+
+
+def _text_summary(texts: TextSet) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    lengths = pc.utf8_length(texts.texts.arrow()).to_numpy(zero_copy_only=False)
+    rows = np.unique(np.linspace(0, len(texts) - 1, EXAMPLES).astype(np.int64)).tolist()
+    names = _class_of_each(texts)
+    counts = np.unique(names, return_counts=True)[1] if names is not None else np.zeros(0, np.int64)
+    return {
+        "texts": len(texts),
+        "classes": None if names is None else len(counts),
+        "smallest_class": None if names is None else int(counts.min()),
+        "largest_class": None if names is None else int(counts.max()),
+        "shortest": int(lengths.min()),
+        "median": float(np.median(lengths)),
+        "longest": int(lengths.max()),
+        "examples": [{"text": texts.texts[row], "class": None if names is None else str(names[row])} for row in rows],
+    }
+
+
+def _class_cells(part: Mapping[str, Any]) -> list[str]:
+    if part["classes"] is None:
+        return [MISSING, MISSING]
+    return [f"{part['classes']:,}", f"{part['smallest_class']}–{part['largest_class']}"]
+
+
+def _class_of_each(texts: TextSet) -> NDArray[np.str_] | None:
+    """Return the name of the class of every text (N,); None without labels."""
+    return None if texts.labels is None else np.array(texts.class_names, np.str_)[texts.labels]
+
+
+def _check_texts(arguments: dict[str, Any]) -> int:
+    _, parts = _open_texts(arguments)  # refuses empty texts, with their ids
+    with console.status("comparing texts"):
+        repeated, contradicting = repeated_texts(parts), contradicting_texts(parts)
+    total, leak = sum(map(len, parts.values())), any(found["count"] for found in repeated.values())
+    failed = leak or bool(contradicting and contradicting["count"])
+    if arguments["json"]:
+        print_json({"name": arguments["data"], "texts": total, "readable": True, "leak": leak,
+                    "repeated": repeated, "contradicting": contradicting})  # fmt: skip
+        return int(failed)
+    console.print(f"{arguments['data']}: all {total:,} texts can be read, and none is empty.")
+    for where, found in repeated.items():
+        what = f"Texts in {where} alike" if len(parts) > 1 else "Texts that repeat an earlier one"
+        _say(found, what, "remove them from one of the two; a score measured on them would be too good")
+    if contradicting is not None:
+        _say(contradicting, "Texts with more than one class", "decide for one; no score can be perfect as they are")
+    if not failed:
+        console.print(f"None {'is in two parts' if len(parts) > 1 else 'occurs twice'}, and none has two classes.")
+    return int(failed)
+
+
+def _say(found: Mapping[str, Any], what: str, to_do: str) -> None:
+    if found["count"]:
+        console.print(f"{what}: {found['count']:,} ({shown(found['ids'], found['count'])}). Next: {to_do}.")
+
+
+def repeated_texts(parts: Mapping[str, TextSet]) -> dict[str, dict[str, Any]]:
+    """Find exactly equal texts in two parts, or in the only one.
+
+    Returns:
+        By the names of the parts: "count", how many texts of the second are in the first too (or how many repeat an
+        earlier one), and the first three "ids" of them.
+    """
+    if len(parts) == 1:
+        (name, texts), *_ = parts.items()
+        return {name: _first_ids(texts, texts.texts.find(texts.texts) < np.arange(len(texts)))}
+    return {
+        f"{first} and {second}": _first_ids(parts[second], parts[first].texts.find(parts[second].texts) >= 0)
+        for first, second in combinations(parts, 2)
+    }
+
+
+def contradicting_texts(parts: Mapping[str, TextSet]) -> dict[str, Any] | None:
+    """Find texts that have several classes, in one part or in several.
+
+    Returns:
+        "count" of all items with such a text, and the first three of their "ids"; None without labels.
+    """
+    found = [names for names in map(_class_of_each, parts.values()) if names is not None]
+    if not found:
+        return None
+    texts = StringArray.of(text for part in parts.values() for text in part.texts)
+    pairs = np.unique(np.stack([texts.find(texts), np.unique(np.concatenate(found), return_inverse=True)[1]]), axis=1)
+    several = np.flatnonzero(np.bincount(pairs[0]) > 1)
+    wrong = np.isin(texts.find(texts), several)
+    ids = StringArray.of(name for part in parts.values() for name in part.ids)
+    return {"count": int(wrong.sum()), "ids": list(ids[np.flatnonzero(wrong)[:3]])}
+
+
+def _first_ids(texts: TextSet, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+    return {"count": int(chosen.sum()), "ids": list(texts.ids[np.flatnonzero(chosen)[:3]])}

@@ -87,7 +87,7 @@ def summary(release: Release) -> dict[str, Any]:
     """Return what the report says of a release."""
     record = release.record
     return {
-        "backbone": record.encoder.backbone,
+        "backbone": record.encoder.name,
         "dim": record.encoder.dim,
         "method": record.method,
         "options": record.method_options,

@@ -2,47 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import data_root
 from holdfast.cli.console import console, counting_progress
-from holdfast.errors import refuse
+from holdfast.errors import ReleaseError, refuse
 
 if TYPE_CHECKING:
     import torch
 
     from holdfast.data.text_set import TextSet
-    from holdfast.embeddings import Role
+    from holdfast.embeddings import EmbeddingSet, Role
     from holdfast.models.text_encoders import TextEncoder
 
 ROLES: Mapping[str, Role] = {"train": "document", "query": "query", "gallery": "document"}
 """What the parts of a data set are to a model; what is fitted on ``train`` is used on a gallery's side."""
 
+OPTIONS = ("query_prefix", "document_prefix", "max_length", "truncate_dim")
+"""Of a text model, beside its name."""
+
 Parts = Mapping[str, tuple["TextSet", "Role"]]
 
 
-def embed_all(arguments: Mapping[str, Any], folders: Mapping[str, Path], device: torch.device) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Job:
+    """One model to embed texts with.
+
+    Args:
+        encoder: The frozen model of text.
+        folder: Where the files go.
+        carry: From its embeddings to what is written: those of a head over it, or of an adapter that maps it.
+        made_by: "release" or "adapter", with its folder; empty without.
+    """
+
+    encoder: TextEncoder
+    folder: Path
+    carry: Callable[[EmbeddingSet], EmbeddingSet]
+    made_by: Mapping[str, str] = field(default_factory=dict)
+
+
+def embed_all(arguments: Mapping[str, Any], folders: Mapping[Any, Path], device: torch.device) -> list[dict[str, Any]]:
     """Embed every part of the texts with every model, and return what was written.
 
     All models are opened, and their prefixes settled, before anything is embedded.
+
+    Args:
+        arguments: Of the command.
+        folders: Where the embeddings of every text model go, or of every head over one.
+        device: Where to compute.
     """
+    parts = _parts(arguments)
+    jobs = [_job(arguments, model, folder, device) for model, folder in folders.items()]
+    for job in jobs:
+        for _, role in parts.values():
+            job.encoder.prefix(role)
+    return [_embed_one(job, name, *part, arguments["batch_size"]) for job in jobs for name, part in parts.items()]
+
+
+def _job(arguments: Mapping[str, Any], model: Any, folder: Path, device: torch.device) -> Job:
+    """Open a text model, alone or with the adapter or head that reads it."""
+    from holdfast.cli.embed_stored import adapter_for
+
+    if arguments["release"]:
+        return _job_of_head(arguments, model, folder, device)
+    encoder = _opened(model, arguments, device)
+    if arguments["adapter"] is None:
+        return Job(encoder, folder, lambda embeddings: embeddings)
+    adapter = adapter_for(arguments["adapter"], {encoder.fingerprint}, model)
+    return Job(encoder, folder, adapter.apply, {"adapter": str(arguments["adapter"])})
+
+
+def _job_of_head(arguments: Mapping[str, Any], path: Path, folder: Path, device: torch.device) -> Job:
+    """Open a head and the text model it was trained over: the one on record, unless another place is given."""
+    from holdfast.models.release import load_release
+    from holdfast.training.encode_features import embed_features
+
+    release = load_release(path)
+    recorded = dict(release.record.frozen_model or {})
+    model = arguments["text_model"][0] if arguments["text_model"] else recorded.get("model")
+    if model is None:
+        raise ReleaseError(
+            f"The release '{path}' is no head over a text model, or does not say over which.",
+            expected="one that `holdfast adapt --text-model MODEL` trained",
+            to_do="embed the texts with its model, and give these embeddings as --stored; or pass --text-model MODEL.",
+        )
+    given = {key: arguments[key] for key in OPTIONS if arguments[key] is not None}
+    encoder = _opened(model, {**dict.fromkeys(OPTIONS), **recorded, **given}, device)
+    wanted = getattr(release.record.encoder, "frozen", None)
+    if encoder.fingerprint != wanted:
+        raise ReleaseError(
+            f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{path}' is a head over {wanted}.",
+            expected="the very model that the head was trained over",
+            to_do="pass --text-model with the folder of that model; nothing was written.",
+        )
+    return Job(encoder, folder, lambda embeddings: embed_features(release, embeddings), {"release": str(path)})
+
+
+def _opened(model: str, options: Mapping[str, Any], device: torch.device) -> TextEncoder:
     from holdfast.models.text_encoders import open_text_encoder
 
-    parts = _parts(arguments)
-    options = {key: arguments[key] for key in ("query_prefix", "document_prefix", "max_length", "truncate_dim")}
-    encoders = {}
-    for model in folders:
-        with console.status(f"opening {model}"):
-            encoders[model] = open_text_encoder(model, device=device, **options)
-        for _, role in parts.values():
-            encoders[model].prefix(role)
-    return [
-        _embed_one(encoder, name, *part, folders[model], arguments["batch_size"])
-        for model, encoder in encoders.items()
-        for name, part in parts.items()
-    ]
+    with console.status(f"opening {model}"):
+        return open_text_encoder(model, device=device, **{key: options[key] for key in OPTIONS})
 
 
 def _parts(arguments: Mapping[str, Any]) -> Parts:
@@ -62,17 +125,16 @@ def _parts(arguments: Mapping[str, Any]) -> Parts:
     return {name: (texts, ROLES[name]) for name, texts in data.parts().items()}
 
 
-def _embed_one(
-    encoder: TextEncoder, name: str, texts: TextSet, role: Role, folder: Path, batch_size: int
-) -> dict[str, Any]:
+def _embed_one(job: Job, name: str, texts: TextSet, role: Role, batch_size: int) -> dict[str, Any]:
     from holdfast.embeddings import storage
     from holdfast.training.encode_texts import embed_texts
 
-    with counting_progress(f"{encoder.name} {name}", len(texts)) as on_batch:
-        found = embed_texts(encoder, texts, role=role, batch_size=batch_size, on_batch=on_batch)
+    with counting_progress(f"{job.encoder.name} {name}", len(texts)) as on_batch:
+        found = job.carry(embed_texts(job.encoder, texts, role=role, batch_size=batch_size, on_batch=on_batch))
     return {
-        "text_model": encoder.name,
-        "file": str(storage.save(found, folder / f"{name}.safetensors")),
+        "text_model": job.encoder.name,
+        **job.made_by,
+        "file": str(storage.save(found, job.folder / f"{name}.safetensors")),
         "items": len(found),
         "dim": found.dim,
         "fingerprint": found.fingerprint,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import console, print_json
@@ -12,12 +12,21 @@ from holdfast.cli.parsing import parse
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 
+if TYPE_CHECKING:
+    from holdfast.adapters import Adapter
+    from holdfast.evaluation.evidence import Evaluation
+
+
+ADAPTER = "adapter"
+"""What results call the map between two models."""
+
 
 def evaluate(
     old: Path,
     new: Path,
     independent: Path | None = None,
     old_release: Path | None = None,
+    adapter: Path | None = None,
     out: Path = Path("runs/evaluation"),
     metrics: list[str] = ["recall@1", "recall@5", "map", "map@r"],  # noqa: B006 - read only, shown as the default
     gate_metric: str = "map",
@@ -42,6 +51,8 @@ def evaluate(
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
         old_release: The release of the old model: tells the report which classes it has seen, where embeddings carry
             their uncertainty.
+        adapter: Folder of an adapter that `holdfast adapt` fitted on these two models: the cross-test then goes through
+            it, so that their spaces and dimensions may differ. No upgrade curve is measured then.
         out: Folder for results.json and report.html.
         metrics: recall@K, map, map@r, map@K.
         gate_metric: The metric that decides the verdict.
@@ -60,32 +71,19 @@ def evaluate(
 
 def main(words: list[str]) -> int:
     """Evaluate, write the report, and return 0 for "compatible" and 1 otherwise."""
-    from holdfast.evaluation.evaluate import evaluate as measure
-
     arguments, text = parse(evaluate, words, "evaluate")
     old, new = (open_sides(arguments[side], cast=arguments["cast"]) for side in ("old", "new"))
     third = None if arguments["independent"] is None else open_sides(arguments["independent"], cast=arguments["cast"])
     _check_protocol(arguments, old, new, third)
+    adapter = None if arguments["adapter"] is None else _adapter(arguments, old, new)
     classes = None if arguments["old_release"] is None else _classes(arguments["old_release"], old)
     images = None
     if arguments["data"] is not None:
         images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    options = {
-        key: arguments[key]
-        for key in ("metrics", "gate_metric", "gate", "no_relevant", "resamples", "resample", "seed")
-    }
-    with console.status("evaluating"):
-        evaluation = measure(
-            *old,
-            *new,
-            independent_query=None if third is None else third.query,
-            independent_gallery=None if third is None else third.gallery,
-            exclude_same_id=old.leave_one_out,
-            old_classes=classes,
-            **options,
-        )
+    evaluation = _measured(arguments, (old, new, third), adapter, classes)
     write_settings(arguments["out"], "evaluate.yaml", text)
     name = _name(arguments["new"], arguments["old"])
+    link = {} if adapter is None else {ADAPTER: record_of(adapter)}
     document = write_evidence(
         {name: evaluation},
         old,
@@ -93,20 +91,43 @@ def main(words: list[str]) -> int:
         arguments["out"],
         title=f"Can {name} search the gallery of {_name(arguments['old'])}?",
         data=described(old, arguments["data"]),
-        models={"old": model_of(old.gallery), name: model_of(new.gallery)},
+        models={"old": model_of(old.gallery), name: model_of(new.gallery), **link},
         pictures=Pictures(images),
         seed=arguments["seed"],
         old_classes=classes,
     )
     if arguments["json"]:
-        print_json({"schema_version": document["schema_version"], **document["evaluations"][name]})
+        print_json({"schema_version": document["schema_version"], **document["evaluations"][name], **link})
     return 0 if evaluation.verdict == "compatible" else 1
 
 
+def _measured(
+    arguments: dict[str, Any],
+    models: tuple[Sides, Sides, Sides | None],
+    adapter: Adapter | None,
+    classes: tuple[str, ...] | None,
+) -> Evaluation:
+    from holdfast.evaluation.evaluate import evaluate as measure
+
+    old, new, third = models
+    names = ("metrics", "gate_metric", "gate", "no_relevant", "resamples", "resample", "seed")
+    with console.status("evaluating"):
+        return measure(
+            *old,
+            *new,
+            independent_query=None if third is None else third.query,
+            independent_gallery=None if third is None else third.gallery,
+            cross=None if adapter is None else _cross(adapter, old, new),
+            exclude_same_id=old.leave_one_out,
+            old_classes=classes,
+            **{name: arguments[name] for name in names},
+        )
+
+
 def _name(path: Path, other: Path | None = None) -> str:
-    """Return what people call these embeddings: their folder or file; "new" where the old ones are called the same."""
+    """Return what people call these embeddings: their folder or file; "new" where that is the name of another part."""
     name = path.name if path.is_dir() else path.stem
-    return "new" if name == "old" and other is not None else name
+    return "new" if name in ("old", ADAPTER) and other is not None else name
 
 
 def _classes(folder: Path, old: Sides) -> tuple[str, ...]:
@@ -121,6 +142,43 @@ def _classes(folder: Path, old: Sides) -> tuple[str, ...]:
             to_do="give that release, or leave --old-release out.",
         )
     return release.classes
+
+
+def _adapter(arguments: dict[str, Any], old: Sides, new: Sides) -> Adapter:
+    """Open the adapter, and refuse one that was fitted on other models."""
+    from holdfast.adapters.storage import load_adapter
+
+    adapter = load_adapter(arguments["adapter"])
+    fitted, models = adapter.fitted, (old.gallery.fingerprint, new.gallery.fingerprint)
+    sides = (fitted.target, fitted.source) if adapter.direction == "new_to_old" else (fitted.source, fitted.target)
+    if sides == models:
+        return adapter
+    again = f"holdfast adapt --old {arguments['old']} --new {arguments['new']}"
+    turned = "exchange --old and --new: it was fitted the other way round; or " if sides == models[::-1] else ""
+    raise ConfigError(
+        f"The adapter '{arguments['adapter']}' links the old model {sides[0]} and the new one {sides[1]}; "
+        f"'{arguments['old']}' is of {models[0]}, '{arguments['new']}' of {models[1]}.",
+        expected="an adapter that was fitted on these two models, in this order",
+        to_do=f"{turned}give the embeddings of its models, or fit another one: `{again}`.",
+    )
+
+
+def _cross(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the queries and the gallery that meet in the cross-test."""
+    if adapter.direction == "new_to_old":
+        return adapter.apply(new.query), old.gallery
+    return new.query, adapter.apply(old.gallery)
+
+
+def record_of(adapter: Adapter) -> dict[str, Any]:
+    """Return what results say of an adapter."""
+    return {
+        "kind": adapter.kind,
+        "direction": adapter.direction,
+        "options": adapter.options,
+        "pairs": adapter.fitted.pairs,
+        "fingerprint": adapter.fingerprint,
+    }
 
 
 def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None) -> None:

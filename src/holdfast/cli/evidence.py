@@ -32,38 +32,55 @@ class Sides(NamedTuple):
 _IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
-def open_sides(path: Path, *, cast: bool = False) -> Sides:
+def open_sides(path: Path, *, cast: bool = False, name: str | None = None) -> Sides:
     """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
 
     Args:
         path: A folder with query and gallery, or with embeddings; or one file.
         cast: Accept other floating types than float32 in files made elsewhere.
+        name: What the model is called that made these, which such files do not say; their path when left out.
 
     Raises:
         ConfigError: There is no such file or folder, or not the right files in it.
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
-    if path.is_dir():
-        names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
-        files = [path / f"{name}.safetensors" for name in names]
-        if not all(file.exists() for file in files):
-            found = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
-            raise ConfigError(
-                f"The folder '{path}' holds {found}.",
-                expected="query.safetensors and gallery.safetensors, or embeddings.safetensors",
-                to_do="`holdfast embed` writes them.",
-            )
-        opened = [storage.load(file, verify=True) for file in files]
-        return Sides(opened[0], opened[-1])
+    if not path.is_dir():
+        found = open_file(path, cast=cast, name=name)
+        return Sides(found, found)
+    names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
+    files = [path / f"{part}.safetensors" for part in names]
+    if not all(file.exists() for file in files):
+        found_there = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
+        raise ConfigError(
+            f"The folder '{path}' holds {found_there}.",
+            expected="query.safetensors and gallery.safetensors, or embeddings.safetensors",
+            to_do="`holdfast embed` writes them.",
+        )
+    opened = [open_file(file, name=name) for file in files]
+    return Sides(opened[0], opened[-1])
+
+
+def open_file(path: Path, *, cast: bool = False, name: str | None = None) -> EmbeddingSet:
+    """Open one file of embeddings; see `open_sides`.
+
+    Raises:
+        ConfigError: There is no such file, or it says by which model it was made and another name was given.
+        DataError: It is damaged or breaks a promise of `EmbeddingSet`.
+    """
     if not path.exists():
         raise ConfigError(
             f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`holdfast embed` writes one."
         )
     if path.suffix in _IMPORTERS:
-        imported = _IMPORTERS[path.suffix](path, fingerprint=f"declared:{path}", cast=cast)
-        return Sides(imported, imported)
-    opened_file = storage.load(path, verify=True)
-    return Sides(opened_file, opened_file)
+        return _IMPORTERS[path.suffix](path, fingerprint=f"declared:{path if name is None else name}", cast=cast)
+    found = storage.load(path, verify=True)
+    if name is not None and found.fingerprint != f"declared:{name}":
+        raise ConfigError(
+            f"'{path}' was to be of the model '{name}', and says that {found.fingerprint} made it.",
+            expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
+            to_do="leave the name out.",
+        )
+    return found
 
 
 class Pictures:
@@ -107,7 +124,10 @@ def write_evidence(
     seed: int,
     old_classes: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Write results.json and report.html, print the table, and return the document."""
+    """Write results.json and report.html, print the table, and return the document.
+
+    Where a map links the two models there are no examples.
+    """
     from holdfast.cli.console import console, print_table
     from holdfast.evaluation.disk import choose_disk
     from holdfast.evaluation.examples import choose_examples
@@ -121,10 +141,12 @@ def write_evidence(
         examples = {
             name: choose_examples(evaluation, *old, *new[name], seed=seed, exclude_same_id=old.leave_one_out)
             for name, evaluation in evaluations.items()
+            if not evaluation.mapped
         }
         disks = {
             name: choose_disk(old.gallery, sides.gallery, old_classes=old_classes, seed=seed)
             for name, sides in new.items()
+            if sides.gallery.space == old.gallery.space
         }
         report = write_report(document, folder, examples=examples, picture=pictures, disks=disks)
     columns, rows = summary_rows(document)

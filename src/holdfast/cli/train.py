@@ -225,7 +225,7 @@ def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[
 
 
 def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
-    if backbone == experiment.model.backbone:
+    if backbone == experiment.model.name:
         return experiment
     return replace(experiment, model=experiment.model.model_copy(update={"backbone": backbone, "backbone_options": {}}))
 

@@ -31,7 +31,6 @@ from holdfast.continual.setting import Setting
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
 from holdfast.training.recipe import Experiment
@@ -118,7 +117,7 @@ def _try_out(name: str, experiment: Experiment, method: CompatibilityMethod, set
     """
     recipe, plan = experiment.recipe, setting.plan
     with seeded(0):
-        Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
+        experiment.model.build(experiment.weights, experiment.freeze_backbone)
         build_head(experiment.head or "normalised", 2, experiment.model.dim, dict(experiment.head_options))
     refuse(
         method.memory_share is not None and recipe.items_per_class is not None,

@@ -29,7 +29,6 @@ from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.errors import DataError
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
-from holdfast.models.encoder import Encoder
 from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import embed_images, encode
@@ -210,7 +209,7 @@ class _Session:
     def _look_back(self, release: Release, images: ImageSet) -> None:
         """Let the learner see the end of a first session that others trained."""
         with seeded(0):  # building draws initial weights that are overwritten at once
-            encoder = Encoder(release.encoder.spec, freeze_backbone=self.experiment.freeze_backbone)
+            encoder = release.encoder.spec.build(freeze_backbone=self.experiment.freeze_backbone)
         encoder.load_state_dict(release.encoder.state_dict())
         if release.head is None:
             raise DataError("The first session's release has no classifier.", expected="a release with its classifier")

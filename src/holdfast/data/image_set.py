@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ class ImageSet:
     Raises:
         DataError: Lengths differ, a label has no class name, or an id or class name occurs twice.
     """
+
+    kind: ClassVar[str] = "images"
 
     images: Images
     labels: NDArray[np.int64]

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, RowsInOrder
-from holdfast.data.image_set import ImageSet
+from holdfast.data.items import LabelledItems
 from holdfast.data.replay import ReplayBatches, check_share
 from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import Batch
@@ -23,39 +23,39 @@ class BatchReader(Dataset[Batch]):
     """Reads one batch at a time, augmenting it with draws that depend on its place only.
 
     Args:
-        images: The training set.
+        items: The training set.
         augmentation: What to do to each batch; None to leave it as it is.
         seed: Together with epoch, number and rank, decides the draws.
         rank: Number of this process: other processes draw otherwise.
-        replayed: Which images come from a memory of earlier sessions, bool (N,); None for none.
+        replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
 
     Raises:
-        DataError: There is not one mark per image.
+        DataError: There is not one mark per item.
     """
 
     def __init__(
         self,
-        images: ImageSet,
+        items: LabelledItems,
         *,
         augmentation: Augmentation | None = None,
         seed: int = 0,
         rank: int = 0,
         replayed: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.images, self.augmentation, self.seed, self.rank = images, augmentation, seed, rank
-        self.replayed = _marks(len(images), replayed)
+        self.items, self.augmentation, self.seed, self.rank = items, augmentation, seed, rank
+        self.replayed = _marks(len(items), replayed)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.items)
 
     def __getitem__(self, place: BatchPlace) -> Batch:
-        inputs = torch.from_numpy(self.images.read(place.rows))
+        inputs = torch.from_numpy(self.items.read(place.rows))
         if self.augmentation is not None:
             generator = generator_at(self.seed, place.epoch, place.number, self.rank)
             inputs = self.augmentation(inputs, generator)
         return Batch(
             inputs=inputs,
-            labels=torch.from_numpy(self.images.labels[place.rows]),
+            labels=torch.from_numpy(self.items.labels[place.rows]),
             index=torch.from_numpy(place.rows.copy()),
             replayed=torch.from_numpy(self.replayed[place.rows]),
         )
@@ -68,7 +68,7 @@ def generator_at(*place: int) -> torch.Generator:
 
 
 def training_loader(
-    images: ImageSet,
+    items: LabelledItems,
     *,
     batch_size: int,
     seed: int,
@@ -84,13 +84,13 @@ def training_loader(
     """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
 
     Args:
-        images: The training set.
-        batch_size: Images per batch and process.
+        items: The training set.
+        batch_size: Items per batch and process.
         seed: Decides order and augmentation, together with the place in the run.
         augmentation: Random changes; None for none.
-        items_per_class: Makes every batch of whole classes with so many images each (`BalancedBatches`); None shuffles
-            all images alike.
-        replayed: Which images come from a memory of earlier sessions, bool (N,); None for none.
+        items_per_class: Makes every batch of whole classes with so many items each (`BalancedBatches`); None shuffles
+            all items alike.
+        replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
         memory_share: Share of every batch that is drawn from these (`ReplayBatches`); None shuffles them among the
             others. Without any of them it changes nothing.
         drop_last: Whether to leave out an incomplete last batch; balanced ones are never incomplete.
@@ -102,26 +102,26 @@ def training_loader(
         ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
         DataError: There is not one mark of ``replayed`` per image.
     """
-    reader = BatchReader(images, augmentation=augmentation, seed=seed, rank=rank, replayed=replayed)
+    reader = BatchReader(items, augmentation=augmentation, seed=seed, rank=rank, replayed=replayed)
     place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
     if memory_share is not None:
         check_share(memory_share, batch_size)
         _refuse_both(memory_share, items_per_class)
     sampler: EpochBatches
     if items_per_class is not None:
-        sampler = BalancedBatches(images.labels, items_per_class=items_per_class, **place)
+        sampler = BalancedBatches(items.labels, items_per_class=items_per_class, **place)
     elif memory_share is not None and reader.replayed.any():
         sampler = ReplayBatches(reader.replayed, share=memory_share, drop_last=drop_last, **place)
     else:
-        sampler = EpochBatches(len(images), drop_last=drop_last, **place)
+        sampler = EpochBatches(len(items), drop_last=drop_last, **place)
     return _loader(reader, sampler, workers)
 
 
 def encoding_loader(
-    images: ImageSet, *, batch_size: int, workers: int = 0, replayed: NDArray[np.bool_] | None = None
+    items: LabelledItems, *, batch_size: int, workers: int = 0, replayed: NDArray[np.bool_] | None = None
 ) -> DataLoader[Batch]:
-    """Return un-augmented batches of all images in dataset order, those from a memory marked (see `BatchReader`)."""
-    return _loader(BatchReader(images, replayed=replayed), RowsInOrder(len(images), batch_size), workers)
+    """Return un-augmented batches of all items in dataset order, those from a memory marked (see `BatchReader`)."""
+    return _loader(BatchReader(items, replayed=replayed), RowsInOrder(len(items), batch_size), workers)
 
 
 def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int) -> DataLoader[Batch]:
@@ -143,8 +143,8 @@ def _marks(count: int, replayed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         return np.zeros(count, np.bool_)
     if replayed.dtype != np.bool_ or replayed.shape != (count,):
         raise DataError(
-            f"Marks of replayed images are {replayed.dtype} of shape {replayed.shape}, for {count} images.",
-            expected=f"bool of shape ({count},): whether each image comes from the memory",
+            f"Marks of replayed items are {replayed.dtype} of shape {replayed.shape}, for {count} items.",
+            expected=f"bool of shape ({count},): whether each item comes from the memory",
         )
     return replayed
 

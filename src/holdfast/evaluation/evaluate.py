@@ -15,7 +15,7 @@ from holdfast.evaluation.bootstrap import mean_interval, mean_intervals
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.curve import record, upgrade_curves
 from holdfast.evaluation.evidence import Evaluation, Gate, PerQuery, Values
-from holdfast.evaluation.matched_models import MatchedModels, matched
+from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import NoRelevant, rank_metrics, top_k
 from holdfast.evaluation.uncertainty import uncertainty_record
@@ -38,6 +38,7 @@ def evaluate(
     *,
     independent_query: EmbeddingSet | None = None,
     independent_gallery: EmbeddingSet | None = None,
+    cross: Sides | None = None,
     metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
     gate_metric: str = "map",
     gate: Gate = "interval",
@@ -62,6 +63,9 @@ def evaluate(
         new_gallery: The same gallery embedded by the new model.
         independent_query: The same queries by the new recipe trained without alignment, for P_up and P_comp.
         independent_gallery: The gallery by that model.
+        cross: Queries and gallery that answer the cross-test where a map or a head links two frozen models, whose own
+            spaces may then differ: mapped new queries with the old gallery, new queries with the mapped old gallery,
+            or both mapped; the same items. `new_query` and `new_gallery` stay those of the frozen model.
         metrics: Names that `rank_metrics` knows; the gate metric is added where it is missing.
         gate_metric: The metric that decides the verdict.
         gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
@@ -71,18 +75,20 @@ def evaluate(
         resample: Draw "queries" or whole "classes", whose queries are correlated; see `bootstrap`.
         level: Level of the intervals.
         seed: Seed of the bootstrap and of the random backfill orders.
-        curve: Whether to measure the upgrade curve, by far the longest part.
+        curve: Whether to measure the upgrade curve, by far the longest part. With ``cross`` it is never measured: in
+            a gallery of mapped and of re-embedded items, scores of two kinds meet, which only ranks could merge.
         old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
 
     Raises:
         ConfigError: An unknown metric or option, or half an independent model.
         DataError: Fingerprints or labels contradict each other, or a side is empty.
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
-        SpaceMismatchError: Old and new model have different spaces.
+        SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
     """
     names = list(metrics_named(metrics) | metrics_named((gate_metric,)))
     _check_options(gate, resample, level)
-    models = matched((old_query, old_gallery), (new_query, new_gallery), (independent_query, independent_gallery))
+    third = independent_query, independent_gallery
+    models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
     protocol: dict[str, Any] = {
         "queries": len(old_query),
         "gallery": len(old_gallery),
@@ -97,6 +103,7 @@ def evaluate(
         "fingerprints": models.fingerprints(),
         "protocol": protocol,
         "uncertainty": uncertainty_record(models.old[1], models.new[1], old_classes),
+        "mapped": models.mapped(),
     }
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
     if not models.labelled:
@@ -108,7 +115,7 @@ def evaluate(
         **head,
         **_scores(values, names),
         **_judgement(values, names, gate, gate_metric, {**draws, "clusters": _clusters(models, resample)}),
-        upgrade_curve=_curve(models, gate_metric, seed, options) if curve else None,
+        upgrade_curve=_curve(models, gate_metric, seed, options) if curve and cross is None else None,
     )
 
 
@@ -203,11 +210,9 @@ def _curve(models: MatchedModels, metric: str, seed: int, options: Mapping[str, 
 
 
 def _agreement(models: MatchedModels, exclude_same_id: bool, draws: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mean share of the first items that old and new queries both find in the old gallery."""
+    """Return the mean share of the first items that self_old and the cross-test both find."""
     k = min(OVERLAP_AT, len(models.old[1]))
-    old, new = (
-        top_k(sides[0], models.old[1], k, exclude_same_id=exclude_same_id).rows for sides in (models.old, models.new)
-    )
+    old, new = (top_k(*sides, k, exclude_same_id=exclude_same_id).rows for sides in (models.old, models.linked()))
     found = np.maximum((old >= 0).sum(axis=1), 1)
     shared = [np.isin(new_rows[new_rows >= 0], old_rows).sum() for old_rows, new_rows in zip(old, new, strict=True)]
     overlap = np.array(shared) / found

@@ -31,7 +31,7 @@ class Evaluation:
         self_old: Old queries on the old gallery.
         self_new: New queries on the new gallery.
         self_independent: The same for the independent model, where there is one.
-        cross: New queries on the old gallery.
+        cross: New queries on the old gallery, or what a map or a head made of either.
         cross_independent: Independent queries on the old gallery: what cross is without any alignment.
         compatible: Whether cross > self_old, strictly, per metric.
         interval: Paired intervals of the two differences, per metric.
@@ -40,9 +40,12 @@ class Evaluation:
         p_comp: See `compatibility.p_comp`, likewise.
         p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".
         negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
-        upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`.
+        upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`. None where a map or a head answers
+            the cross-test.
         agreement: Without labels: how many of the first items of old and new queries on the old gallery agree.
         uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `uncertainty_record`.
+        mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that a map or a head made; None where
+            the models' own embeddings meet.
         per_query: One value per query, by system and metric, in the order of the old queries; not in `to_dict`.
     """
 
@@ -66,6 +69,7 @@ class Evaluation:
     upgrade_curve: Mapping[str, Any] | None = None
     agreement: Mapping[str, Any] | None = None
     uncertainty: Mapping[str, Any] | None = None
+    mapped: Mapping[str, str] | None = None
     per_query: Mapping[str, PerQuery] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:

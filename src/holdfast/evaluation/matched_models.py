@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,14 @@ class MatchedModels:
         old: Queries and gallery of the old model.
         new: Queries and gallery of the new model.
         independent: Queries and gallery of the new recipe without alignment, if there are any.
+        cross: What answers the cross-test where a map or a head links the two models; None where the new queries meet
+            the old gallery as they are.
     """
 
     old: Sides
     new: Sides
     independent: Sides | None
+    cross: Sides | None = None
 
     @property
     def labelled(self) -> bool:
@@ -37,12 +40,27 @@ class MatchedModels:
 
     def systems(self) -> dict[str, Sides]:
         """Return who searches where, by name; the cross floor needs an independent model of the old space."""
-        systems = {"self_old": self.old, "self_new": self.new, "cross": (self.new[0], self.old[1])}
+        systems = {"self_old": self.old, "self_new": self.new, "cross": self.linked()}
         if self.independent is not None:
             systems["self_independent"] = self.independent
             if self.independent[0].space == self.old[1].space:
                 systems["cross_independent"] = (self.independent[0], self.old[1])
         return systems
+
+    def linked(self) -> Sides:
+        """Return the queries and the gallery of the cross-test, which lie in one space."""
+        return (self.new[0], self.old[1]) if self.cross is None else self.cross
+
+    def mapped(self) -> dict[str, str] | None:
+        """Return the fingerprint of every side of the cross-test, "query" or "gallery", that is no model's own."""
+        if self.cross is None:
+            return None
+        own = {"query": self.new[0], "gallery": self.old[1]}
+        return {
+            side: embeddings.fingerprint
+            for (side, model), embeddings in zip(own.items(), self.cross, strict=True)
+            if embeddings.fingerprint != model.fingerprint
+        }
 
     def fingerprints(self) -> dict[str, Any]:
         """Return fingerprint and whether a person declared it, per model; None without an independent model."""
@@ -53,14 +71,26 @@ class MatchedModels:
         }
 
 
-def matched(old: Sides, new: Sides, independent: tuple[EmbeddingSet | None, EmbeddingSet | None]) -> MatchedModels:
+def matched(
+    old: Sides,
+    new: Sides,
+    independent: tuple[EmbeddingSet | None, EmbeddingSet | None],
+    cross: Sides | None = None,
+) -> MatchedModels:
     """Bring the items of all models into the order of the old ones, and give all of them the same labels.
+
+    Args:
+        old: Queries and gallery of the old model.
+        new: Queries and gallery of the new model.
+        independent: Queries and gallery of the independent model, or twice None.
+        cross: Queries and gallery of the cross-test, where a map or a head links the two models.
 
     Raises:
         ConfigError: Queries or gallery of the independent model are missing.
         DataError: Fingerprints or labels contradict each other.
         EmptyOverlapError: The models embedded different items.
-        SpaceMismatchError: Old and new model have different spaces.
+        SpaceMismatchError: Old and new model have different spaces, and nothing links them; or the sides of the
+            cross-test do.
     """
     third = _whole(independent)
     models = {"old": old, "new": new} | ({"independent": third} if third else {})
@@ -72,15 +102,19 @@ def matched(old: Sides, new: Sides, independent: tuple[EmbeddingSet | None, Embe
             expected="two models",
             to_do="check which files were given; for vectors made elsewhere, declare another name for the new model.",
         )
-    check_sides(new[0], old[1])
+    if cross is None:
+        check_sides(new[0], old[1])
+    else:
+        _check_cross(models, cross)
+        models["cross-test"] = cross
     queries, galleries = (
         _with_common_labels([
             in_order_of(old[side], sides[side], (f"old {what}", f"{name} {what}")) for name, sides in models.items()
         ])
         for side, what in enumerate(("queries", "gallery"))
     )  # fmt: skip
-    pairs = list(zip(queries, galleries, strict=True))
-    return MatchedModels(pairs[0], pairs[1], pairs[2] if third else None)
+    found = dict(zip(models, zip(queries, galleries, strict=True), strict=True))
+    return MatchedModels(found["old"], found["new"], found.get("independent"), found.get("cross-test"))
 
 
 def _whole(sides: tuple[EmbeddingSet | None, EmbeddingSet | None]) -> Sides | None:
@@ -103,6 +137,23 @@ def _check_one_model(name: str, query: EmbeddingSet, gallery: EmbeddingSet) -> N
             to_do="embed queries and gallery with the same release, or declare the same name for both.",
         )
     check_sides(query, gallery)
+
+
+def _check_cross(models: Mapping[str, Sides], cross: Sides) -> None:
+    """Refuse a cross-test of which a side is another model's own, or neither is mapped, or that has two spaces.
+
+    A map and a head have fingerprints of their own: what none of the models made is taken for mapped.
+    """
+    makers = {sides[0].fingerprint: name for name, sides in models.items()}
+    found = [makers.get(embeddings.fingerprint, "mapped") for embeddings in cross]
+    if found not in (["mapped", "old"], ["new", "mapped"], ["mapped", "mapped"]):
+        raise DataError(
+            f"In the cross-test, the queries ({cross[0].fingerprint}) are {found[0]} and the gallery "
+            f"({cross[1].fingerprint}) is {found[1]}.",
+            expected="mapped new queries on the old gallery, new queries on the mapped old gallery, or both mapped",
+            to_do="give what a map or a head made of one side; leave `cross` out where the models share a space.",
+        )
+    check_sides(*cross)
 
 
 def _with_common_labels(sets: Sequence[EmbeddingSet]) -> list[EmbeddingSet]:

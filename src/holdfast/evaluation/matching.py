@@ -9,7 +9,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
 from holdfast.evaluation.row_lists import RowLists
-from holdfast.geometry import Side
+from holdfast.geometry import Side, Space
 
 _PROJECTED_ROWS = 65_536
 
@@ -34,7 +34,12 @@ def _projected(embeddings: EmbeddingSet) -> NDArray[np.float32]:
 
 
 def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
-    """Refuse empty sides and sides of different spaces."""
+    """Refuse empty sides and sides of different spaces.
+
+    Raises:
+        DataError: A side is empty.
+        SpaceMismatchError: The spaces, or their dimensions, differ.
+    """
     for side, embeddings in (("query set", query), ("gallery", gallery)):
         if len(embeddings) == 0:
             raise DataError(f"The {side} is empty.", expected="at least one item")
@@ -42,10 +47,24 @@ def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
         raise SpaceMismatchError(
             f"Queries are on the {query.space}, the gallery on the {gallery.space}.",
             expected="one space for both",
-            to_do="search with a model of the gallery's space: train the new model with the space and dimension of the "
-            f"old one, `holdfast train --old RELEASE --dim {gallery.space.dim}`; a gallery whose model was laid onto "
-            "another space (--lift-old) is carried over by `holdfast embed --stored GALLERY --release …/old-lifted`.",
+            to_do=_way_into_one_space(query.space, gallery.space),
         )
+
+
+def _way_into_one_space(query: Space, gallery: Space) -> str:
+    """Say what to type next; maps between frozen models know directions only."""
+    trained = f"`holdfast train --old RELEASE --dim {gallery.dim}`"
+    if not (query.lengths_count or gallery.lengths_count):
+        return (
+            "link the two frozen models by a map, `holdfast adapt --old A --new B`, and evaluate with --adapter; or "
+            f"train the new model with the dimension of the old one, {trained}."
+        )
+    return (
+        "search with a model of the gallery's space: train the new model with the space and dimension of the old one, "
+        f"{trained}; a gallery whose model was laid onto another space (--lift-old) is carried over by `holdfast embed "
+        "--stored GALLERY --release …/old-lifted`. (`holdfast adapt --old A --new B` links frozen models of the "
+        "hypersphere only.)"
+    )
 
 
 def relevant_by_label(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:

@@ -76,7 +76,10 @@ def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> M
 
 
 def _best_first(ids: Any, scores: Any) -> Merged:
-    names, values = np.asarray(ids), np.asarray(scores, np.float64)
+    names, given = _names(ids), np.asarray(scores)
+    if given.size and given.dtype.kind not in "fiu":
+        raise DataError(f"Scores of type {given.dtype}.", expected="numbers, larger is better")
+    values = given.astype(np.float64)
     if names.ndim != 1 or names.shape != values.shape:
         raise DataError(
             f"Ids of shape {names.shape} and scores of shape {values.shape}.", expected="(hits,) for both, of one query"
@@ -91,11 +94,31 @@ def _best_first(ids: Any, scores: Any) -> Merged:
     return names[order], values[order]
 
 
+def _names(ids: Any) -> NDArray[Any]:
+    """Return ids as texts or as whole numbers; NumPy would turn a mixture of them into texts unseen."""
+    names = np.asarray(ids)
+    texts = names.dtype.kind in "UO" and all(isinstance(name, str) for name in np.ravel(np.asarray(ids, object)))
+    if names.size and not texts and names.dtype.kind not in "iu":
+        raise DataError(
+            f"Ids of type {names.dtype}, first: {names.ravel()[0]!r}.",
+            expected="texts only, or whole numbers only",
+            to_do="write all ids in one way, such as str(id); others could be taken for one another.",
+        )
+    return names.astype(np.str_) if texts else names
+
+
 def _joined(parts: Sequence[Merged]) -> Merged:
     """Order all items by score, equal ones as they come, and keep the first occurrence of every id."""
     parts = [part for part in parts if len(part[0])]
     if not parts:
         return np.empty(0, np.str_), np.empty(0)
+    types = {part[0].dtype.kind: part[0].dtype for part in parts}
+    if len(types) > 1:
+        raise DataError(
+            f"Lists with ids of the types {' and '.join(map(str, types.values()))}.",
+            expected="ids of one type in all lists, so that an item has one id",
+            to_do="write all ids in one way, such as str(id).",
+        )
     ids, scores = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
     order = np.argsort(-scores, kind="stable")
     first = np.sort(np.unique(ids[order], return_index=True)[1])

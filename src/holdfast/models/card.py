@@ -33,8 +33,8 @@ def model_card(release: Release, table: str = "") -> str:
     lines = [
         f"# Embedding model `{record.fingerprint[:20]}`",
         "",
-        f"- {record.encoder.backbone}, {record.encoder.dim} dimensions, on the {release.space}",
-        f"- input: {record.encoder.channels} × {record.encoder.image_size} × {record.encoder.image_size} pixels",
+        f"- {record.encoder.name}, {record.encoder.dim} dimensions, on the {release.space}",
+        f"- input: {record.encoder.input_words}",
         f"- method: {record.method} {record.method_options or ''}".rstrip(),
         *_training_lines(record),
         f"- searches the gallery of: {record.compatible_with or 'itself only'}",

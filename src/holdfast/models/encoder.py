@@ -2,74 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-)
-from torch import Tensor, nn
+from pydantic import Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
+from torch import Tensor
 
-from holdfast.errors import ConfigError, DataError, nearest, unknown_name
-from holdfast.geometry.hypersphere import normalise
+from holdfast.errors import ConfigError, DataError, nearest
 from holdfast.models.backbones import build_backbone
+from holdfast.models.embedding_network import EmbeddingNetwork, EmbeddingSpec
 
 
-class EncoderSpec(BaseModel):
-    """Everything that defines an encoder but its weights; part of its fingerprint.
+class EncoderSpec(EmbeddingSpec):
+    """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
 
     Args:
         backbone: A key of `holdfast.models.backbones.BACKBONES`.
-        dim: Dimension D of the embeddings.
         channels: Channels of the images.
         image_size: Pixels per side, at least 8; other sizes are resized on entry.
         fit: How images were brought to the square input before they came here: "crop" kept the aspect and cut the
             longer side around the centre, "squash" did not. The encoder itself does not crop.
-        projection: From backbone to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
-            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where the backbone's width is already D. On the Lorentz
-            space choose "linear-bn": the values of a plain layer, divided by √D, leave all points near the origin,
-            where the classifier hardly learns.
         mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
         std: Divides each channel; above 0.
         backbone_options: Further arguments of the backbone.
-        zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
-            (HBCT, section 5.1); None leaves embeddings as they are.
-        lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
-            where only directions count, is laid onto the Lorentz space.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     backbone: str = "convnet"
-    dim: int = Field(default=128, ge=1)
     channels: int = Field(default=3, ge=1)
     image_size: int = Field(default=32, ge=8)
     fit: Literal["crop", "squash"] = "crop"
-    projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
     mean: tuple[FiniteFloat, ...] = (0.5,)
     std: tuple[FiniteFloat, ...] = (0.5,)
-    backbone_options: dict[str, Any] = {}
-    zeta: FiniteFloat | None = Field(default=None, gt=0)
-    lifts_directions: bool = False
-
-    @model_serializer(mode="wrap")
-    def _without_lift(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what models of the hypersphere do not have, so that they keep the fingerprints of all versions."""
-        values: dict[str, Any] = to_values(self)
-        unused = {"zeta": self.zeta is None, "lifts_directions": not self.lifts_directions}
-        return {name: value for name, value in values.items() if not unused.get(name)}
+    backbone_options: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("mean", "std")
     @classmethod
@@ -85,6 +51,20 @@ class EncoderSpec(BaseModel):
         if min(values) <= 0:
             raise ValueError("values above 0: they divide the pixels")
         return values
+
+    def build(self, weights: Path | None = None, freeze_backbone: bool = False) -> Encoder:
+        """Build the network; see `Encoder`."""
+        return Encoder(self, weights, freeze_backbone)
+
+    @property
+    def name(self) -> str:
+        """The name of the backbone."""
+        return self.backbone
+
+    @property
+    def input_words(self) -> str:
+        """The shape of the images."""
+        return f"{self.channels} × {self.image_size} × {self.image_size} pixels"
 
 
 def encoder_spec(**values: Any) -> EncoderSpec:
@@ -115,48 +95,7 @@ def encoder_spec(**values: Any) -> EncoderSpec:
         ) from error
 
 
-def _projection(name: str, width: int, dim: int) -> nn.Module:
-    layers: dict[str, Callable[[], nn.Module]] = {
-        "linear": lambda: nn.Linear(width, dim),
-        "linear-bn": lambda: nn.Sequential(nn.Linear(width, dim, bias=False), nn.BatchNorm1d(dim)),
-        "mlp": lambda: nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, dim)),
-        "none": lambda: nn.Identity(),
-    }
-    if name not in layers:
-        raise unknown_name("projection", name, layers)
-    if name == "none" and width != dim:
-        raise DataError(
-            f"The backbone gives {width} values and the embedding has {dim}.",
-            expected=f"--dim {width}, or a projection",
-        )
-    return layers[name]()
-
-
-def tangent_vectors(embeddings: Tensor, zeta: float, *, directions: bool = False) -> Tensor:
-    """Scale and clip embeddings (..., D) to tangent vectors at the origin of the Lorentz space (HBCT, section 5.1).
-
-    u = z / √D, shortened to the length ζ where it is longer; at least float32. The paper rescales "by √D"; dividing is
-    our reading, since multiplied vectors would all be clipped.
-
-    Args:
-        embeddings: z (..., D), raw.
-        zeta: ζ > 0.
-        directions: Give all the length ζ instead; zero stays zero.
-
-    >>> tangent_vectors(torch.tensor([[3.0, 4.0]]), 1.0).norm().item()  # 5 / √2 is longer than 1
-    1.0
-    """
-    wide = embeddings.float() if embeddings.dtype in (torch.float16, torch.bfloat16) else embeddings
-    if directions:
-        return zeta * normalise(wide)
-    scaled = wide / math.sqrt(wide.shape[-1])
-    largest = scaled.detach().abs().amax(dim=-1, keepdim=True).clamp_min(zeta)  # the square of more could overflow
-    lengths = torch.linalg.vector_norm(scaled / largest, dim=-1, keepdim=True) * largest
-    clipped: Tensor = scaled * (zeta / lengths.clamp_min(zeta))
-    return clipped
-
-
-class Encoder(nn.Module):
+class Encoder(EmbeddingNetwork):
     """Images to raw embeddings (B, D), or to tangent vectors where the spec has a ζ.
 
     Args:
@@ -166,18 +105,15 @@ class Encoder(nn.Module):
         freeze_backbone: Train the projection only; the backbone stays in evaluation mode.
     """
 
+    spec: EncoderSpec
     mean: Tensor
     std: Tensor
 
     def __init__(self, spec: EncoderSpec, weights: Path | None = None, freeze_backbone: bool = False) -> None:
-        super().__init__()
-        self.freeze_backbone = freeze_backbone
-        self.backbone = build_backbone(
-            spec.backbone, spec.channels, spec.image_size, weights, dict(spec.backbone_options)
-        )
-        options = {**spec.backbone_options, **self.backbone.settled}
-        self.spec = spec.model_copy(update={"backbone_options": options})
-        self.projection = _projection(spec.projection, self.backbone.width, spec.dim)
+        backbone = build_backbone(spec.backbone, spec.channels, spec.image_size, weights, dict(spec.backbone_options))
+        options = {**spec.backbone_options, **backbone.settled}
+        super().__init__(spec.model_copy(update={"backbone_options": options}), backbone.width)
+        self.backbone, self.freeze_backbone = backbone, freeze_backbone
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, -1, 1, 1), persistent=False)
         if freeze_backbone:
@@ -202,9 +138,4 @@ class Encoder(nn.Module):
         size = self.spec.image_size
         if pixels.shape[-2:] != (size, size):
             pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
-        features: Tensor = self.projection(self.backbone((pixels - self.mean) / self.std))
-        if self.spec.zeta is None:
-            return features
-        with torch.autocast(features.device.type, enabled=False):  # lengths and hyperbolic points need float32
-            lifted: Tensor = tangent_vectors(features, self.spec.zeta, directions=self.spec.lifts_directions)
-        return lifted
+        return self.embed(self.backbone((pixels - self.mean) / self.std))

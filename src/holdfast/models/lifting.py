@@ -9,7 +9,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.uncertainty import with_uncertainty
 from holdfast.errors import ReleaseError, SpaceMismatchError
 from holdfast.geometry import Space
-from holdfast.models.encoder import Encoder, tangent_vectors
+from holdfast.models.embedding_network import tangent_vectors
 from holdfast.models.release import Release, make_release
 from holdfast.models.seeding import seeded
 
@@ -39,7 +39,7 @@ def lifted(release: Release, space: Space, zeta: float | None = None) -> Release
     if zeta is not None:
         spec = spec.model_copy(update={"zeta": zeta, "lifts_directions": True})
     with seeded(0):  # building draws initial weights that are overwritten at once
-        encoder = Encoder(spec)
+        encoder = spec.build()
     encoder.load_state_dict(release.encoder.state_dict())
     encoder.requires_grad_(False)
     names = ("method", "method_options", "recipe", "old_view", "initial_weights", "frozen_backbone", "data", "seed")

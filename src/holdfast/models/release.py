@@ -34,7 +34,9 @@ from holdfast.errors import HoldfastError, ReleaseError
 from holdfast.geometry import Space, space_from_record
 from holdfast.methods.base import Head
 from holdfast.models.card import model_card
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.embedding_network import EmbeddingNetwork
+from holdfast.models.encoder import EncoderSpec
+from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
 from holdfast.version import __version__
@@ -63,6 +65,9 @@ class ReleaseRecord(BaseModel):
         lift: How features were lifted onto the space, where it has such a setting: the clipping length "zeta".
         curvature_start: Where the curvature of the space started that was learned with the model and is settled now;
             None where it was not learned.
+        frozen_model: How a frozen model of text, over which this is a head, is opened again: what people call it, the
+            prefixes, and the settings that decide its vectors; None for others. That it is the same model is proven
+            by its fingerprint.
         lifted_from: Fingerprint of the release whose very weights these are, laid onto another space; see
             `holdfast.models.lifting`.
         data: Name and digest of the training set.
@@ -75,7 +80,7 @@ class ReleaseRecord(BaseModel):
 
     format_version: int = Field(default=FORMAT_VERSION, ge=1)
     fingerprint: str
-    encoder: EncoderSpec
+    encoder: EncoderSpec | FeatureSpec
     space: dict[str, Any]
     compatible_with: str | None = None
     method: str = "independent"
@@ -89,6 +94,7 @@ class ReleaseRecord(BaseModel):
     frozen_backbone: bool = False
     lift: dict[str, float] = {}
     curvature_start: float | None = None
+    frozen_model: dict[str, Any] | None = None
     lifted_from: str | None = None
     data: dict[str, str] = {}
     seed: int | None = None
@@ -99,7 +105,7 @@ class ReleaseRecord(BaseModel):
     def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that they keep their digest."""
         values: dict[str, Any] = to_values(self)
-        unused = {name for name in ("lifted_from", "curvature_start") if getattr(self, name) is None}
+        unused = {name for name in ("lifted_from", "curvature_start", "frozen_model") if getattr(self, name) is None}
         return {name: value for name, value in values.items() if name not in unused}
 
 
@@ -114,7 +120,7 @@ class Release:
         classes: Names of the classes it was trained on, in the order of the classifier's rows; empty if not kept.
     """
 
-    encoder: Encoder
+    encoder: EmbeddingNetwork
     record: ReleaseRecord
     head: Head | None = None
     classes: tuple[str, ...] = ()
@@ -140,7 +146,7 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(encoder: Encoder, space: Space) -> str:
+def fingerprint_of(encoder: EmbeddingNetwork, space: Space) -> str:
     """Return the identity of an encoder: weights (without a classifier), architecture, input contract and space."""
     contract = {"encoder": encoder.spec.model_dump(mode="json"), "space": space.record()}
     weights = weights_digest(encoder.state_dict())
@@ -149,7 +155,12 @@ def fingerprint_of(encoder: Encoder, space: Space) -> str:
 
 
 def make_release(
-    encoder: Encoder, space: Space, *, classifier: Head | None = None, classes: Sequence[str] = (), **record: Any
+    encoder: EmbeddingNetwork,
+    space: Space,
+    *,
+    classifier: Head | None = None,
+    classes: Sequence[str] = (),
+    **record: Any,
 ) -> Release:
     """Give a trained encoder its identity.
 
@@ -270,7 +281,7 @@ def load_release(folder: str | Path) -> Release:
         raise _altered(folder, "config.json or classes.json is not what was saved")
     try:
         with seeded(0):  # building draws initial weights that are overwritten at once
-            encoder = Encoder(record.encoder)
+            encoder = record.encoder.build()
             head = record.head and build_head(
                 record.head, len(classes), record.encoder.dim, dict(record.head_options), to_train=False
             )

@@ -130,7 +130,8 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
         and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
         "unplaced": [name for name in rows if name not in placed],
         "curves": curves,
-        "without_curve": [name for name in rows if name not in curves],
+        "without_curve": [name for name in rows if name not in curves and not rows[name].get("mapped")],
+        "mapped": [name for name in rows if rows[name].get("mapped")],
     }
 
 

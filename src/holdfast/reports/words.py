@@ -52,7 +52,7 @@ def finding(name: str, record: Record) -> Finding:
     """Put one evaluation into words."""
     verdict = record["verdict"]
     if verdict == "unlabelled":
-        return Finding(name, verdict, _agreement(record), _UNLABELLED_NEXT, ())
+        return Finding(name, verdict, _agreement(record), _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
     return Finding(name, verdict, _scores(record), _next_step(record), tuple(_notes(record)))
 
 
@@ -162,7 +162,7 @@ def _next_step(record: Record) -> str:
 
 
 def _notes(record: Record) -> list[str]:
-    notes = []
+    notes = _mapped_notes(record)
     flips = record["negative_flip_rate"] or {}
     if flips.get("cross") is not None:
         after = "" if flips.get("self_new") is None else f", {percent(flips['self_new'])} after re-embedding"
@@ -180,6 +180,20 @@ def _notes(record: Record) -> list[str]:
             "improvement that could arrive early. A new recipe that is better is worth more than compatibility here."
         )
     return notes
+
+
+def _mapped_notes(record: Record) -> list[str]:
+    """Say which side of the cross-test a map or a head made, and what could not be measured then."""
+    mapped = record.get("mapped") or {}  # absent in documents of earlier versions
+    if not mapped:
+        return []
+    sides = {"query": "the new queries", "gallery": "the old gallery"}
+    return [
+        "In the cross-test a map links two frozen models. It was applied to "
+        f"{_listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap.",
+        "The upgrade curve was not measured: while the gallery is re-embedded, scores of mapped and of re-embedded "
+        "items would meet in one list. They are not on one scale, and only ranks could merge them.",
+    ]
 
 
 def _agreement(record: Record) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.image_set import ImageSet
+from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.embeddings.uncertainty import with_uncertainty
@@ -143,7 +143,7 @@ def encode(
     )
 
 
-def cached_embeddings(release: Release, images: ImageSet, cache: Path, **settings: Any) -> EmbeddingSet:
+def cached_embeddings(release: Release, images: LabelledItems, cache: Path, **settings: Any) -> EmbeddingSet:
     """Embed images as raw features once; a file in ``cache`` for this release and these images is opened instead."""
     digest = images.digest()
     path = cache / f"features-{release.fingerprint.split(':')[1][:16]}-{digest[:16]}.safetensors"
@@ -155,7 +155,7 @@ def cached_embeddings(release: Release, images: ImageSet, cache: Path, **setting
 
 def embed_images(
     release: Release,
-    images: ImageSet,
+    images: LabelledItems,
     *,
     form: Form = "points",
     role: Role = "both",

@@ -17,6 +17,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.data.class_balance import holds_whole_classes
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import CompatibilityMethod
+from holdfast.models.embedding_network import EmbeddingSpec
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training import schedules
 from holdfast.training.spaces import Geometry
@@ -173,7 +174,7 @@ class Experiment:
 
     method: str = "independent"
     method_options: Mapping[str, Any] = field(default_factory=dict)
-    model: EncoderSpec = field(default_factory=EncoderSpec)
+    model: EmbeddingSpec = field(default_factory=EncoderSpec)
     geometry: Geometry = field(default_factory=Geometry)
     head: str | None = None
     head_options: Mapping[str, Any] = field(default_factory=dict)

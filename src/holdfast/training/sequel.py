@@ -20,7 +20,7 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import CompatibilityMethod, Head
 from holdfast.methods.predecessor import rows_by_name
-from holdfast.models.encoder import Encoder
+from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.heads import inherit_rows
 from holdfast.models.release import Release, weights_digest
 from holdfast.training.loop import History
@@ -54,7 +54,7 @@ class Sequel:
 def go_on(
     sequel: Sequel,
     old: Release | None,
-    encoder: Encoder,
+    encoder: EmbeddingNetwork,
     head: Head,
     method: CompatibilityMethod,
     class_names: Sequence[str],
@@ -73,10 +73,10 @@ def go_on(
         ConfigError: There is no predecessor, or it has another network or no classifier.
     """
     if old is None or old.head is None or old.encoder.spec != encoder.spec:
-        found = "nothing" if old is None else f"a {old.encoder.spec.backbone} without classifier"
-        found = f"a {old.encoder.spec.backbone}" if old is not None and old.head is not None else found
+        found = "nothing" if old is None else f"a {old.encoder.spec.name} without classifier"
+        found = f"a {old.encoder.spec.name}" if old is not None and old.head is not None else found
         raise ConfigError(
-            f"A run of a {encoder.spec.backbone} was to go on from {found}.",
+            f"A run of a {encoder.spec.name} was to go on from {found}.",
             expected="a release of the very same network, with its classifier",
             to_do="keep backbone, dimension and projection from session to session.",
         )

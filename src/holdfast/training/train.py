@@ -1,4 +1,4 @@
-"""From images and settings to a release: everything around the loop that a user would otherwise wire by hand."""
+"""From items and settings to a release: everything around the loop that a user would otherwise wire by hand."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from holdfast.data.image_set import ImageSet
+from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader, training_loader
+from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
 from holdfast.geometry import Space
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, OldModel
-from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.lifting import lifted
-from holdfast.models.release import Release, load_release, make_release, save_release, searching
+from holdfast.models.release import Release, load_release, make_release, save_release, searching, weights_digest
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import cached_embeddings
+from holdfast.training.encode_features import embed_features
 from holdfast.training.events import EventLog
 from holdfast.training.loop import fit
 from holdfast.training.recipe import Experiment
@@ -37,12 +38,15 @@ OnStep = Callable[[dict[str, Any]], object]
 
 
 def train_release(
-    images: ImageSet,
+    items: LabelledItems,
     experiment: Experiment,
     folder: Path,
     *,
     old: Release | None = None,
-    old_images: ImageSet | None = None,
+    old_images: LabelledItems | None = None,
+    old_embeddings: EmbeddingSet | None = None,
+    start: Mapping[str, Tensor] | None = None,
+    frozen_model: Mapping[str, Any] | None = None,
     data_name: str = "",
     cache: Path | None = None,
     sequel: Sequel | None = None,
@@ -57,11 +61,15 @@ def train_release(
     next session, that (``carried.safetensors``).
 
     Args:
-        images: The training set.
+        items: The training set: images, or vectors of a frozen model.
         experiment: What to train.
         folder: Where the release goes, with the run's checkpoint beside it until it is finished.
         old: The predecessor, for methods that need one.
         old_images: The predecessor's own training set, for methods that measure it there.
+        old_embeddings: What the predecessor embedded of these very items, row by row, where it does not read them
+            itself: a frozen model. Methods that measure its own training set measure it on these.
+        start: Weights by name that the encoder starts from instead of random ones; others stay random.
+        frozen_model: For the record, how the frozen model is opened whose vectors the items are.
         data_name: Name of the data, for the record.
         cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
         sequel: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None begins
@@ -77,17 +85,22 @@ def train_release(
         SpaceMismatchError: The predecessor has another space or dimension.
     """
     method = build_method(experiment.method, experiment.method_options)
-    _check(images, experiment, method, old, alone=sequel is None and select is None)
+    _check(items, experiment, method, old, alone=sequel is None and select is None)
     given = old
     experiment, space, old = _settled(experiment, method, given)
     with seeded(experiment.seed):
-        encoder = Encoder(experiment.model, experiment.weights, experiment.freeze_backbone)
+        encoder = experiment.model.build(experiment.weights, experiment.freeze_backbone)
         head = build_head(
-            experiment.head or "", len(images.class_names), experiment.model.dim, dict(experiment.head_options)
+            experiment.head or "", len(items.class_names), experiment.model.dim, dict(experiment.head_options)
         )
-    record = _record(images, experiment, method, old if method.needs_old else None, data_name)
+    record = _record(items, experiment, method, old if method.needs_old else None, data_name)
+    if frozen_model is not None:
+        record["frozen_model"] = dict(frozen_model)
+    if start is not None:
+        encoder.load_state_dict(start, strict=False)
+        record["initial_weights"] = f"sha256 {weights_digest(start)}"
     if sequel is not None:
-        go_on(sequel, old, encoder, head, method, images.class_names)
+        go_on(sequel, old, encoder, head, method, items.class_names)
         record["initial_weights"] = old.fingerprint if old is not None else None
         record["data"] |= sequel.digests()
     if method.needs_old and old_images is not None:
@@ -106,20 +119,23 @@ def train_release(
         return release
     fabric = experiment.recipe.build_fabric()
     replayed = None if sequel is None else sequel.replayed
-    loader = _training_loader(images, experiment, fabric, replayed, method.memory_share)
+    loader = _training_loader(items, experiment, fabric, replayed, method.memory_share)
     encode_loader = encoding_loader(
-        images, batch_size=experiment.recipe.batch_size, workers=experiment.recipe.workers, replayed=replayed
+        items, batch_size=experiment.recipe.batch_size, workers=experiment.recipe.workers, replayed=replayed
     )
     old_model = None
     if old is not None and method.needs_old:
         same_view = experiment.recipe.view_for(method) == "same"
-        old_model = _old_model(old, images, old_images, experiment, cache or folder, fabric, same_view=same_view)
+        if old_embeddings is None:
+            old_model = _old_model(old, items, old_images, experiment, cache or folder, fabric, same_view=same_view)
+        else:
+            old_model = _stored_model(old, old_embeddings)
         if sequel is not None:
             old_model = dataclasses.replace(old_model, own_training=sequel.gallery)
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
         history = fit(
-            encoder, head, method, loader, encode_loader, space=space, class_names=images.class_names, old=old_model,
+            encoder, head, method, loader, encode_loader, space=space, class_names=items.class_names, old=old_model,
             optimizer=experiment.recipe.build_optimizer, scheduler=experiment.recipe.build_schedule(), fabric=fabric,
             epochs=experiment.recipe.epochs, seed=experiment.seed, clip_norm=experiment.recipe.clip_norm,
             checkpoint=checkpoint, identity=identity, select=select, on_step=log,
@@ -129,7 +145,7 @@ def train_release(
     if first:
         save_carried(method, folder)
         save_history(history, folder)
-        released = make_release(encoder, space.settled(), classifier=head, classes=images.class_names, **record)
+        released = make_release(encoder, space.settled(), classifier=head, classes=items.class_names, **record)
         release = _save(released, given, old, folder) if method.needs_old else _save(released, None, None, folder)
         checkpoint.unlink(missing_ok=True)
     fabric.barrier()  # batch statistics differ between processes; the release is that of the first
@@ -155,7 +171,7 @@ def _save(release: Release, given: Release | None, old: Release | None, folder: 
 
 
 def _training_loader(
-    images: ImageSet,
+    items: LabelledItems,
     experiment: Experiment,
     fabric: Any,
     replayed: NDArray[np.bool_] | None,
@@ -163,7 +179,7 @@ def _training_loader(
 ) -> DataLoader[Batch]:
     recipe = experiment.recipe
     return training_loader(
-        images,
+        items,
         replayed=replayed,
         memory_share=memory_share,
         batch_size=recipe.batch_size,
@@ -177,7 +193,7 @@ def _training_loader(
 
 
 def _check(
-    images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None, *, alone: bool
+    items: LabelledItems, experiment: Experiment, method: CompatibilityMethod, old: Release | None, *, alone: bool
 ) -> None:
     if method.sessions_only and alone:
         raise ConfigError(
@@ -185,12 +201,12 @@ def _check(
             expected="a method for one upgrade, such as p2s; or sessions",
             to_do="`holdfast sessions`, or holdfast.continual.runner.run_sessions, trains session after session.",
         )
-    classes = len(set(images.labels.tolist()))
+    classes = len(set(items.labels.tolist()))
     if classes < 2:
         raise DataError(
-            f"The training images show {classes} class.",
+            f"The training {items.kind} show {classes} class.",
             expected="at least two classes, or there is nothing to tell apart",
-            to_do="check the folder: one sub-folder per class, with images in it.",
+            to_do="check that the labels, or the folders named after classes, are the ones you meant.",
         )
     if method.needs_old and old is None:
         raise ConfigError(
@@ -217,7 +233,7 @@ def _settled(
 
 
 def _record(
-    images: ImageSet, experiment: Experiment, method: CompatibilityMethod, old: Release | None, data_name: str
+    items: LabelledItems, experiment: Experiment, method: CompatibilityMethod, old: Release | None, data_name: str
 ) -> dict[str, Any]:
     return {
         "compatible_with": None if old is None else old.fingerprint,
@@ -229,7 +245,7 @@ def _record(
         "old_view": None if old is None else experiment.recipe.view_for(method),
         "initial_weights": None if experiment.weights is None else _weights_name(experiment.weights),
         "frozen_backbone": experiment.freeze_backbone,
-        "data": {"name": data_name, "digest": images.digest(), "images": str(len(images))},
+        "data": {"name": data_name, "digest": items.digest(), items.kind: str(len(items))},
         "seed": experiment.seed,
     }
 
@@ -260,8 +276,8 @@ def _finished(folder: Path, identity: Mapping[str, Any]) -> Release:
 
 def _old_model(
     old: Release,
-    images: ImageSet,
-    old_images: ImageSet | None,
+    items: LabelledItems,
+    old_images: LabelledItems | None,
     experiment: Experiment,
     cache: Path,
     fabric: Any,
@@ -272,9 +288,15 @@ def _old_model(
     settings = {"batch_size": recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
     own = None if old_images is None else cached_embeddings(old, old_images, cache, **settings)
     return OldModel(
-        embeddings=cached_embeddings(old, images, cache, **settings),
+        embeddings=cached_embeddings(old, items, cache, **settings),
         classes=old.classes,
         head=old.head,
         own_training=own,
         encoder=old.encoder if same_view else None,
     )
+
+
+def _stored_model(old: Release, embeddings: EmbeddingSet) -> OldModel:
+    """Return what is known of a predecessor of which only embeddings of the training items are at hand."""
+    rows = embed_features(old, embeddings, form="features")
+    return OldModel(embeddings=rows, classes=old.classes, head=old.head, own_training=rows)

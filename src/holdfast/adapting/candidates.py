@@ -1,0 +1,291 @@
+"""Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items.
+
+A `Link` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained with
+labels. Every held-out item asks for the others of its class. Without labels nobody knows what is right; then the metric
+"overlap@10" counts how many of the first ten items are also among the first ten that re-embedding finds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.adapters import Adapter, Direction
+from holdfast.adapting.comparison import (
+    AGREEMENT,
+    Comparison,
+    Draws,
+    Failed,
+    Kind,
+    Mean,
+    Measured,
+    Unseen,
+    Values,
+    means_of,
+)
+from holdfast.adapting.held_out import HeldOut, hold_out
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, HoldfastError, refuse
+from holdfast.evaluation.metrics import metrics_named
+from holdfast.evaluation.retrieval import rank_metrics, top_k
+
+__all__ = ["Candidate", "Comparison", "Failed", "HeldOut", "Link", "Measured", "hold_out", "identity", "measure"]
+
+Map = Callable[[EmbeddingSet], EmbeddingSet]
+Score = Callable[[EmbeddingSet, EmbeddingSet], Values]
+OnFit = Callable[[dict[str, Any]], None]
+Column = str | tuple[str, str]  # a system, or what was measured of a candidate
+
+_FIRST = 10  # items compared by AGREEMENT
+
+
+def identity(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return the embeddings as they are."""
+    return embeddings
+
+
+@dataclass(frozen=True)
+class Link:
+    """What lets queries of the new model search what the old one embedded; all maps keep ids, order and labels.
+
+    Args:
+        query: From the new model's query embeddings to what is asked with.
+        gallery: From the old model's gallery embeddings to what is searched.
+        own: From the new model's embeddings to gallery rows after a full backfill; None where these are the new model's
+            embeddings themselves.
+    """
+
+    query: Map
+    gallery: Map
+    own: Map | None = None
+
+    @classmethod
+    def of_adapter(cls, adapter: Adapter) -> Self:
+        """Return the link of a fitted adapter: it maps the queries, or the gallery, as its direction says."""
+        if adapter.direction == "new_to_old":
+            return cls(query=adapter.apply, gallery=identity)
+        return cls(query=identity, gallery=adapter.apply)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to link two models.
+
+    Args:
+        name: Its name, such as "ridge" or "head ndpp".
+        kind: "adapter" for what needs no labels, "head" for what is trained with them.
+        fit: Fits it on the embeddings of the same items by the old and the new model, paired by id, in any order.
+        direction: What an adapter maps; None for a head.
+    """
+
+    name: str
+    kind: Kind
+    fit: Callable[[EmbeddingSet, EmbeddingSet], Link]
+    direction: Direction | None = None
+
+
+def measure(
+    candidates: Sequence[Candidate],
+    held_out: HeldOut,
+    *,
+    metric: str | None = None,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+    on_fit: OnFit | None = None,
+) -> Comparison:
+    """Fit every candidate, and compare what the links find among the held-out items.
+
+    A candidate that raises a `HoldfastError` stays in the comparison, with the reason.
+
+    Args:
+        candidates: What to compare, at least one, no two of one name.
+        held_out: What to fit on and what to measure with.
+        metric: A name that `rank_metrics` knows, or "overlap@10"; by default "map" with labels, "overlap@10" without.
+        resamples: Bootstrap resamples.
+        level: Level of the intervals.
+        seed: Seed of the bootstrap.
+        on_fit: Called for every candidate that is done, with its name, kind, seconds, and failed: a reason or None.
+
+    Raises:
+        ConfigError: There is no candidate, two have one name, or an option is wrong.
+        DataError: The metric needs labels, and there are none.
+    """
+    draws = _checked(candidates, Draws(resamples, level, seed))
+    metric = metric_for(held_out, metric)
+    score = score_by(metric, held_out)
+    old, new = score(held_out.old, held_out.old), score(held_out.new, held_out.new)
+    tried = [_tried(candidate, held_out, score, on_fit) for candidate in candidates]
+    done = [one for one in tried if isinstance(one, _Tried)]
+    means = means_of(_columns(old, new, done), draws)
+    unseen = partial(_on_unseen, old, new, held_out.unseen)
+    comparison = Comparison(
+        metric=metric,
+        fitted_on=len(held_out.fit_old),
+        held_out=len(held_out.old),
+        unseen_classes=held_out.unseen_classes,
+        draws=draws,
+        self_old=means["self_old"],
+        self_new=means["self_new"],
+        self_new_minus_self_old=means["gain"],
+        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, unseen) for one in tried),
+    )
+    return replace(comparison, head_lead=_head_lead(comparison, done))
+
+
+def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
+    """Return the metric's name, or the one for such items where none is given.
+
+    Raises:
+        ConfigError: It is unknown.
+        DataError: It needs labels, and there are none.
+    """
+    if metric is None:
+        return "map" if held_out.labelled else AGREEMENT
+    if metric == AGREEMENT:
+        return metric
+    metrics_named((metric,))
+    if not held_out.labelled:
+        raise DataError(
+            f"The metric '{metric}' for items without labels.",
+            expected=f"labels in either of the two sets, or the metric '{AGREEMENT}'",
+            to_do="give labels to know what is right, or measure agreement with re-embedding.",
+        )
+    return metric
+
+
+def score_by(metric: str, held_out: HeldOut) -> Score:
+    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds."""
+    if metric == AGREEMENT:
+        return _agreement_with(held_out.new)
+    return lambda query, gallery: rank_metrics(query, gallery, (metric,), exclude_same_id=True)[metric]
+
+
+def _agreement_with(new: EmbeddingSet) -> Score:
+    """Score by the share of the first ten items that re-embedding finds as well."""
+    wanted = top_k(new, new, _FIRST, exclude_same_id=True).rows
+    found = np.maximum((wanted >= 0).sum(axis=1), 1)
+
+    def score(query: EmbeddingSet, gallery: EmbeddingSet) -> Values:
+        rows = top_k(query, gallery, _FIRST, exclude_same_id=True).rows
+        same = (rows[:, :, None] == wanted[:, None, :]) & (rows >= 0)[:, :, None]
+        shares: Values = same.any(axis=2).sum(axis=1) / found
+        return shares
+
+    return score
+
+
+def cross_of(link: Link, held_out: HeldOut, score: Score) -> Values:
+    """Score new queries through a link on what the old model embedded, one value per query.
+
+    Raises:
+        DataError: A map of the link lost, added or moved items.
+    """
+    return score(_mapped(link.query, held_out.new), _mapped(link.gallery, held_out.old))
+
+
+def _mapped(map_: Map, embeddings: EmbeddingSet) -> EmbeddingSet:
+    found = map_(embeddings)
+    if found.ids != embeddings.ids:
+        raise DataError(
+            f"A link made {len(found)} items, or another order, of {len(embeddings)}.",
+            expected="the same ids in the same order",
+            to_do="change the vectors only: embeddings.replace(vectors=...).",
+        )
+    return found
+
+
+def _checked(candidates: Sequence[Candidate], draws: Draws) -> Draws:
+    """Refuse before any computing what would fail after it."""
+    names = [candidate.name for candidate in candidates]
+    refuse(not names, "No candidates.", "at least one adapter or head to compare")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    refuse(bool(repeated), f"Several candidates of one name: {', '.join(repeated)}.", "one name per candidate")
+    refuse(draws.resamples < 1, f"{draws.resamples} resamples.", "at least 1")
+    if not 0 < draws.level < 1:
+        raise ConfigError(f"An interval at level {draws.level:g}.", expected="a level between 0 and 1, such as 0.95")
+    return draws
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A candidate after its fit, with its values per query: of "cross", and of "own" where its link has one."""
+
+    candidate: Candidate
+    seconds: float
+    values: Mapping[str, Values]
+
+
+def _tried(candidate: Candidate, held_out: HeldOut, score: Score, on_fit: OnFit | None) -> _Tried | Failed:
+    started = time.perf_counter()
+    seconds, failed = None, None
+    try:
+        link = candidate.fit(held_out.fit_old, held_out.fit_new)
+        seconds = time.perf_counter() - started
+        values = _values(link, held_out, score)
+    except HoldfastError as error:
+        failed = " ".join(str(error).splitlines())
+    seconds = time.perf_counter() - started if seconds is None else seconds
+    if on_fit is not None:
+        on_fit({"name": candidate.name, "kind": candidate.kind, "seconds": seconds, "failed": failed})
+    if failed is not None:
+        return Failed(candidate.name, candidate.kind, seconds, failed, candidate.direction)
+    return _Tried(candidate, seconds, values)
+
+
+def _values(link: Link, held_out: HeldOut, score: Score) -> dict[str, Values]:
+    values = {"cross": cross_of(link, held_out, score)}
+    if link.own is not None:
+        values["own"] = score(_mapped(link.query, held_out.new), _mapped(link.own, held_out.new))
+    return values
+
+
+def _columns(old: Values, new: Values, tried: Sequence[_Tried]) -> dict[Column, Values]:
+    """Return all whose means are wanted, by name, so that they are drawn together."""
+    columns: dict[Column, Values] = {"self_old": old, "self_new": new, "gain": new - old}
+    for one in tried:
+        name, cross = one.candidate.name, one.values["cross"]
+        columns |= {(name, system): values for system, values in one.values.items()}
+        columns |= {(name, "brings"): cross - old, (name, "lacks"): new - cross}
+    return columns
+
+
+def _measured(one: _Tried, means: Mapping[Column, Mean], unseen: Callable[[Values], Unseen | None]) -> Measured:
+    name = one.candidate.name
+    brings, gain = means[name, "brings"], means["gain"]
+    return Measured(
+        name=name,
+        kind=one.candidate.kind,
+        direction=one.candidate.direction,
+        seconds=one.seconds,
+        cross=means[name, "cross"],
+        cross_minus_self_old=brings,
+        self_new_minus_cross=means[name, "lacks"],
+        recovered=brings.mean / gain.mean if gain.above_zero else None,
+        own=means.get((name, "own")),
+        unseen=unseen(one.values["cross"]),
+    )
+
+
+def _on_unseen(old: Values, new: Values, unseen: NDArray[np.bool_], cross: Values) -> Unseen | None:
+    """Return the means over queries of unseen classes that have a value; None without any."""
+    systems = np.stack([old, cross, new])[:, unseen]
+    systems = systems[:, ~np.isnan(systems).any(axis=0)]
+    if not systems.shape[1]:
+        return None
+    means: list[float] = systems.mean(axis=1).tolist()
+    return Unseen(self_old=means[0], cross=means[1], self_new=means[2], queries=systems.shape[1])
+
+
+def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Mean | None:
+    adapter, head = comparison.best_adapter, comparison.best_head
+    if adapter is None or head is None:
+        return None
+    cross = {one.candidate.name: one.values["cross"] for one in tried}
+    return means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"]

@@ -1,0 +1,242 @@
+"""From embeddings of the same items by two frozen models to what to do about them, and to what does it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.adapters import ADAPTERS, Direction, SuspectPairs, build_adapter, suspect_pairs
+from holdfast.adapters.base import Adapter
+from holdfast.adapters.pairs import FEWEST_TESTED, matched
+from holdfast.adapters.storage import save_adapter
+from holdfast.adapting.candidates import Candidate, Comparison, HeldOut, Link, OnFit, hold_out, measure
+from holdfast.adapting.comparison import Directions
+from holdfast.adapting.learning_curve import LearningCurve, learning_curve
+from holdfast.adapting.recommendation import Recommendation, recommend
+from holdfast.adapting.scores import FoundScoreMap, score_map_of
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, train_head
+from holdfast.training.recipe import Experiment
+from holdfast.training.train import OnStep
+
+HEAD = "head "  # before the name of its method
+DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": ", old_to_new"}  # after the name of an adapter
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to compare.
+
+    Args:
+        adapters: Names of `ADAPTERS`, none twice.
+        adapter_options: Options by adapter.
+        heads: How every head is trained, by the name of its method; tried where there are labels.
+        direction: What the adapters map: the new queries, the old gallery, or each in turn.
+    """
+
+    adapters: Sequence[str] = tuple(ADAPTERS)
+    adapter_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    heads: Mapping[str, Experiment] = field(
+        default_factory=lambda: {"p2s": Experiment(method="p2s", recipe=HEAD_RECIPE)}
+    )
+    direction: Directions = "both"
+
+    def __post_init__(self) -> None:
+        for name in self.adapters:
+            if name not in ADAPTERS:
+                raise unknown_name("adapter", name, ADAPTERS)
+        refuse(len(set(self.adapters)) < len(self.adapters), f"The adapters {', '.join(self.adapters)}.", "each once")
+        refuse(not self.adapters and not self.heads, "Nothing to compare.", "an adapter or a method for a head")
+
+        for name in self.directed():
+            self.build(name)
+
+    def directed(self) -> dict[str, tuple[str, Direction]]:
+        """Return the adapter and its direction by the name of the candidate."""
+        found: dict[str, tuple[str, Direction]] = {}
+        for direction, remark in DIRECTIONS.items():
+            if self.direction in ("both", direction):
+                found |= {f"{name}{remark}": (name, direction) for name in self.adapters}
+        return found
+
+    def build(self, candidate: str) -> Adapter:
+        """Return an adapter of the choice by the name of its candidate, not fitted yet."""
+        name, direction = self.directed()[candidate]
+        return build_adapter(name, {**self.adapter_options.get(name, {}), "direction": direction})
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What was found between two models.
+
+    Args:
+        held_out: The pairs, as they were split.
+        suspects: Which share of the pairs does not belong together.
+        comparison: What was measured of every candidate.
+        recommendation: What follows.
+        curve: How many pairs the recommended candidate, or the best one, needs.
+        score_map: From the old scores to those of the same candidate; None where scores bear no relation.
+        sentences: What was odd about the pairs.
+    """
+
+    held_out: HeldOut
+    suspects: SuspectPairs
+    comparison: Comparison
+    recommendation: Recommendation
+    curve: LearningCurve | None
+    score_map: FoundScoreMap | None
+    sentences: tuple[str, ...]
+
+
+def suiting(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
+    """Return the names of the adapters that can be fitted between the dimensions of two models."""
+    return tuple(name for name, adapter in ADAPTERS.items() if old.dim == new.dim or not adapter.equal_dimensions)
+
+
+def adapt(
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    choice: Choice | None = None,
+    *,
+    resamples: int = 2000,
+    seed: int = 0,
+    on_fit: OnFit | None = None,
+    on_step: OnStep | None = None,
+) -> Adapted:
+    """Compare ways to let a new model's queries search what an old model embedded, and recommend one.
+
+    A part of the pairs is held out from all fitting (see `hold_out`); all candidates, the learning curve and the score
+    map are measured there. Fitting the recommended candidate on all pairs is `fit_link`'s business.
+
+    Args:
+        old: Embeddings of the old model.
+        new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
+        choice: What to compare; every adapter that suits the dimensions, and with labels one head, when left out.
+        resamples: Bootstrap resamples.
+        seed: Of the split, the draws and all training.
+        on_fit: Told after every candidate; see `measure`.
+        on_step: Told after every step of a head's training; see `holdfast.training.loop.fit`.
+
+    Raises:
+        ConfigError: The choice cannot be made, as of heads alone without labels.
+        DataError: There are too few pairs, both sets are of one model, or labels contradict each other.
+        EmptyOverlapError: No id occurs in both sets.
+        SpaceMismatchError: A set is not on the hypersphere.
+    """
+    choice = choice or Choice(suiting(old, new))
+    direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
+    pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
+    held_out = hold_out(old, new, seed=seed)
+    suspects = suspect_pairs(old, new, direction=direction, seed=seed)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
+        draws: dict[str, Any] = {"resamples": resamples, "seed": seed}
+        comparison = measure(candidates, held_out, on_fit=on_fit, **draws)
+        found = recommend(comparison, suspects)
+        followed = _followed(comparison, found, candidates)
+        return Adapted(
+            held_out=held_out,
+            suspects=suspects,
+            comparison=comparison,
+            recommendation=found,
+            curve=learning_curve(followed, held_out, **draws) if followed else None,
+            score_map=score_map_of(followed.fit(held_out.fit_old, held_out.fit_new), held_out, seed)
+            if followed
+            else None,
+            sentences=pairs.report.sentences(),
+        )
+
+
+def candidates_of(
+    choice: Choice, labelled: bool, folder: Path, seed: int = 0, on_step: OnStep | None = None
+) -> list[Candidate]:
+    """Return what to fit and measure, adapters first.
+
+    Args:
+        choice: What was chosen.
+        labelled: Whether there are labels; heads need them.
+        folder: For the heads while they are compared, a folder of its own for every training.
+        seed: Of the heads' training.
+        on_step: Told after every step.
+
+    Raises:
+        ConfigError: Only heads were chosen, and there are no labels.
+    """
+    if not labelled and not choice.adapters:
+        raise ConfigError(
+            f"Heads ({', '.join(choice.heads)}) for items without labels.",
+            expected="labels with either side; adapters need none",
+            to_do="give labels, or leave out --method.",
+        )
+
+    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet) -> Link:
+        return Link.of_adapter(choice.build(name).fit(old, new))
+
+    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet) -> Link:
+        place = Path(tempfile.mkdtemp(dir=folder))
+        return link_of_head(train_head(old, new, dataclasses.replace(experiment, seed=seed), place, on_step=on_step))
+
+    directed = choice.directed().items()
+    found = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
+    if labelled:
+        found += [Candidate(HEAD + name, "head", partial(head, one)) for name, one in choice.heads.items()]
+    return found
+
+
+def link_of_head(head: CompatibleHead) -> Link:
+    """Return the link of a trained head; after a full backfill the gallery is the head's own."""
+    return Link(query=head.query, gallery=head.gallery, own=head.query)
+
+
+def save_link(
+    name: str,
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    choice: Choice,
+    folder: Path,
+    *,
+    frozen_model: Mapping[str, Any] | None = None,
+    data_name: str = "",
+    seed: int = 0,
+    on_step: OnStep | None = None,
+) -> Path:
+    """Fit a candidate on all pairs and save it: an adapter below ``adapter``, a head below ``head``.
+
+    Args:
+        name: Of the candidate, as in the comparison.
+        old: Embeddings of the old model, all of them.
+        new: Embeddings of the new model, all of them.
+        choice: What was compared.
+        folder: Where to.
+        frozen_model: For the record of a head, how the new model is opened again.
+        data_name: Name of the data, for the record of a head.
+        seed: Of a head's training.
+        on_step: Told after every step of it.
+
+    Returns:
+        The folder of what was saved.
+
+    Raises:
+        ReleaseError: The folder holds something else, or could not be written.
+    """
+    if name in choice.directed():
+        return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
+    experiment = dataclasses.replace(choice.heads[name.removeprefix(HEAD)], seed=seed)
+    place = folder / "head"
+    train_head(old, new, experiment, place, frozen_model=frozen_model, data_name=data_name, on_step=on_step)
+    return place
+
+
+def _followed(
+    comparison: Comparison, recommendation: Recommendation, candidates: Sequence[Candidate]
+) -> Candidate | None:
+    """Return the candidate whose learning curve and scores are worth a look: the recommended one, or the best."""
+    best = comparison.best
+    name = recommendation.candidate or (best and best.name)
+    return next((one for one in candidates if one.name == name), None)

@@ -1,0 +1,196 @@
+"""The sentences of a recommendation, for an engineer who has to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.adapters import Direction, SuspectPairs
+from holdfast.adapting.comparison import AGREEMENT, Comparison, Mean, Measured
+
+_PASS: dict[Direction, str] = {
+    "new_to_old": "pass the new model's queries through it: they then search the old gallery as it is.",
+    "old_to_new": "pass the old gallery through it: the new model's queries then search that, and nothing is embedded "
+    "anew.",
+}
+_LOOK = (
+    "Look whether the ids of one side are shifted by a row, sorted differently or come from another file, and compare "
+    "the items of a few ids by eye."
+)
+_AGREEMENT = (
+    "Without labels all of this is agreement with re-embedding, not correctness: how many of the first ten items are "
+    "also among the first ten that re-embedding finds."
+)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Sentences about one comparison; each method is one recommendation.
+
+    Args:
+        comparison: What was measured.
+    """
+
+    comparison: Comparison
+
+    def no_relation(self, suspects: SuspectPairs) -> Iterator[str]:
+        """Say that there is nothing to learn."""
+        yield (
+            f"Check the pairs: {_share(suspects)} bear no relation that a map could learn, so no adapter is "
+            "recommended. Either the ids pair the wrong items, or the two models have too little in common."
+        )
+        yield _LOOK
+        yield from self._as_they_are(self.comparison.best_head)
+
+    def suspect(self, suspects: SuspectPairs) -> Iterator[str]:
+        """Say that many pairs may be wrong."""
+        yield (
+            f"Check the pairs: {_share(suspects)} are suspect, and what is fitted on wrong pairs finds less than it "
+            "could."
+        )
+        yield _LOOK
+        yield from self._as_they_are(self.comparison.best)
+
+    def train(self, head: Measured) -> Iterator[str]:
+        """Say what a head brings."""
+        yield (
+            f"Train '{head.name}' on the labelled items and pass the new model's queries through it: they then search "
+            "the old gallery as it is."
+        )
+        yield f"'{head.name}' {self._reaches(head)}"
+        adapter, lead = self.comparison.best_adapter, self.comparison.head_lead
+        if adapter and lead:
+            yield f"That is {self._points(lead)} than the best adapter, '{adapter.name}'."
+        yield from self._rest(head)
+        if adapter and adapter.unseen and head.unseen and head.unseen.cross < adapter.unseen.cross:
+            yield (
+                f"There '{adapter.name}' finds more than '{head.name}': {adapter.unseen.cross:.3f} against "
+                f"{head.unseen.cross:.3f}. If most of your items are of new classes, weigh these two numbers."
+            )
+        yield from self._caveat()
+
+    def adapt(self, adapter: Measured) -> Iterator[str]:
+        """Say what an adapter brings."""
+        yield f"Fit '{adapter.name}' on the pairs and {_PASS[adapter.direction or 'new_to_old']}"
+        yield f"'{adapter.name}' {self._reaches(adapter)}"
+        yield from self._rest(adapter)
+        head, lead = self.comparison.best_head, self.comparison.head_lead
+        if head and lead:
+            yield f"The best head, '{head.name}', has {self._points(lead)} than that: {self._why_not(head, adapter)}."
+        yield from self._caveat()
+
+    def re_embed(self) -> Iterator[str]:
+        """Say that only re-embedding helps."""
+        yield (
+            "Re-embed the gallery with the new model: nothing that was tried was shown to find more in the old gallery "
+            "than the old model does."
+        )
+        yield self._gain()
+        if best := self.comparison.best:
+            yield f"The best that was tried, '{best.name}', {self._reaches(best)}"
+        if self.comparison.metric == AGREEMENT:
+            yield (
+                "Agreement cannot tell whether the new model is better at all: label some items and measure again "
+                "before you re-embed."
+            )
+        yield from self._caveat()
+
+    def keep(self) -> Iterator[str]:
+        """Say that nothing was gained."""
+        yield "Keep the old model: on these items the new one was not shown to find more, not even after re-embedding."
+        yield self._gain()
+        yield from self._caveat()
+
+    def _as_they_are(self, best: Measured | None) -> Iterator[str]:
+        if best:
+            yield f"On the pairs as they are, '{best.name}' {self._reaches(best)}"
+        yield from self._caveat()
+
+    def _reaches(self, one: Measured) -> str:
+        return (
+            f"reaches {self._quality(one.cross.mean)} on {self.comparison.held_out} held-out items, "
+            f"{self._points(one.cross_minus_self_old)} than the old model on its own gallery."
+        )
+
+    def _gain(self) -> str:
+        gain = self._points(self.comparison.self_new_minus_self_old)
+        if self.comparison.metric == AGREEMENT:
+            return f"Re-embedding, which agrees with itself in all, has {gain} than the old model."
+        return f"Re-embedding reaches {self._quality(self.comparison.self_new.mean)}, {gain} than the old model."
+
+    def _rest(self, one: Measured) -> Iterator[str]:
+        """Say what is missing, what it took, and how new classes fare."""
+        share = "" if one.recovered is None else f" {one.recovered:.0%} of its gain arrives without it."
+        yield f"{self._missing(one.self_new_minus_cross)}.{share}"
+        yield f"Fitting took {duration(one.seconds)} on {self.comparison.fitted_on} pairs."
+        yield self._on_unseen(one)
+
+    def _missing(self, rest: Mean) -> str:
+        if self.comparison.metric == AGREEMENT:
+            return f"Full re-embedding, which agrees with itself in all, has {self._points(rest)}"
+        none = rest.interval[0] <= 0 <= rest.interval[1]
+        reached = f"Full re-embedding reaches {self._quality(self.comparison.self_new.mean)}"
+        return f"{reached}, {self._points(rest)}{': no difference was shown' if none else ''}"
+
+    def _on_unseen(self, one: Measured) -> str:
+        found = one.unseen
+        if found is None:
+            return (
+                "What is lost on classes that nothing was learnt from was not measured: none was set aside, which "
+                "takes labels and at least four classes."
+            )
+        change = 100 * (found.cross - found.self_old)
+        return (
+            f"On the {found.queries} queries of {self.comparison.unseen_classes} classes that nothing was learnt from, "
+            f"'{one.name}' reaches {self._quality(found.cross)}, the old model {found.self_old:.3f} and re-embedding "
+            f"{found.self_new:.3f}: there {abs(change):.1f} {self._unit} are {'lost' if change < 0 else 'gained'}."
+        )
+
+    def _why_not(self, head: Measured, adapter: Measured) -> str:
+        lead = self.comparison.head_lead
+        if not (head.helps and lead and lead.above_zero and head.unseen and adapter.unseen):
+            return "not enough to train it"
+        return (
+            f"but on the classes that nothing was learnt from it reaches {self._quality(head.unseen.cross)}, less than "
+            f"the {head.unseen.self_old:.3f} of the old model and the {adapter.unseen.cross:.3f} of '{adapter.name}'"
+        )
+
+    def _caveat(self) -> Iterator[str]:
+        if self.comparison.metric == AGREEMENT:
+            yield _AGREEMENT
+
+    @property
+    def _unit(self) -> str:
+        return "points of agreement" if self.comparison.metric == AGREEMENT else "points"
+
+    def _quality(self, score: float) -> str:
+        """Write a score with its metric: "an mAP of 0.512"."""
+        metric = self.comparison.metric
+        if metric == AGREEMENT:
+            return f"an agreement of {score:.3f} with re-embedding"
+        name = {"map": "mAP", "map@r": "mAP@R"}.get(metric, metric)
+        return f"{'an' if name.startswith('mAP') else 'a'} {name} of {score:.3f}"
+
+    def _points(self, difference: Mean) -> str:
+        """Write a difference in points: "4.2 points more (95 % interval +3.0 to +5.4)"."""
+        more = "less" if difference.mean < 0 else "more"
+        low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in difference.interval)
+        level = f"{100 * self.comparison.draws.level:g} % interval {low} to {high}"
+        return f"{abs(100 * difference.mean):.1f} {self._unit} {more} ({level})"
+
+
+def duration(seconds: float) -> str:
+    """Write a wall time.
+
+    >>> duration(0.3), duration(42.4), duration(600), duration(9000)
+    ('less than a second', '42 seconds', '10 minutes', '2.5 hours')
+    """
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def _share(suspects: SuspectPairs) -> str:
+    return f"about {suspects.share:.0%} of them ({suspects.low:.0%} to {suspects.high:.0%})"

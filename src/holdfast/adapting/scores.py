@@ -1,0 +1,121 @@
+"""What scores of the old system become through a link: thresholds keep their meaning as far as that is possible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holdfast.adapters import ScoreMap
+from holdfast.adapters.score_map import ScoreMapError
+from holdfast.adapting.candidates import Link
+from holdfast.adapting.held_out import HeldOut
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, DataError
+
+FORMAT_VERSION = 1
+QUERIES = 1000  # at most
+NEAREST = 20  # items of a query that are scored under both systems
+OTHERS = 20  # further items, drawn at random
+
+
+class FoundScoreMap(NamedTuple):
+    """A map from old scores to those of a link, and how far it is off on queries that it was not fitted on."""
+
+    score_map: ScoreMap
+    error: ScoreMapError
+
+
+def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap | None:
+    """Map the old system's scores to those that new queries get through a link on the old gallery.
+
+    Every held-out item, at most 1,000, asks for 20 others that the old system finds first and for 20 at random; both
+    systems score the same pairs. Whole queries are left out in turn to tell the error.
+
+    Returns:
+        None where the old scores are all alike.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.permutation(len(held_out.old))[:QUERIES])
+    asked = held_out.old.select(rows)
+    before = _similarities(asked, held_out.old)
+    before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
+    items = _scored_items(before, rng)
+    after = _similarities(link.query(held_out.new.select(rows)), link.gallery(held_out.old))
+    queries = np.repeat(np.arange(len(rows)), items.shape[1])
+    old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
+    try:
+        found = ScoreMap.fit(old_scores, new_scores)
+        return FoundScoreMap(found, found.error_of(old_scores, new_scores, queries=queries, seed=seed))
+    except DataError:
+        return None
+
+
+def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
+    asked, searched = (torch.from_numpy(np.array(side.vectors)) for side in (query, gallery))
+    values: NDArray[np.float64] = query.space.similarity(asked, searched).double().numpy()
+    return values
+
+
+def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the items to score for every query (Q, up to 40): the first it finds, and some others."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : scores.shape[1] - 1]  # NaN, the query itself, is last
+    nearest = order[:, :NEAREST]
+    rest = order[:, NEAREST:]
+    if not rest.shape[1]:
+        return nearest
+    drawn = rng.integers(rest.shape[1], size=(len(scores), min(OTHERS, rest.shape[1])))
+    return np.concatenate([nearest, np.take_along_axis(rest, drawn, axis=1)], axis=1)
+
+
+def score_map_record(found: FoundScoreMap | None) -> dict[str, Any] | None:
+    """Return the map for the document: its error, in words and as a number, and its knots."""
+    if found is None:
+        return None
+    error, score_map = found.error, found.score_map
+    knots = np.stack([score_map.knots, score_map.values], axis=1)
+    shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
+    return {
+        "error": error.mean_absolute_error,
+        "text": f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
+        f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
+        "knots": knots[shown].tolist(),
+    }
+
+
+def save_score_map(found: FoundScoreMap, path: Path) -> Path:
+    """Write the whole map and its error as JSON, wholly or not at all, and return the path."""
+    content = {
+        "format_version": FORMAT_VERSION,
+        "direction": found.score_map.direction,
+        "mean_absolute_error": found.error.mean_absolute_error,
+        "scored_pairs": found.error.pairs,
+        "knots": found.score_map.knots.tolist(),
+        "values": found.score_map.values.tolist(),
+    }
+    return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))
+
+
+def load_score_map(path: str | Path) -> ScoreMap:
+    """Read what `save_score_map` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if content["format_version"] != FORMAT_VERSION:
+            raise ValueError(f"format version {content['format_version']}, and {FORMAT_VERSION} is known")
+        arrays = (np.asarray(content[name], np.float64) for name in ("knots", "values"))
+        return ScoreMap(content["direction"], *arrays)
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        raise DataError(
+            f"Cannot read the score map '{path}': {error}.",
+            expected="score_map.json, as `holdfast adapt` writes it",
+            to_do="fit it again: `holdfast adapt`.",
+        ) from error

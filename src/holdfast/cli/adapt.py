@@ -1,0 +1,263 @@
+"""``holdfast adapt``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.cli.choices import options_by_method, write_settings
+from holdfast.cli.console import console, print_json, print_table, training_progress
+from holdfast.cli.parsing import parse
+from holdfast.errors import ConfigError, refuse
+from holdfast.training.compatible_head import HEAD_RECIPE
+from holdfast.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from holdfast.adapting.linking import Adapted, Choice
+    from holdfast.cli.adapt_sides import Pair
+
+HELPS = ("adapt", "train a head")
+
+
+def adapt(
+    out: Path,
+    old: Path | None = None,
+    new: Path | None = None,
+    old_model: str | None = None,
+    new_model: str | None = None,
+    texts: str | None = None,
+    old_text_model: str | None = None,
+    text_model: str | None = None,
+    role: Literal["query", "document", "both"] = "both",
+    auto: bool = False,
+    adapter: list[str] = [],  # noqa: B006 - read only, shown as the default
+    adapter_options: dict[str, Any] = {},  # noqa: B006
+    method: list[str] = [],  # noqa: B006
+    method_options: dict[str, Any] = {},  # noqa: B006
+    projection: Literal["linear", "mlp"] = "linear",
+    head: str | None = None,
+    head_options: dict[str, Any] = {},  # noqa: B006
+    recipe: Recipe = HEAD_RECIPE,
+    direction: Literal["both", "new_to_old", "old_to_new"] = "both",
+    threshold: list[float] = [],  # noqa: B006
+    resamples: int = 2000,
+    cast: bool = False,
+    query_prefix: str | None = None,
+    document_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
+
+    A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
+    and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
+    head. The exit code is 0 if that is better than leaving everything as it is, and 1 otherwise.
+
+    Args:
+        out: Folder for results.json, report.html, score_map.json and what is recommended.
+        old: Embeddings by the old model: a folder that `holdfast embed` wrote (its train part, if there is one), or
+            one .safetensors, .npz, .npy or .parquet file.
+        new: The same items by the new model, matched by id.
+        old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
+        new_model: The same of the new model. Later files of its vectors must be given under this name.
+        texts: The items themselves, to be embedded here: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or
+            .txt file.
+        old_text_model: Frozen model that embeds the texts instead of --old.
+        text_model: Frozen model that embeds the texts instead of --new: a folder, an installed Python package that
+            carries weights, or a name on the hub.
+        role: What the texts of a file are to the models.
+        auto: Compare every adapter that suits the two dimensions and, with labels, a head by p2s; so it is, too, if
+            nothing is named.
+        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
+        adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
+        method: Methods to train a head with (`holdfast methods`); they need labels.
+        method_options: Options of the method; with several, a mapping of each one's name to its options.
+        projection: Of heads: linear, or mlp (two layers).
+        head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
+        head_options: Options of that classifier.
+        recipe: How heads are trained.
+        direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
+            turn.
+        threshold: Thresholds on the old scores, to be told with their new values.
+        resamples: Bootstrap resamples for the intervals.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        query_prefix: Text that the new model wants before every query; its own when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Tokens that count of every text for the new model; its own number when left out.
+        truncate_dim: Keep so many of the first values of the new model's vectors.
+        device: Where texts are embedded: cpu, cuda, cuda:1, mps.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set; label_column names the labels in a file of texts.
+        seed: Of the held-out items, the intervals and the training of heads.
+        json: Print one JSON document with all numbers.
+    """
+
+
+def main(words: list[str]) -> int:
+    """Compare, save what is recommended, and return 0 if something helps and 1 otherwise."""
+    from holdfast.adapting import adapt as compare
+    from holdfast.adapting.linking import suiting
+    from holdfast.cli.adapt_sides import open_pair
+
+    arguments, text = parse(adapt, words, "adapt")
+    choice = _choice(arguments)
+    pair = open_pair(arguments)
+    refuse(
+        bool(arguments["method"]) and pair.old.labels is None and pair.new.labels is None,
+        f"--method {' '.join(arguments['method'])} for items without labels.",
+        "labels with either side, or no --method: adapters need none",
+    )
+    _refuse_other_run(arguments["out"])
+    if not arguments["adapter"] and not arguments["method"]:
+        choice = replace(choice, adapters=suiting(pair.old, pair.new))
+    with _progress() as events:
+        found = compare(pair.old, pair.new, choice, resamples=arguments["resamples"], seed=arguments["seed"], **events)
+    thresholds = _thresholds(found, arguments["threshold"])
+    write_settings(arguments["out"], "adapt.yaml", text)
+    saved = _save(arguments, pair, found, choice)
+    document = _write(arguments, pair, found, choice)
+    _tell(document, arguments, pair, saved, thresholds)
+    if arguments["json"]:
+        print_json({**document, "saved": None if saved is None else str(saved), "thresholds": thresholds})
+    return 0 if found.recommendation.action in HELPS else 1
+
+
+def _choice(arguments: dict[str, Any]) -> Choice:
+    """Return what to compare; wrong options are refused before anything is read."""
+    from holdfast.adapting.linking import Choice
+    from holdfast.methods import build_method
+    from holdfast.models.encoder import EncoderSpec
+    from holdfast.training.recipe import Experiment
+
+    adapters, methods = arguments["adapter"], arguments["method"]
+    named = bool(adapters or methods)
+    refuse(named and arguments["auto"], "--auto was given with --adapter or --method.", "one or the other")
+    refuse(bool(arguments["adapter_options"]) and not adapters, "--adapter-options without --adapter.", "both")
+    refuse(bool(arguments["method_options"]) and not methods, "--method-options without --method.", "both")
+    usual = Choice(direction=arguments["direction"])
+    chosen = {} if not methods else options_by_method(methods, arguments["method_options"])
+    for name, options in chosen.items():
+        refuse(
+            build_method(name, options).sessions_only,
+            f"--method {name}, which learns in sessions.",
+            "a method for one upgrade, such as p2s; `holdfast methods` lists them",
+        )
+    shared = {key: arguments[key] for key in ("head", "head_options", "recipe", "seed")}
+    spec = EncoderSpec(projection=arguments["projection"])
+    heads = {
+        name: Experiment(method=name, method_options=options, model=spec, **shared)
+        for name, options in (chosen if named else {name: {} for name in usual.heads}).items()
+    }
+    if not named:
+        return Choice(heads=heads, direction=arguments["direction"])
+    options = _options_by_adapter(adapters, arguments["adapter_options"])
+    return Choice(adapters, options, heads, arguments["direction"])
+
+
+def _options_by_adapter(names: list[str], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if not names:
+        return {}
+    return options_by_method(names, options, "adapter")
+
+
+def _refuse_other_run(out: Path) -> None:
+    """Refuse a folder that holds the adapter or head of an earlier run, which a gallery may depend on."""
+    for name in ("adapter", "head"):
+        if (out / name).exists():
+            raise ConfigError(
+                f"'{out}' holds the {name} of an earlier run.",
+                expected="a folder without",
+                to_do="choose another --out, or remove that folder yourself; it is intact.",
+            )
+
+
+@contextmanager
+def _progress() -> Iterator[dict[str, Any]]:
+    """Show what is being fitted, and the epochs of a head."""
+    with training_progress("fitting") as on_step:
+
+        def on_fit(event: dict[str, Any]) -> None:
+            ended = f"{event['seconds']:.1f} s" if event["failed"] is None else f"failed: {event['failed']}"
+            console.print(f"{event['name']}  {ended}", style="dim")
+
+        yield {"on_fit": on_fit, "on_step": on_step}
+
+
+def _thresholds(found: Adapted, asked: list[float]) -> list[dict[str, float]]:
+    """Return the thresholds asked for with their new values and the share of decisions that change."""
+    if not asked:
+        return []
+    refuse(found.score_map is None, "--threshold, but the scores of the two systems bear no relation.", "none here")
+    assert found.score_map is not None
+    return [{"old": value, "new": found.score_map.score_map.threshold(value)} for value in asked]
+
+
+def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> Path | None:
+    """Fit what is recommended on all pairs and save it; or the one candidate that was asked for by name."""
+    from holdfast.adapting import save_link
+    from holdfast.adapting.scores import save_score_map
+
+    name = found.recommendation.candidate
+    if found.score_map is not None:
+        save_score_map(found.score_map, arguments["out"] / "score_map.json")
+    if name is None:
+        return None
+    with training_progress(f"{name} on all pairs") as on_step:
+        return save_link(
+            name, pair.old, pair.new, choice, arguments["out"], frozen_model=pair.frozen_model,
+            data_name=pair.data_name, seed=arguments["seed"], on_step=on_step,
+        )  # fmt: skip
+
+
+def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> dict[str, Any]:
+    """Write results.json and report.html, and return the document."""
+    from holdfast.adapting.document import Names, document
+    from holdfast.adapting.scores import score_map_record
+    from holdfast.reports.adapt_page import write_adapt_report
+    from holdfast.reports.adapt_results import adapt_document, write_adapt
+
+    names = Names(pair.data_name, pair.old_name, pair.new_name)
+    whole = adapt_document(
+        document(
+            found.held_out, found.comparison, found.recommendation,
+            title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
+            names=names, direction=choice.direction, pair_sentences=found.sentences, suspects=found.suspects,
+            curve=found.curve, score_map=score_map_record(found.score_map),
+        )
+    )  # fmt: skip
+    write_adapt(whole, arguments["out"])
+    with console.status("writing the report"):
+        write_adapt_report(whole, arguments["out"])
+    return dict(whole)
+
+
+def _tell(
+    document: dict[str, Any],
+    arguments: dict[str, Any],
+    pair: Pair,
+    saved: Path | None,
+    thresholds: list[dict[str, float]],
+) -> None:
+    """Print the table, what is recommended, and what to type next."""
+    from holdfast.reports.adapt_results import adapt_table
+    from holdfast.reports.adapt_words import adapt_headline
+
+    columns, rows = adapt_table(document)
+    print_table(document["title"], columns, rows)
+    console.print(f"\n{adapt_headline(document)}", style="bold")
+    for sentence in document["recommendation"]["sentences"]:
+        console.print(sentence)
+    for one in thresholds:
+        console.print(f"A threshold of {one['old']:g} becomes {one['new']:.4g}.")
+    out = arguments["out"]
+    console.print(f"\nresults  {out / 'results.json'}\nreport   {out / 'report.html'}  (open it in a browser)")
+    if saved is not None:
+        console.print(f"saved    {saved}\nnext     {pair.next_command(saved)}")

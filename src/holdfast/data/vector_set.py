@@ -1,0 +1,89 @@
+"""Embeddings of a frozen model as items to train on: what a compatible head starts from, as a backbone from images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.named_rows import check_class_rows
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSet:
+    """N labelled vectors of one frozen model.
+
+    Args:
+        embeddings: The vectors (N, F), with labels and class names; every class has an item.
+
+    Raises:
+        DataError: There are no labels or class names, or a class has no item.
+    """
+
+    kind: ClassVar[str] = "vectors"
+
+    embeddings: EmbeddingSet
+
+    def __post_init__(self) -> None:
+        check_class_rows(self.labels, len(self.class_names), "items")
+        empty = len(self.class_names) - len(np.unique(self.labels))
+        if empty:
+            raise DataError(
+                f"{empty} of {len(self.class_names)} classes have no item.",
+                expected="at least one item of every class",
+                to_do="VectorSet.of(embeddings) drops the classes that are not used.",
+            )
+
+    @classmethod
+    def of(cls, embeddings: EmbeddingSet) -> Self:
+        """Take labelled embeddings, without the classes of which they have no item.
+
+        Labels without names get their numbers as names.
+
+        Raises:
+            DataError: They have no labels.
+        """
+        if embeddings.labels is None:
+            raise DataError(
+                f"These {len(embeddings)} embeddings have no labels.",
+                expected="a class for every item, to train a head",
+                to_do="give labels with either side, or fit an adapter, which needs none.",
+            )
+        used, labels = np.unique(embeddings.labels, return_inverse=True)
+        given = embeddings.class_names
+        names = used.astype(str).tolist() if given is None else [given[int(row)] for row in used]
+        return cls(embeddings.replace(labels=labels.astype(np.int64), class_names=StringArray.of(names)))
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Class of every vector (N,)."""
+        labels = self.embeddings.labels
+        return np.empty(0, np.int64) if labels is None else labels
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name per class."""
+        return tuple(self.embeddings.class_names or ())
+
+    @property
+    def ids(self) -> StringArray:
+        """One text per vector (N)."""
+        return self.embeddings.ids
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def __repr__(self) -> str:
+        return f"VectorSet({len(self)} vectors of {self.embeddings.dim} values, {len(self.class_names)} classes)"
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the chosen vectors, float32 (n, F)."""
+        return np.ascontiguousarray(self.embeddings.vectors[rows])
+
+    def digest(self) -> str:
+        """Return a sha256 over vectors, ids, labels and class names, 64 hexadecimal digits."""
+        return self.embeddings.digest()

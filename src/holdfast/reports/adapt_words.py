@@ -1,0 +1,163 @@
+"""Adapters and heads compared, in words: what to do in one line, how it was measured, and what every term means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.reports.adapt_results import OLD, REEMBEDDED, candidate_named, recommended
+from holdfast.reports.formats import metric_name, percent, score
+
+Document = Mapping[str, Any]
+
+AGREEMENT_NOTE = (
+    "There are no labels, so nobody can say which results are right: every number here is agreement with re-embedding, "
+    "not correctness."
+)
+METRICS = {
+    "map": "mean average precision; 1 if every item of the query’s class comes before every other one",
+    "overlap@10": "the share of the first ten items that are also among the first ten that re-embedding finds; it "
+    "measures agreement with re-embedding, not correctness",
+}
+READING = {  # how to read the picture and the differences of the table
+    "map": (
+        "Right of the line of the old model, the swap pays at once; the nearer to re-embedding, the less is left to "
+        "gain.",
+        "All of it above zero means that the candidate helps.",
+    ),
+    "overlap@10": (
+        "Right of the line of the old model, more is found of what re-embedding would find; whether that is right, "
+        "agreement cannot tell.",
+        "All of it above zero means that the candidate agrees more with re-embedding, not that it is right more often.",
+    ),
+}
+_ADAPTER = "a map between the finished embeddings of two frozen models, fitted on pairs without labels"
+_HEAD = "a small network on top of the frozen new model, trained with labels to search what the old model embedded"
+_DIRECTIONS = {
+    "new_to_old": "Adapters map the new model’s queries into the space of the old one; the old gallery stays as it is.",
+    "old_to_new": "Adapters map the vectors of the old gallery into the space of the new model, without embedding an "
+    "item again; the new model’s queries stay as they are.",
+    "both": "Every adapter was fitted in both directions: to map the new model’s queries into the space of the old "
+    "one, whose gallery stays as it is; and (old_to_new) to map the vectors of the old gallery into the space of the "
+    "new model, without embedding an item again.",
+}
+
+
+def adapt_headline(document: Document) -> str:
+    """Say in one line what to do, and what it brings."""
+    return _HEADLINES[document["recommendation"]["action"]](document)
+
+
+def _use(document: Document) -> str:
+    verb = {"adapt": "Adapt with", "train a head": "Train"}[document["recommendation"]["action"]]
+    name = recommended(document)
+    if name is None:
+        return "Train a head: what was tried does not let the new model search the old gallery well enough."
+    found = candidate_named(document, name)
+    more = found["cross_minus_self_old"]["mean"]
+    compared = f"{score(abs(more))} {'more' if more >= 0 else 'less'} than today"
+    return f"{verb} {name}: {_reached(document, found['cross']['mean'])}, {compared}{_caveat(document)}."
+
+
+def _re_embed(document: Document) -> str:
+    if document["best"] is None:
+        return "Re-embed the gallery: nothing that was tried lets the new model search it as it is."
+    best = candidate_named(document, document["best"])
+    reached = _reached(document, best["cross"]["mean"])
+    missing = best["self_new_minus_cross"]["mean"]
+    less = f", {score(missing)} less" if document["data"]["labelled"] and missing > 0 else ""
+    return f"Re-embed the gallery: {best['name']} comes nearest to that with {reached}{less}{_caveat(document)}."
+
+
+def _keep(document: Document) -> str:
+    if not document["data"]["labelled"]:
+        return "Keep the old model: without labels, nothing shows that the new one finds more."
+    old, new = (document["systems"][system]["mean"] for system in ("self_old", "self_new"))
+    name = metric_name(document["protocol"]["metric"])
+    return f"Keep the old model: its {name} is {score(old)}, and {score(new)} with {REEMBEDDED} by the new one."
+
+
+def _check(document: Document) -> str:
+    suspects = document["suspects"]
+    if suspects is None:
+        return "Check the pairs before you trust any number here."
+    return f"Check the pairs first: {percent(suspects['share'])} of them seem not to belong together."
+
+
+_HEADLINES: dict[str, Callable[[Document], str]] = {
+    "adapt": _use,
+    "train a head": _use,
+    "re-embed": _re_embed,
+    "keep the old model": _keep,
+    "check the pairs": _check,
+}
+
+
+def _reached(document: Document, found: float) -> str:
+    where = "on the old gallery" if document["data"]["labelled"] else "with re-embedding"
+    return f"{metric_name(document['protocol']['metric'])} {score(found)} {where}"
+
+
+def _caveat(document: Document) -> str:
+    return "" if document["data"]["labelled"] else " (agreement, not correctness)"
+
+
+def curve_finding(document: Document) -> str:
+    """Say how many pairs are enough."""
+    curve = document["learning_curve"]
+    name, enough = curve["candidate"], curve["enough"]
+    what = "" if document["data"]["labelled"] else " This is agreement with re-embedding, not correctness."
+    if enough is None:
+        return f"No smaller number of pairs was enough for {name}: more than these may still help.{what}"
+    return (
+        f"{enough:,} pairs are enough for {name}: from there on, it was not shown to fall short of all pairs by half "
+        f"a point or more.{what}"
+    )
+
+
+def protocol_words(document: Document) -> list[str]:
+    """Say how everything was measured, in sentences."""
+    protocol, labelled = document["protocol"], document["data"]["labelled"]
+    unseen = protocol["unseen_classes"]
+    apart = f" Of {_classes(unseen)} no item was used to fit anything." if unseen else ""
+    every = "Every held-out item is a query among all other held-out items."
+    counted = (
+        " An item of the query’s class is right."
+        if labelled
+        else " There are no labels: a system’s first ten items are compared with those that re-embedding finds. "
+        f"{REEMBEDDED.capitalize()} has 1 by definition. This is agreement, not correctness."
+    )
+    return [
+        f"Every candidate was fitted on {protocol['fitted_on']:,} pairs, and measured on {protocol['held_out']:,} "
+        f"others that were held out.{apart}",
+        every + counted,
+        _DIRECTIONS[protocol["direction"]],
+        f"Intervals hold {100 * protocol['level']:g}\N{NO-BREAK SPACE}% of {protocol['resamples']:,} resampled sets of "
+        f"queries (seed {protocol['seed']}), the same sets for all, so that what is common to two of them cancels in "
+        "their difference.",
+    ]
+
+
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count:,} classes"
+
+
+def adapt_terms(document: Document) -> dict[str, str]:
+    """Return the terms that occur on the page, with what they mean."""
+    candidates, metric = document["candidates"], document["protocol"]["metric"]
+    kinds = {found["kind"] for found in candidates}
+    told = {
+        "adapter": _ADAPTER if "adapter" in kinds else "",
+        "head": _HEAD if "head" in kinds else "",
+        "cross": "new queries search what the old model embedded; nothing is embedded again",
+        OLD: "old queries on the old gallery, self (old): what there is today",
+        REEMBEDDED: "new queries on a gallery that the new model embedded anew, self (new)",
+        metric_name(metric): METRICS[metric],
+        "gain recovered": "how far cross comes from the old model as it is (0\N{NO-BREAK SPACE}%) to everything "
+        "re-embedded (100\N{NO-BREAK SPACE}%)" if any(found["recovered"] is not None for found in candidates) else "",
+        "after backfill": "what the same queries find once all items have been re-embedded for them; with an "
+        "adapter, what the new model finds by itself",
+        "unseen classes": "cross on queries of classes of which no item was used to fit anything"
+        if any(found["unseen"] for found in candidates) else "",
+    }  # fmt: skip
+    return {term: meaning for term, meaning in told.items() if meaning}

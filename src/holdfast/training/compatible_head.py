@@ -1,0 +1,205 @@
+"""A compatible head: a small network over a frozen new model, whose embeddings search an old one's gallery."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.adapters.pairs import matched
+from holdfast.adapters.ridge import Ridge
+from holdfast.data.augment import Augmentation
+from holdfast.data.vector_set import VectorSet
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import DataError, SpaceMismatchError, refuse
+from holdfast.geometry import Hypersphere
+from holdfast.methods import build_method
+from holdfast.methods.base import CompatibilityMethod, PrototypeClassifier
+from holdfast.methods.predecessor import class_prototypes
+from holdfast.models.feature_encoder import FeatureSpec
+from holdfast.models.lifting import lift_embeddings
+from holdfast.models.release import Release, ReleaseRecord, load_release
+from holdfast.training.encode_features import embed_features
+from holdfast.training.recipe import Experiment, Recipe
+from holdfast.training.train import OnStep, train_release
+
+HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=1e-3, weight_decay=1e-4)
+"""How a head is trained unless a person says otherwise: seconds on a CPU."""
+Start = Literal["ridge", "random"]
+CLASS_MEAN_TEMPERATURE = 0.05  # of the classifier that stands in for the one a frozen model does not have
+
+
+@dataclass(frozen=True)
+class CompatibleHead:
+    """A trained head and what it links.
+
+    Args:
+        release: The head; its record says over which model it was trained, and whose gallery it searches.
+        old: The old model laid onto the head's space, where that is another than its own; None where its gallery is
+            searched as it is.
+    """
+
+    release: Release
+    old: Release | None
+
+    def query(self, new: EmbeddingSet) -> EmbeddingSet:
+        """Return what the frozen new model embedded, as the head makes it."""
+        return embed_features(self.release, new)
+
+    def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
+        """Return what the old model embedded, as it is searched: no item is embedded again."""
+        return old if self.old is None else lift_embeddings(old, self.old)
+
+
+def train_head(
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    experiment: Experiment,
+    folder: Path,
+    *,
+    start: Start = "ridge",
+    frozen_model: Mapping[str, Any] | None = None,
+    data_name: str = "",
+    on_step: OnStep | None = None,
+) -> CompatibleHead:
+    """Train a head on the cached embeddings of two frozen models, with labels, and save it as a release.
+
+    It is any method's ordinary training: the same loop, losses and releases. The old model has no classifier here;
+    that of its class means stands in (cosines to the mean point of every class, over the temperature 0.05).
+
+    Args:
+        old: Embeddings of the old model, on the hypersphere.
+        new: Embeddings of the same items by the new model, on the hypersphere; paired by id.
+        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count. Where it leaves
+            them open, the classifier is "normalised", and a method that does not know the hypersphere gets the old
+            embeddings lifted at ζ = 1.
+        folder: Where the release goes; a finished one of the same settings and data is loaded instead.
+        start: A linear head of a compatible method starts from the "ridge" map of new to old embeddings of the same
+            items, which needs no labels: it then keeps more of what the labels do not tell. All others start "random".
+        frozen_model: For the record, how the new model is opened again.
+        data_name: Name of the data, for the record.
+        on_step: Told after every step; see `fit`.
+
+    Raises:
+        DataError: Neither side has labels, or both have and they disagree; or there are fewer than two classes.
+        SpaceMismatchError: A set is not on the hypersphere.
+        EmptyOverlapError: No id occurs in both.
+        ConfigError: Settings are wrong, or ask for random changes, which vectors do not go through.
+    """
+    refuse(
+        experiment.recipe.augmentation != Augmentation(),
+        "Random changes of images, for a head over vectors of a frozen model.",
+        "no --recipe.augmentation",
+    )
+    refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
+    before, after = _paired(old, new)
+    spec = FeatureSpec(
+        frozen=new.fingerprint, width=new.dim, dim=old.dim, projection=experiment.model.projection,
+        zeta=experiment.model.zeta,
+    )  # fmt: skip
+    method = build_method(experiment.method, experiment.method_options)
+    experiment = _on_its_space(dataclasses.replace(experiment, model=spec), method, old.space.name)
+    from_map = start == "ridge" and spec.projection == "linear" and method.needs_old
+    release = train_release(
+        after, experiment, folder, old=frozen_release(before), old_embeddings=before.embeddings,
+        start=ridge_start(before.embeddings, after.embeddings) if from_map else None,
+        frozen_model=frozen_model, data_name=data_name, on_step=on_step,
+    )  # fmt: skip
+    return load_head(folder, release)
+
+
+def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
+    """Open what `train_head` saved.
+
+    Args:
+        folder: Where.
+        release: The head, where it is at hand already.
+
+    Raises:
+        ReleaseError: There is no release, or it was altered.
+    """
+    release = load_release(folder) if release is None else release
+    lifted = folder / "old-lifted"
+    return CompatibleHead(release, load_release(lifted) if (lifted / "config.json").exists() else None)
+
+
+def frozen_release(items: VectorSet) -> Release:
+    """Return a frozen model, of which only embeddings are at hand, as the predecessor of a training.
+
+    It reads its own embeddings and leaves them as they are. Its classifier is that of the class means.
+    """
+    embeddings = items.embeddings
+    spec = FeatureSpec(frozen=embeddings.fingerprint, width=embeddings.dim, dim=embeddings.dim, projection="none")
+    record = ReleaseRecord(fingerprint=embeddings.fingerprint, encoder=spec, space=embeddings.space.record())
+    means, _ = class_prototypes(embeddings, embeddings.space)
+    classifier = PrototypeClassifier(means, 1 / CLASS_MEAN_TEMPERATURE)
+    return Release(spec.build().eval(), record, classifier, items.class_names)
+
+
+def ridge_start(old: EmbeddingSet, new: EmbeddingSet) -> dict[str, Tensor]:
+    """Return the weights of a linear `FeatureEncoder` that maps new embeddings as the ridge adapter does, times √D.
+
+    A row of length √D has values of mean square 1, as those that reach the layer have.
+    """
+    adapter = Ridge("new_to_old").fit(old, new)
+    weights = torch.from_numpy(np.asarray(adapter.fitted.state["weights"], np.float32))
+    longer = math.sqrt(old.dim)
+    return {
+        "projection.weight": (weights[:-1].T * (longer / math.sqrt(new.dim))).contiguous(),
+        "projection.bias": weights[-1] * longer,
+    }
+
+
+def _on_its_space(experiment: Experiment, method: CompatibilityMethod, space: str) -> Experiment:
+    """Decide what was left open: the classifier on this space, or the lift onto one that the method knows."""
+    if space in method.spaces and experiment.geometry.lift_old is None:
+        return dataclasses.replace(experiment, head=experiment.head or "normalised")
+    lift = 1.0 if experiment.geometry.lift_old is None else experiment.geometry.lift_old
+    return dataclasses.replace(experiment, geometry=dataclasses.replace(experiment.geometry, lift_old=lift))
+
+
+def _paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
+    """Return the items of both sets, in one order and with one numbering of their classes."""
+    for name, embeddings in (("old", old), ("new", new)):
+        if not isinstance(embeddings.space, Hypersphere):
+            raise SpaceMismatchError(
+                f"The {name} embeddings are on the {embeddings.space}.",
+                expected="the hypersphere: a head reads directions",
+                to_do="train the new model itself instead: `holdfast train --old RELEASE`.",
+            )
+    pairs = matched(old, new)
+    before, after = old.select(pairs.old_rows), new.select(pairs.new_rows)
+    labelled = VectorSet.of(_agreed(before, after))
+    before, after = (
+        side.replace(labels=labelled.labels, class_names=labelled.embeddings.class_names) for side in (before, after)
+    )
+    return VectorSet(before), VectorSet(after)
+
+
+def _agreed(old: EmbeddingSet, new: EmbeddingSet) -> EmbeddingSet:
+    """Return the side that has labels; refuse labels that contradict each other."""
+    if old.labels is None or new.labels is None:
+        return old if new.labels is None else new
+    differ = np.flatnonzero(class_of_row(old) != class_of_row(new))
+    if len(differ):
+        raise DataError(
+            f"{len(differ)} of {len(new)} items have another class on the two sides, first: "
+            f"'{new.ids[int(differ[0])]}'.",
+            expected="one class per item",
+            to_do="correct the labels of one side, or leave them out there.",
+        )
+    return new
+
+
+def class_of_row(embeddings: EmbeddingSet) -> Any:
+    """Return the name of every row's class (N,), or its number where classes have no names."""
+    if embeddings.class_names is None:
+        return np.asarray(embeddings.labels).astype(str)
+    return np.array(list(embeddings.class_names))[embeddings.labels]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from holdfast.adapters import SuspectPairs, build_adapter
+from holdfast.adapting.candidates import Candidate, Link, identity, measure
+from holdfast.adapting.document import Names, document
+from holdfast.adapting.learning_curve import LearningCurve, learning_curve
+from holdfast.adapting.recommendation import recommend
+
+QUICK = {"resamples": 200, "level": 0.9, "seed": 5}
+NAMES = Names(data="things", old="A", new="B")
+
+
+@pytest.fixture(scope="module")
+def found(labelled, unlabelled, adapter):
+    """Build the document of each kind of data, with an adapter, a head, and an adapter that fails."""
+
+    def build(kind: str, **values):
+        held_out = {"labelled": labelled, "unlabelled": unlabelled}[kind]
+        candidates = [
+            adapter("ridge"),
+            Candidate("head", "head", lambda old, new: Link(lambda _: held_out.old, lambda old: old)),
+            adapter("ridge", "twice", direction="nowhere"),
+        ]
+        comparison = measure(candidates, held_out, **QUICK)
+        texts = {"title": "A to B", "names": NAMES, "direction": "new_to_old"}
+        return comparison, document(held_out, comparison, recommend(comparison), **texts, **values)
+
+    return build
+
+
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
+def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) -> None:
+    curve = learning_curve(adapter("ridge"), labelled, resamples=50)
+    score_map = {"error": np.float32(0.25), "text": "t", "knots": np.array([[0, 1], [0.5, 2]])}
+    suspects = SuspectPairs(0.1, 0.05, 0.2, 300)
+    written = found(kind, curve=curve, score_map=score_map, suspects=suspects, pair_sentences=("odd",))[1]
+    assert json.loads(json.dumps(written, allow_nan=False)) == written
+    assert list(written) == [
+        "schema_version", "kind", "title", "data", "models", "suspects", "protocol", "systems", "candidates",
+        "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation",
+    ]  # fmt: skip
+    assert written["suspects"] == {
+        "share": 0.1, "low": 0.05, "high": 0.2, "tested": 300, "sentence": suspects.sentence(),
+    }  # fmt: skip
+    assert written["score_map"] == {"error": 0.25, "text": "t", "knots": [[0.0, 1.0], [0.5, 2.0]]}
+    assert written["learning_curve"]["candidate"] == "ridge" and written["learning_curve"]["enough"] == curve.enough
+    size, cross = curve.points[1]
+    assert written["learning_curve"]["points"][1] == {
+        "pairs": size, "cross": {"mean": cross.mean, "interval": list(cross.interval)},
+    }  # fmt: skip
+
+
+def test_what_is_said_of_labelled_data(found, labelled) -> None:
+    comparison, written = found("labelled")
+    assert (written["schema_version"], written["kind"], written["title"]) == (1, "adapt", "A to B")
+    assert written["data"] == {"name": "things", "pairs": 600, "labelled": True, "classes": 12, "sentences": []}
+    assert written["models"] == {
+        "old": {"name": "A", "fingerprint": "declared:old", "dim": 8},
+        "new": {"name": "B", "fingerprint": "declared:new", "dim": 14},
+    }
+    assert written["protocol"] == {
+        "fitted_on": len(labelled.fit_old), "held_out": len(labelled.old), "unseen_classes": 1, "metric": "map",
+        "direction": "new_to_old", "level": 0.9, "resamples": 200, "seed": 5,
+    }  # fmt: skip
+    for system in ("self_old", "self_new"):
+        expected = getattr(comparison, system)
+        assert written["systems"][system] == {"mean": expected.mean, "interval": list(expected.interval)}
+    assert (written["suspects"], written["learning_curve"], written["score_map"]) == (None, None, None)
+
+
+def test_what_is_said_of_every_candidate(found) -> None:
+    comparison, written = found("labelled")
+    ridge, head, failed = written["candidates"]
+    measured = comparison.candidates[0]
+    for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
+        expected = getattr(measured, key)
+        assert ridge[key] == {"mean": expected.mean, "interval": list(expected.interval)}
+    assert (ridge["name"], ridge["kind"], ridge["seconds"]) == ("ridge", "adapter", measured.seconds)
+    assert ridge["recovered"] == measured.recovered and ridge["failed"] is None and ridge["own"] is None
+    assert ridge["unseen"] == measured.unseen._asdict() and set(ridge["unseen"]) == {
+        "self_old", "cross", "self_new", "queries",
+    }  # fmt: skip
+    assert head["kind"] == "head" and list(head) == list(ridge) == list(failed)
+    assert "nowhere" in failed["failed"] and failed["seconds"] >= 0
+    unknown = set(failed) - {"name", "kind", "seconds", "failed"}
+    assert len(unknown) == 7 and all(failed[key] is None for key in unknown)
+    best = max(comparison.candidates[:2], key=lambda one: one.cross.mean).name
+    assert (written["best_adapter"], written["best_head"], written["best"]) == ("ridge", "head", best)
+
+
+def test_the_gallery_of_a_head_after_a_full_backfill(labelled) -> None:
+    mapped = build_adapter("ridge", {"direction": "old_to_new"}).fit(labelled.fit_old, labelled.fit_new).apply
+    candidate = Candidate("head", "head", lambda old, new: Link(identity, mapped, own=identity))
+    comparison = measure([candidate], labelled, **QUICK)
+    texts = {"title": "t", "names": NAMES, "direction": "old_to_new"}
+    written = document(labelled, comparison, recommend(comparison), **texts)
+    own = written["candidates"][0]["own"]
+    assert own["mean"] == written["systems"]["self_new"]["mean"] != written["candidates"][0]["cross"]["mean"]
+    assert (
+        written["protocol"]["direction"] == "old_to_new"
+        and written["candidates"][0]["direction"] is None
+        and written["best_adapter"] is None
+    )
+
+
+def test_what_is_said_without_labels(found) -> None:
+    comparison, written = found("unlabelled")
+    assert written["data"]["classes"] is None and not written["data"]["labelled"]
+    assert written["protocol"]["metric"] == "overlap@10" and written["systems"]["self_new"]["mean"] == 1
+    assert all(one["unseen"] is None for one in written["candidates"])
+    advised = recommend(comparison)
+    assert written["recommendation"] == {
+        "action": advised.action, "candidate": advised.candidate, "sentences": list(advised.sentences),
+    }  # fmt: skip
+
+
+def test_a_curve_without_points_is_left_out(found) -> None:
+    assert found("labelled", curve=LearningCurve("ridge", (), None))[1]["learning_curve"] is None

@@ -1,0 +1,211 @@
+"""Fitted adapters through the command line: evaluating two frozen models, and mapping what one of them embedded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from holdfast.adapters import Adapter, Direction, build_adapter
+from holdfast.adapters.storage import load_adapter, save_adapter
+from holdfast.cli import main
+from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.evaluation import rank_metrics
+from holdfast.reports.results import read_results
+
+Fails = Callable[..., str]
+TOPICS = {
+    "money": ["what is my balance", "how much money have I", "show my account balance", "is there money on my account",
+              "tell me the balance of my bank account", "transfer money to my bank", "pay the bill from my account",
+              "which bank has my money"],
+    "music": ["play a song", "put some music on", "play the next song", "turn up the music", "what song is playing",
+              "I want to hear a song", "stop the music now", "which band sings this song"],
+    "weather": ["will it rain today", "is it cold outside", "what is the weather like", "how warm is it in the sun",
+                "do I need an umbrella today", "weather for tomorrow please", "is snow coming", "is it windy"],
+}  # fmt: skip
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*map(str, words), "--json"]) == code
+    return dict(json.loads(capsys.readouterr().out))
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """data/, texts by two frozen models of different dimension in old/ and new/, and two adapters between them."""
+    root = tmp_path_factory.mktemp("frozen")
+    parts: dict[str, list[list[str]]] = {"train": [], "val": [], "test": []}
+    for topic, texts in TOPICS.items():
+        for row, text in enumerate(texts):
+            parts[("train", "train", "val", "test")[min(row, 3)]].append([text, topic])
+    (root / "data" / "clinc150").mkdir(parents=True)
+    (root / "data" / "clinc150" / "data_full.json").write_text(json.dumps(parts))
+    words = ["embed", "--texts", "clinc150", "--data-root", root / "data", "--text-model", "wordllama"]
+    for name, more in (("old", ["--truncate-dim", "64"]), ("new", [])):
+        assert main([str(word) for word in (*words, *more, "--out", root / name)]) == 0
+    for direction in ("new_to_old", "old_to_new"):
+        save_adapter(fitted(root, direction), root / direction)
+    return root
+
+
+def fitted(root: Path, direction: Direction) -> Adapter:
+    old, new = (storage.load(root / name / "gallery.safetensors") for name in ("old", "new"))
+    return build_adapter("procrustes", {"direction": direction}).fit(old, new)
+
+
+def sides(folder: Path) -> tuple[EmbeddingSet, EmbeddingSet]:
+    return storage.load(folder / "query.safetensors"), storage.load(folder / "gallery.safetensors")
+
+
+def evaluate(root: Path, out: Path, *words: object) -> list[str]:
+    given = ["evaluate", "--old", root / "old", "--new", root / "new", "--resamples", "50", "--out", out, *words]
+    return [str(word) for word in given]
+
+
+@pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
+def test_two_frozen_models_are_evaluated_through_their_adapter(
+    capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path, direction: str
+) -> None:
+    adapter, old, new = load_adapter(frozen / direction), sides(frozen / "old"), sides(frozen / "new")
+    capsys.readouterr()
+    code = main([*evaluate(frozen, tmp_path, "--adapter", frozen / direction), "--json"])
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert code == (0 if found["verdict"] == "compatible" else 1)
+    cross = (adapter.apply(new[0]), old[1]) if direction == "new_to_old" else (new[0], adapter.apply(old[1]))
+    for system, (query, gallery) in {"cross": cross, "self_old": old, "self_new": new}.items():
+        assert found[system]["map"] == np.nanmean(rank_metrics(query, gallery)["map"])
+    assert found["upgrade_curve"] is None
+    assert found["adapter"] == {"kind": "procrustes", "direction": direction, "options": adapter.options, "pairs": 12,
+                                "fingerprint": adapter.fingerprint}  # fmt: skip
+    results = read_results(tmp_path)
+    assert results["models"]["adapter"] == found["adapter"]
+    assert list(results["evaluations"]["new"]["mapped"].values()) == [adapter.mapped_fingerprint]
+    assert yaml.safe_load((tmp_path / "evaluate.yaml").read_text())["adapter"] == str(frozen / direction)
+    page, mapped = (tmp_path / "report.html").read_text(), "new queries" if direction == "new_to_old" else "old gallery"
+    for said in (page, captured.err.replace("\n", " ")):
+        assert f"It was applied to the {mapped}" in said and "upgrade curve was not measured" in said
+    assert "the notes beside the verdict say why" in page and "curve=True" not in page
+    assert adapter.fingerprint in page and "procrustes" in page
+
+
+def test_every_item_may_be_a_query_among_all_others(
+    capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path
+) -> None:
+    old, new = (storage.load(frozen / name / "gallery.safetensors") for name in ("old", "new"))
+    files = [storage.save(part, tmp_path / f"{name}.safetensors") for name, part in (("adapter", new), ("old", old))]
+    words = ["evaluate", "--old", files[1], "--new", files[0], "--adapter", frozen / "new_to_old", "--out",
+             tmp_path / "out", "--resamples", "50", "--json"]  # fmt: skip
+    capsys.readouterr()
+    main([str(word) for word in words])
+    found = json.loads(capsys.readouterr().out)
+    mapped = load_adapter(frozen / "new_to_old").apply(new)
+    assert found["cross"]["map"] == np.nanmean(rank_metrics(mapped, old, ["map"], exclude_same_id=True)["map"])
+    assert set(read_results(tmp_path / "out")["models"]) == {"old", "new", "adapter"}, "one name, one thing"
+
+
+def test_without_an_adapter_the_way_to_one_is_named(fails: Fails, frozen: Path, tmp_path: Path) -> None:
+    said = fails(*evaluate(frozen, tmp_path / "out"))
+    assert "dimension 256" in said and "dimension 64" in said and "`holdfast adapt --old A --new B`" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_of_other_models_is_refused(fails: Fails, frozen: Path, tmp_path: Path) -> None:
+    turned = ["evaluate", "--old", frozen / "new", "--new", frozen / "old", "--out", tmp_path / "out"]
+    said = fails(*turned, "--adapter", frozen / "new_to_old")
+    assert "exchange --old and --new" in said and str(frozen / "new_to_old") in said
+    old, new = (storage.load(frozen / name / "gallery.safetensors") for name in ("old", "new"))
+    other = build_adapter("ridge", {}).fit(old, new.replace(fingerprint="declared:another"))
+    save_adapter(other, tmp_path / "other")
+    said = fails(*evaluate(frozen, tmp_path / "out", "--adapter", tmp_path / "other"))
+    assert "declared:another" in said and new.fingerprint in said and "exchange" not in said
+    assert f"`holdfast adapt --old {frozen / 'old'} --new {frozen / 'new'}`" in said
+    assert "is no adapter" in fails(*evaluate(frozen, tmp_path / "out", "--adapter", frozen / "old"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_stored_embeddings_are_mapped(capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path) -> None:
+    words = ["embed", "--stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]
+    found = run(capsys, *words)["embeddings"]
+    adapter = load_adapter(frozen / "new_to_old")
+    assert [Path(entry["file"]).name for entry in found] == ["query.safetensors", "gallery.safetensors"]
+    for entry, before in zip(found, sides(frozen / "new"), strict=True):
+        after = storage.load(entry["file"], verify=True)
+        assert after.digest() == adapter.apply(before).digest() and entry["items"] == len(before)
+        assert after.fingerprint == entry["fingerprint"] == adapter.mapped_fingerprint
+        assert entry["dim"] == after.dim == 64 and entry["adapter"] == str(frozen / "new_to_old")
+    assert main([str(word) for word in words]) == 0
+    said = capsys.readouterr().err
+    assert "adapter" in said and "64" in said
+
+
+def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path) -> None:
+    words = ["embed", "--stored", frozen / "old" / "gallery.safetensors", "--adapter", frozen / "old_to_new", "--out"]
+    (entry,) = run(capsys, *words, tmp_path)["embeddings"]
+    assert Path(entry["file"]).name == "embeddings.safetensors" and entry["dim"] == 256
+
+
+def test_texts_are_embedded_and_mapped_at_once(
+    capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path
+) -> None:
+    words = ["embed", "--texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama",
+             "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]  # fmt: skip
+    found = run(capsys, *words)["embeddings"]
+    adapter = load_adapter(frozen / "new_to_old")
+    assert [Path(entry["file"]).stem for entry in found] == ["train", "query", "gallery"]
+    for entry in found:
+        before = storage.load(frozen / "new" / Path(entry["file"]).name)
+        after = storage.load(entry["file"], verify=True)
+        assert after.digest() == adapter.apply(before).digest()
+        assert (entry["dim"], entry["fingerprint"], entry["role"]) == (64, adapter.mapped_fingerprint, before.role)
+        assert entry["text_model"] == "wordllama" and entry["adapter"] == str(frozen / "new_to_old")
+    files = {file.name for file in (tmp_path / "mapped").iterdir()}
+    assert files == {"train.safetensors", "query.safetensors", "gallery.safetensors", "embed.yaml"}, "nothing between"
+    again = run(capsys, "embed", "--config", tmp_path / "mapped" / "embed.yaml", "--out", tmp_path / "again")
+    assert [entry["fingerprint"] for entry in again["embeddings"]] == [entry["fingerprint"] for entry in found]
+
+
+def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: Path, tmp_path: Path) -> None:
+    out, adapter = tmp_path / "out", frozen / "new_to_old"
+    said = fails("embed", "--stored", frozen / "old", "--adapter", adapter, "--out", out)
+    assert f"'{frozen / 'old'}' has the fingerprint" in said and f"the adapter '{adapter}' maps" in said
+    texts = ["embed", "--texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama"]
+    said = fails(*texts, "--truncate-dim", "64", "--adapter", adapter, "--out", out)
+    assert "'wordllama' has the fingerprint text:" in said and f"the adapter '{adapter}' maps" in said
+    mixed = tmp_path / "mixed"
+    storage.save(sides(frozen / "new")[0], mixed / "query.safetensors")
+    storage.save(sides(frozen / "old")[1], mixed / "gallery.safetensors")
+    said = fails("embed", "--stored", mixed, "--adapter", adapter, "--out", out)
+    assert f"'{mixed}' has the fingerprint {sides(frozen / 'old')[1].fingerprint}" in said
+    assert not out.exists(), "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--stored", "new", "--release", "x"], "--release and --adapter were given"),
+        (["--data", "glyphs", "--release", "x"], "--adapter was given with --data"),
+        (["--texts", "clinc150"], "--adapter was given with 0 text models"),
+        (["--texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
+        (["--stored", "new", "--text-model", "wordllama"], "--text-model was given with --stored"),
+        ([], "Nothing to embed was given"),
+    ],
+)
+def test_what_does_not_go_with_an_adapter_is_refused(
+    fails: Fails, frozen: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    said = fails("embed", *words, "--adapter", frozen / "new_to_old", "--out", tmp_path / "out")
+    assert message in said and "Expected:" in said and not (tmp_path / "out").exists()
+
+
+def test_stored_embeddings_are_never_replaced(fails: Fails, frozen: Path) -> None:
+    before = (frozen / "new" / "query.safetensors").read_bytes()
+    said = fails("embed", "--stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out", frozen / "new")
+    assert "would take the place of those in" in said
+    assert (frozen / "new" / "query.safetensors").read_bytes() == before

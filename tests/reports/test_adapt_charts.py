@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from holdfast.reports.adapt_curve_plots import learning_curve, score_map_plot
+from holdfast.reports.adapt_plots import candidate_dots, kind_swatch
+from holdfast.reports.adapt_results import by_score, thresholds
+from holdfast.reports.svg import width_of
+
+Make = Callable[..., dict[str, Any]]
+
+SVG = "{http://www.w3.org/2000/svg}"
+WIDTHS = (350.0, 640.0)
+
+
+def items(drawing: str, name: str, kind: str = "") -> list[ElementTree.Element]:
+    found = ElementTree.fromstring(drawing).iter(SVG + name)
+    return [item for item in found if set(kind.split()) <= set(str(item.get("class")).split())]
+
+
+def words(drawing: str, kind: str = "") -> list[str]:
+    return [item.text or "" for item in items(drawing, "text", kind)]
+
+
+def number(item: ElementTree.Element, name: str) -> float:
+    return float(str(item.get(name)))
+
+
+def place(mark: ElementTree.Element) -> tuple[float, float]:
+    x, y = re.findall(r"-?[\d.]+", str(mark.get("transform")))[:2]
+    return float(x), float(y)
+
+
+def points(item: ElementTree.Element) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in (point.split() for point in str(item.get("d"))[1:].split("L"))]
+
+
+def axis(drawing: str, *, across: bool) -> Callable[[float], float]:
+    """Return where a value is drawn, from the ticks of a linear axis."""
+    side = ("x", 0.0) if across else ("y", -4.0)
+    ticks = [item for item in items(drawing, "text", "tick") if (item.get("text-anchor") != "end") == across]
+    values = [float(str(item.text).replace("−", "-").replace(",", "")) for item in ticks]
+    slope, start = np.polyfit(values, [number(item, side[0]) + side[1] for item in ticks], 1)
+    return lambda value: float(slope * value + start)
+
+
+def all_charts(document: dict[str, Any], width: float) -> list[str]:
+    return [
+        candidate_dots(document, width=width),
+        learning_curve(document, width=width),
+        score_map_plot(document["score_map"], width=width),
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_charts_are_well_formed_and_everything_lies_within(make_adapt: Make, labelled: bool, width: float) -> None:
+    for drawing in all_charts(make_adapt(labelled=labelled), width):
+        root = ElementTree.fromstring(drawing)
+        title, described = root.findtext(SVG + "title"), root.findtext(SVG + "desc")
+        assert title and described and root.get("aria-label") == f"{title}. {described}"
+        right, bottom = map(float, str(root.get("viewBox")).split()[2:])
+        assert right == width
+        for item in items(drawing, "text"):
+            across = width_of(str(item.text), 12) * 0.9  # what `width_of` says is rather too wide
+            left = number(item, "x") - {"middle": across / 2, "end": across}.get(str(item.get("text-anchor")), 0)
+            assert left >= -8 and left + across <= right + 8 and 0 < number(item, "y") <= bottom
+        for mark in items(drawing, "path", "spot-of"):
+            assert 0 < place(mark)[0] < right and 0 < place(mark)[1] < bottom
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_dots_whiskers_and_references_are_the_numbers(adapted: dict[str, Any], width: float) -> None:
+    drawing = candidate_dots(adapted, width=width)
+    x = axis(drawing, across=True)
+    drawn = [found for found in by_score(adapted) if found["cross"]][:-1]  # mean_drift is off the scale
+    marks = items(drawing, "path", "spot-of")
+    assert [place(mark)[0] for mark in marks] == pytest.approx([x(found["cross"]["mean"]) for found in drawn], abs=0.1)
+    assert [place(mark)[1] for mark in marks] == sorted(place(mark)[1] for mark in marks)
+    whiskers = [item for item in items(drawing, "line", "whisker") if item.get("x1") != item.get("x2")]
+    ends = [(x(low), x(high)) for low, high in (found["cross"]["interval"] for found in drawn)]
+    assert [(number(item, "x1"), number(item, "x2")) for item in whiskers] == [pytest.approx(e, abs=0.1) for e in ends]
+    for system in ("self_old", "self_new"):
+        mean, (low, high) = adapted["systems"][system]["mean"], adapted["systems"][system]["interval"]
+        (line,), (band,) = items(drawing, "line", f"reference {system}"), items(drawing, "rect", f"band {system}")
+        assert number(line, "x1") == number(line, "x2") == pytest.approx(x(mean), abs=0.1)
+        assert number(band, "x") == pytest.approx(x(low), abs=0.1)
+        assert number(band, "width") == pytest.approx(x(high) - x(low), abs=0.1)
+    assert f"old model as it is {adapted['systems']['self_old']['mean']:.3f}" in words(drawing)
+    assert f"everything re-embedded {adapted['systems']['self_new']['mean']:.3f}" in words(drawing)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_stand_best_first_beside_their_numbers(adapted: dict[str, Any], width: float) -> None:
+    drawing = candidate_dots(adapted, width=width)
+    names = [name.removesuffix(", recommended") for name in words(drawing, "candidate")]
+    assert names == [found["name"] for found in by_score(adapted)]
+    scores = [f"{found['cross']['mean']:.3f}" for found in by_score(adapted) if found["cross"]]
+    assert words(drawing, "number") == scores
+
+
+def test_adapters_and_heads_differ_in_shape_and_colour(adapted: dict[str, Any]) -> None:
+    drawing = candidate_dots(adapted)
+    shapes = {
+        kind: {mark.get("d") for mark in items(drawing, "path", f"spot-of {kind}")} for kind in ("adapter", "head")
+    }
+    assert len(shapes["adapter"]) == len(shapes["head"]) == 1 and shapes["adapter"] != shapes["head"]
+    assert len({kind_swatch(kind) for kind in ("adapter", "head", "self_old", "self_new")}) == 4
+
+
+def test_the_recommended_candidate_stands_out(adapted: dict[str, Any]) -> None:
+    wide, narrow = (candidate_dots(adapted, width=width) for width in (640, 350))
+    for drawing in (wide, narrow):
+        (led,) = items(drawing, "path", "led")
+        others = [mark for mark in items(drawing, "path", "spot-of") if "led" not in str(mark.get("class"))]
+        scale = [float(str(mark.get("transform")).split("scale(")[1][:-1]) for mark in (led, *others)]
+        assert scale[0] > max(scale[1:])
+        (tint,) = items(drawing, "rect", "advised-row")
+        assert number(tint, "y") < place(led)[1] < number(tint, "y") + number(tint, "height")
+    assert words(wide, "candidate led") == ["residual_mlp"] and words(wide, "advised") == ["recommended"]
+    assert words(narrow, "candidate led") == ["residual_mlp, recommended"]
+    advice = {"action": "re-embed", "candidate": None, "sentences": []}
+    none = candidate_dots(adapted | {"recommendation": advice})
+    assert not items(none, "path", "led") and not items(none, "rect", "advised-row") and not words(none, "advised")
+
+
+def test_what_failed_is_shown_with_its_reason_below_the_references(adapted: dict[str, Any]) -> None:
+    drawing = candidate_dots(adapted)
+    reason = next(item for item in items(drawing, "text", "far") if str(item.text).startswith("failed: vectors of 384"))
+    assert number(items(drawing, "line", "reference self_old")[0], "y2") < number(reason, "y")
+    assert f"identity (adapter) failed: {adapted['candidates'][7]['failed']}" in drawing
+
+
+def test_only_the_first_line_of_a_reason_is_drawn(make_adapt: Make) -> None:
+    drawing = candidate_dots(make_adapt({"ridge": "3 pairs.\nExpected: at least 20", "local": ""}))
+    assert words(drawing, "far") == ["failed: 3 pairs.", "failed: "]
+
+
+def test_a_score_off_the_scale_is_an_arrow_with_its_number(adapted: dict[str, Any], make_adapt: Make) -> None:
+    drawing = candidate_dots(adapted)
+    assert words(drawing, "far")[0] == "◂ off the scale"
+    low = min(float(tick) for tick in words(drawing, "tick"))
+    drift = next(found for found in adapted["candidates"] if found["name"] == "mean_drift")
+    assert drift["cross"]["mean"] < low and f"{drift['cross']['mean']:.3f}" in words(drawing, "number")
+    near = make_adapt({"ridge": 0.5, "mean_drift": -0.6})
+    assert not words(candidate_dots(near), "far")
+    alone = make_adapt({"mean_drift": -2.2})  # the best there is, though far below
+    assert not words(candidate_dots(alone), "far") and items(candidate_dots(alone), "path", "spot-of")
+
+
+def test_a_picture_of_nothing_but_failures(make_adapt: Make) -> None:
+    drawing = candidate_dots(make_adapt({"ridge": "too few pairs", "local": "no memory"}))
+    assert words(drawing, "far") == ["failed: too few pairs", "failed: no memory"]
+    assert not items(drawing, "path", "spot-of") and items(drawing, "line", "reference self_new")
+
+
+def test_names_are_escaped_and_shortened(make_adapt: Make) -> None:
+    attack = "<script>alert(1)</script>&\"'"
+    for width in WIDTHS:
+        for drawing in all_charts(make_adapt({attack: 0.5, "head " + "n" * 90: 0.4}), width):
+            assert "<script" not in drawing and ElementTree.fromstring(drawing) is not None
+    assert any(name.endswith("…") for name in words(candidate_dots(make_adapt({"n" * 90: 0.5})), "candidate"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_curve_goes_through_its_points_on_a_logarithmic_axis(adapted: dict[str, Any], width: float) -> None:
+    drawing, curve = learning_curve(adapted, width=width), adapted["learning_curve"]
+    y = axis(drawing, across=False)
+    (track,), (band,) = items(drawing, "path", "track"), items(drawing, "path", "around")
+    drawn = points(track)
+    assert [at for _, at in drawn] == pytest.approx([y(p["cross"]["mean"]) for p in curve["points"]], abs=0.1)
+    logs, across = np.log10([p["pairs"] for p in curve["points"]]), [at for at, _ in drawn]
+    slope, start = np.polyfit(logs, across, 1)
+    assert across == pytest.approx(slope * logs + start, abs=0.05) and slope > 0
+    ends = [y(p["cross"]["interval"][1]) for p in curve["points"]]
+    ends += [y(p["cross"]["interval"][0]) for p in reversed(curve["points"])]
+    assert [at for _, at in points(band)] == pytest.approx(ends, abs=0.1)
+    for system in ("self_old", "self_new"):
+        (line,) = items(drawing, "line", f"reference {system}")
+        assert number(line, "y1") == number(line, "y2") == pytest.approx(y(adapted["systems"][system]["mean"]), abs=0.1)
+
+
+def test_the_curve_marks_where_it_is_enough(adapted: dict[str, Any]) -> None:
+    drawing, curve = learning_curve(adapted), adapted["learning_curve"]
+    (ring,), (line,), (track,) = items(drawing, "path", "enough-ring"), items(drawing, "line", "enough"), items(
+        drawing, "path", "track"
+    )  # fmt: skip
+    number_of = [p["pairs"] for p in curve["points"]].index(curve["enough"])
+    assert place(ring) == pytest.approx(points(track)[number_of], abs=0.01)
+    assert number(line, "x1") == pytest.approx(place(ring)[0])
+    assert "enough: 1,024 pairs" in words(drawing)
+    never = deepcopy(adapted)
+    never["learning_curve"]["enough"] = None
+    drawing = learning_curve(never)
+    assert not items(drawing, "path", "enough-ring") and not any("enough" in told for told in words(drawing))
+
+
+def test_numbers_of_pairs_are_left_out_where_they_do_not_fit(adapted: dict[str, Any]) -> None:
+    crowded = deepcopy(adapted)
+    curve = crowded["learning_curve"]
+    curve["points"] = [curve["points"][0] | {"pairs": 10_000 + 10 * step} for step in range(60)]
+    curve["enough"] = None
+    drawing = learning_curve(crowded, width=350)
+    ticks = [item for item in items(drawing, "text", "tick") if item.get("text-anchor") == "middle"]
+    places = sorted(number(item, "x") for item in ticks)
+    assert 2 <= len(ticks) < 10 and min(np.diff(places)) >= width_of("10,000", 12)
+    assert ticks[0].text == "10,590"
+
+
+def test_a_curve_of_a_single_point_stands_in_the_middle(adapted: dict[str, Any]) -> None:
+    single = deepcopy(adapted)
+    single["learning_curve"] |= {"points": single["learning_curve"]["points"][:1], "enough": None}
+    (mark,) = items(learning_curve(single), "path", "spot-of")
+    assert 250 < place(mark)[0] < 420
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_map_goes_through_its_knots_and_marks_thresholds(adapted: dict[str, Any], width: float) -> None:
+    drawing, score_map = score_map_plot(adapted["score_map"], width=width), adapted["score_map"]
+    x, y = axis(drawing, across=True), axis(drawing, across=False)
+    (track,) = items(drawing, "path", "track")
+    assert points(track) == [pytest.approx((x(old), y(new)), abs=0.1) for old, new in score_map["knots"]]
+    marks = [place(mark) for mark in items(drawing, "path", "read-off")]
+    assert marks == [pytest.approx((x(old), y(new)), abs=0.1) for old, new in thresholds(score_map)]
+    (same,) = items(drawing, "line", "same")
+    for end, value in (("1", 0.1), ("2", 0.9)):  # what both axes have in common
+        ends = number(same, f"x{end}"), number(same, f"y{end}")
+        assert ends == pytest.approx((x(value), y(value)), abs=0.1)
+
+
+def test_scores_without_a_common_range_have_no_line_of_equal_ones() -> None:
+    drawing = score_map_plot({"knots": [[0.1, 10.0], [0.9, 20.0]]})
+    assert not items(drawing, "line", "same") and "equal scores" not in words(drawing)

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigError
+from holdfast.reports.adapt_results import (
+    adapt_document,
+    adapt_table,
+    by_score,
+    checked_adapt,
+    failures,
+    read_adapt,
+    recommended,
+    thresholds,
+    write_adapt,
+)
+
+Keys = tuple[Any, ...]
+Make = Callable[..., dict[str, Any]]
+
+NAMES = ["head ndpp", "residual_mlp", "ridge", "low_rank", "lambda_orthogonal", "local", "procrustes", "mean_drift"]
+
+
+def changed(document: dict[str, Any], keys: Keys, value: Any) -> dict[str, Any]:
+    """Return the document with one value replaced."""
+    part = found = deepcopy(document)
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    return found
+
+
+def without(document: dict[str, Any], keys: Keys) -> dict[str, Any]:
+    """Return the document without one value."""
+    part = found = deepcopy(document)
+    for key in keys[:-1]:
+        part = part[key]
+    del part[keys[-1]]
+    return found
+
+
+def test_a_written_document_reads_as_it_was(adapted: dict[str, Any], tmp_path: Path) -> None:
+    path = write_adapt(adapted, tmp_path / "new folder")
+    assert path == tmp_path / "new folder" / "results.json"
+    assert read_adapt(path) == read_adapt(path.parent) == json.loads(json.dumps(adapted))
+    assert adapted["holdfast"] == holdfast.__version__ and "python" in adapted["versions"]
+
+
+def test_a_document_without_versions_is_complete(adapted: dict[str, Any]) -> None:
+    found = {key: value for key, value in adapted.items() if key not in ("holdfast", "versions")}
+    assert checked_adapt(found) == found
+    assert adapt_document(found) == adapted
+
+
+def test_what_is_unknown_may_be_none(make_adapt: Make) -> None:
+    found = make_adapt(score_map=None, learning_curve=None, suspects=None)
+    assert checked_adapt(found)["suspects"] is None
+    nothing = make_adapt({"ridge": "too few pairs", "local": "too few pairs"})
+    assert (nothing["best"], nothing["best_adapter"], nothing["learning_curve"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1"])
+def test_another_schema_version_is_refused(adapted: dict[str, Any], version: Any) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)schema version {version}.*run “holdfast adapt” again"):
+        checked_adapt(adapted | {"schema_version": version})
+
+
+def test_results_of_another_kind_are_refused(adapted: dict[str, Any], document: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"'x'.*no results of adapters, but of kind sessions"):
+        checked_adapt(adapted | {"kind": "sessions"}, "'x'")
+    with pytest.raises(ConfigError, match="not said"):
+        checked_adapt(document)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("title",),
+        ("data", "labelled"),
+        ("models", "old", "fingerprint"),
+        ("suspects", "sentence"),
+        ("protocol", "direction"),
+        ("systems", "self_new"),
+        ("candidates", 1, "recovered"),
+        ("candidates", 1, "cross", "interval"),
+        ("candidates", 1, "unseen", "queries"),
+        ("learning_curve", "points", 2, "pairs"),
+        ("score_map", "knots"),
+        ("recommendation", "action"),
+    ],
+)
+def test_a_missing_or_an_unknown_key_is_refused_by_name(adapted: dict[str, Any], keys: Keys, tmp_path: Path) -> None:
+    place = r"\.".join(map(str, keys))
+    with pytest.raises(ConfigError, match=place):
+        write_adapt(without(adapted, keys), tmp_path)
+    with pytest.raises(ConfigError, match=r"\.".join(map(str, (*keys[:-1], "later")))):
+        checked_adapt(changed(adapted, (*keys[:-1], "later"), 1))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("candidates",), []),
+        (("candidates", 1, "cross", "mean"), 1.2),
+        (("candidates", 1, "cross", "mean"), math.nan),
+        (("candidates", 1, "cross", "interval"), [0.5]),
+        (("candidates", 1, "cross_minus_self_old", "mean"), -1.2),
+        (("candidates", 1, "recovered"), math.inf),
+        (("candidates", 1, "seconds"), -1.0),
+        (("candidates", 1, "kind"), "map"),
+        (("candidates", 1, "name"), ""),
+        (("data", "pairs"), 2.5),
+        (("data", "labelled"), 1),
+        (("protocol", "metric"), "recall@1"),
+        (("protocol", "direction"), "sideways"),
+        (("candidates", 0, "direction"), "sideways"),
+        (("protocol", "level"), 1.0),
+        (("protocol", "resamples"), 0),
+        (("models", "new", "dim"), 0),
+        (("suspects", "share"), -0.1),
+        (("learning_curve", "points", 0, "pairs"), 0),
+        (("score_map", "knots"), [[0.0, 0.0]]),
+        (("score_map", "error"), -0.1),
+        (("recommendation", "action"), "wait"),
+    ],
+)
+def test_what_is_no_such_value_is_refused_by_name(adapted: dict[str, Any], keys: Keys, value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"\.".join(map(str, keys))):
+        checked_adapt(changed(adapted, keys, value))
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "told"),
+    [
+        (("protocol", "metric"), "overlap@10", r"protocol\.metric is 'overlap@10'.*\nExpected: 'map'"),
+        (("data", "classes"), None, r"data\.classes is None"),
+        (("candidates", 2, "name"), "ridge", r"candidates\.2\.name is 'ridge' again"),
+        (("candidates", 1, "failed"), "no memory", r"candidates\.1\.cross is .*none just where"),
+        (("candidates", 7, "failed"), None, r"candidates\.7\.cross is None"),
+        (("candidates", 1, "cross", "interval"), [0.6, 0.5], r"candidates\.1\.cross\.interval is \[0\.6, 0\.5\]"),
+        (("candidates", 8, "own", "interval"), [0.6, 0.5], r"candidates\.8\.own\.interval"),
+        (("systems", "self_old", "interval"), [0.6, 0.5], r"systems\.self_old\.interval"),
+        (("learning_curve", "points", 3, "cross", "interval"), [0.6, 0.5], r"points\.3\.cross\.interval"),
+        (("best",), "identity", "best is 'identity'.*\nExpected: one of the measured candidates: head ndpp, residual"),
+        (("best_adapter",), "head ndpp", "best_adapter is 'head ndpp'.*\nExpected: one of the measured adapters"),
+        (("best_head",), "ridge", "best_head is 'ridge'.*\nExpected: one of the measured heads: head ndpp"),
+        (("recommendation", "candidate"), "head ndpp", "recommendation.candidate is 'head ndpp'"),
+        (("recommendation", "candidate"), None, "recommendation.candidate is None.*\nExpected: the adapter"),
+        (("learning_curve", "candidate"), "other", r"learning_curve\.candidate is 'other'"),
+        (("learning_curve", "points", 1, "pairs"), 64, r"learning_curve\.points is at \[64, 64, 256"),
+        (("learning_curve", "enough"), 1_000, r"learning_curve\.enough is 1000.*\nExpected: one of 64, 128"),
+        (("score_map", "knots"), [[0.2, 0.1], [0.2, 0.3]], r"score_map\.knots is \[0\.2, 0\.1\] before"),
+        (("score_map", "knots"), [[0.2, 0.3], [0.4, 0.1]], r"score_map\.knots is \[0\.2, 0\.3\] before"),
+    ],
+)
+def test_parts_that_do_not_agree_are_refused(adapted: dict[str, Any], keys: Keys, value: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){told}"):
+        checked_adapt(changed(adapted, keys, value))
+
+
+def test_without_labels_only_agreement_is_known(make_adapt: Make) -> None:
+    unlabelled = make_adapt(labelled=False)
+    with pytest.raises(ConfigError, match=r"protocol\.metric is 'map'"):
+        checked_adapt(changed(unlabelled, ("protocol", "metric"), "map"))
+    with pytest.raises(ConfigError, match=r"data\.classes is 5"):
+        checked_adapt(changed(unlabelled, ("data", "classes"), 5))
+
+
+def test_the_best_comes_first_and_what_failed_last(adapted: dict[str, Any]) -> None:
+    assert [found["name"] for found in by_score(adapted)] == [*NAMES, "identity"]
+    equal = [{"name": name, "cross": {"mean": 0.0}} for name in "ba"]
+    failed = [{"name": name, "cross": None} for name in "dc"]
+    assert [found["name"] for found in by_score({"candidates": [*failed, *equal]})] == ["b", "a", "d", "c"]
+
+
+def test_a_candidate_is_recommended_only_to_be_used(adapted: dict[str, Any]) -> None:
+    assert recommended(adapted) == "residual_mlp"
+    for action, expected in (("train a head", "ridge"), ("re-embed", None), ("check the pairs", None)):
+        advised = {"action": action, "candidate": "ridge", "sentences": []}
+        assert recommended({"recommendation": advised}) == expected
+
+
+def test_the_table_holds_the_numbers_of_the_document(adapted: dict[str, Any]) -> None:
+    columns, rows = adapt_table(adapted)
+    assert columns == [
+        "candidate", "kind", "cross (mAP)", "minus self (old)", "gain recovered", "after backfill",
+        "unseen classes", "fit seconds",
+    ]  # fmt: skip
+    assert [row[0] for row in rows] == ["old model as it is", *NAMES, "identity", "everything re-embedded"]
+    new = adapted["systems"]["self_new"]
+    for row in rows[1:-2]:
+        found = next(one for one in adapted["candidates"] if one["name"] == row[0])
+        gap, own, seconds = found["cross_minus_self_old"], found["own"] or new, found["seconds"]
+        assert row[1:] == [
+            found["kind"],
+            written(found["cross"], "{:.3f}"),
+            written(gap, "{:+.3f}"),
+            f"{100 * found['recovered']:.1f} %",
+            f"{own['mean']:.3f}",
+            f"{found['unseen']['cross']:.3f}",
+            f"{seconds:.2f}" if seconds < 10 else f"{seconds:.0f}",
+        ]
+    assert rows[1][5] != rows[-1][5] and rows[2][5] == rows[-1][5]  # a head has a backfill of its own
+
+
+def written(mean: dict[str, Any], form: str) -> str:
+    low, high = map(form.format, mean["interval"])
+    return f"{form.format(mean['mean'])} [{low}, {high}]"
+
+
+def test_the_references_stand_first_and_last(adapted: dict[str, Any]) -> None:
+    (first, *_, last), systems = adapt_table(adapted)[1], adapted["systems"]
+    unseen = adapted["candidates"][0]["unseen"]
+    old, new = (written(systems[system], "{:.3f}") for system in ("self_old", "self_new"))
+    gain = systems["self_new"]["mean"] - systems["self_old"]["mean"]
+    assert first == ["old model as it is", "–", old, "–", "–", "–", f"{unseen['self_old']:.3f}", "–"]
+    expected = ["everything re-embedded", "–", new, f"{gain:+.3f}", "–", new[:5], f"{unseen['self_new']:.3f}", "–"]
+    assert last == expected
+
+
+def test_a_failed_candidate_keeps_its_row_and_its_reason(adapted: dict[str, Any]) -> None:
+    row = adapt_table(adapted)[1][-2]
+    reason = adapted["candidates"][7]["failed"]
+    assert row[:3] == ["identity", "adapter", "– failed"] and row[3:7] == ["–"] * 4
+    assert failures(adapted) == [f"identity failed: {reason}"]
+
+
+def test_a_column_of_which_nothing_is_known_is_left_out(make_adapt: Make) -> None:
+    columns, rows = adapt_table(make_adapt({"ridge": 0.5}, labelled=False))
+    assert columns == [
+        "candidate", "kind", "cross (overlap@10)", "minus self (old)", "gain recovered",
+        "after backfill", "fit seconds",
+    ]  # fmt: skip
+    assert {len(row) for row in rows} == {7}
+    columns, rows = adapt_table(make_adapt({"ridge": "too few pairs"}))
+    assert columns == ["candidate", "kind", "cross (mAP)", "minus self (old)", "after backfill",
+                       "fit seconds"]  # fmt: skip
+    assert rows[1][2:5] == ["– failed", "–", "–"]
+
+
+def test_minus_signs_are_hyphens_unless_typeset(adapted: dict[str, Any]) -> None:
+    for typeset, minus in ((False, "-"), (True, "−")):
+        row = next(row for row in adapt_table(adapted, typeset=typeset)[1] if row[0] == "mean_drift")
+        assert row[3][0] == row[4][0] == minus
+
+
+def test_thresholds_are_round_and_within_the_range_of_the_map(adapted: dict[str, Any]) -> None:
+    knots = adapted["score_map"]["knots"]
+    found = thresholds(adapted["score_map"])
+    assert 5 <= len(found) <= 12
+    for old, new in found:
+        assert knots[0][0] <= old <= knots[-1][0] and old == round(old, 2)
+        assert new == pytest.approx(np.interp(old, *np.array(knots).T))
+
+
+def test_a_threshold_by_hand() -> None:
+    assert thresholds({"knots": [[0.4, 0.1], [0.6, 0.3], [1.3, 0.3]]})[:3] == [
+        (pytest.approx(0.4), pytest.approx(0.1)),
+        (pytest.approx(0.5), pytest.approx(0.2)),
+        (pytest.approx(0.6), pytest.approx(0.3)),
+    ]
+
+
+def test_a_round_score_just_outside_the_map_is_no_threshold() -> None:
+    found = thresholds({"knots": [[0.5 + 1e-11, 0.0], [1.5, 1.0]]})
+    assert found[0] == (pytest.approx(0.6), pytest.approx(0.1)) and found[-1] == (1.5, 1.0)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from holdfast.reports.adapt_words import adapt_headline, adapt_terms, curve_finding, protocol_words
+from holdfast.reports.formats import plain_text
+
+Make = Callable[..., dict[str, Any]]
+
+
+def advised(document: dict[str, Any], action: str, candidate: str | None = None) -> dict[str, Any]:
+    found = deepcopy(document)
+    found["recommendation"] = {"action": action, "candidate": candidate, "sentences": []}
+    for one in found["candidates"]:
+        if one["cross"]:
+            one["cross"]["mean"], one["cross_minus_self_old"]["mean"] = 0.625, 0.1
+            one["self_new_minus_cross"]["mean"] = 0.0625
+    found["systems"]["self_old"]["mean"], found["systems"]["self_new"]["mean"] = 0.525, 0.6875
+    return found
+
+
+@pytest.mark.parametrize(
+    ("action", "candidate", "headline"),
+    [
+        ("adapt", "ridge", "Adapt with ridge: mAP 0.625 on the old gallery, 0.100 more than today."),
+        ("train a head", "head ndpp", "Train head ndpp: mAP 0.625 on the old gallery, 0.100 more than today."),
+        (
+            "train a head",
+            None,
+            "Train a head: what was tried does not let the new model search the old gallery well enough.",
+        ),
+        ("re-embed", None, "Re-embed the gallery: head ndpp comes nearest to that with mAP 0.625 on the old gallery, "
+         "0.062 less."),
+        ("keep the old model", None, "Keep the old model: its mAP is 0.525, and 0.688 with everything re-embedded by "
+         "the new one."),
+        ("check the pairs", None, "Check the pairs first: 1.2 % of them seem not to belong together."),
+    ],
+)  # fmt: skip
+def test_every_action_has_its_headline(
+    adapted: dict[str, Any], action: str, candidate: str | None, headline: str
+) -> None:
+    assert plain_text(adapt_headline(advised(adapted, action, candidate))) == headline
+
+
+def test_a_candidate_below_the_old_model_is_not_praised(adapted: dict[str, Any]) -> None:
+    found = advised(adapted, "adapt", "ridge")
+    found["candidates"][1]["cross_minus_self_old"]["mean"] = -0.02
+    assert adapt_headline(found).endswith("0.020 less than today.")
+    found = advised(adapted, "re-embed")
+    next(one for one in found["candidates"] if one["name"] == found["best"])["self_new_minus_cross"]["mean"] = -0.01
+    assert adapt_headline(found).endswith("with mAP 0.625 on the old gallery.")
+
+
+def test_without_labels_headlines_speak_of_agreement(make_adapt: Make) -> None:
+    document = make_adapt(labelled=False)
+    assert adapt_headline(advised(document, "adapt", "ridge")) == (
+        "Adapt with ridge: overlap@10 0.625 with re-embedding, 0.100 more than today (agreement, not correctness)."
+    )
+    assert adapt_headline(advised(document, "re-embed")) == (
+        "Re-embed the gallery: head ndpp comes nearest to that with overlap@10 0.625 with re-embedding "
+        "(agreement, not correctness)."
+    )
+    assert "without labels, nothing shows" in adapt_headline(advised(document, "keep the old model"))
+
+
+def test_headlines_of_what_was_not_measured(make_adapt: Make) -> None:
+    nothing = make_adapt({"ridge": "too few pairs"}, suspects=None)
+    assert adapt_headline(nothing) == (
+        "Re-embed the gallery: nothing that was tried lets the new model search it as it is."
+    )
+    assert adapt_headline(advised(nothing, "check the pairs")) == "Check the pairs before you trust any number here."
+
+
+def test_the_curve_says_how_many_pairs_are_enough(adapted: dict[str, Any], make_adapt: Make) -> None:
+    assert curve_finding(adapted) == (
+        "1,024 pairs are enough for residual_mlp: from there on, it was not shown to fall short of all pairs by half a "
+        "point or more."
+    )
+    never = deepcopy(adapted)
+    never["learning_curve"]["enough"] = None
+    assert curve_finding(never).startswith("No smaller number of pairs was enough for residual_mlp")
+    unlabelled = make_adapt(labelled=False)
+    assert curve_finding(unlabelled).endswith("This is agreement with re-embedding, not correctness.")
+    unlabelled["learning_curve"]["enough"] = None
+    assert curve_finding(unlabelled).endswith("This is agreement with re-embedding, not correctness.")
+
+
+def test_the_protocol_in_words(adapted: dict[str, Any], make_adapt: Make) -> None:
+    fitted, asked, mapped, intervals = protocol_words(adapted)
+    assert fitted == (
+        "Every candidate was fitted on 4,100 pairs, and measured on 900 others that were held out. Of 15 classes no "
+        "item was used to fit anything."
+    )
+    assert "An item of the query’s class is right." in asked
+    assert mapped.startswith("Adapters map the new model’s queries into the space of the old one")
+    assert plain_text(intervals).startswith("Intervals hold 95 % of 200 resampled sets of queries (seed 0)")
+    other = make_adapt(labelled=False, protocol=make_adapt(labelled=False)["protocol"] | {"direction": "old_to_new"})
+    fitted, asked, mapped, _ = protocol_words(other)
+    assert "class" not in fitted
+    assert asked.endswith("This is agreement, not correctness.")
+    assert mapped.startswith("Adapters map the vectors of the old gallery")
+
+
+def test_only_terms_that_occur_are_told(adapted: dict[str, Any], make_adapt: Make) -> None:
+    every = {
+        "adapter", "head", "cross", "old model as it is", "everything re-embedded", "mAP", "gain recovered",
+        "after backfill", "unseen classes",
+    }  # fmt: skip
+    assert set(adapt_terms(adapted)) == every
+    bare = adapt_terms(make_adapt({"ridge": "too few pairs"}, labelled=False))
+    assert set(bare) == every - {"head", "mAP", "gain recovered", "unseen classes"} | {"overlap@10"}
+    assert bare["overlap@10"].endswith("not correctness")
+    assert "adapter" not in adapt_terms(make_adapt({"head ndpp": 0.5}))

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.adapters import build_adapter
+from holdfast.data.augment import Augmentation
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
+from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.geometry import Hypersphere, Lorentz
+from holdfast.methods import METHODS
+from holdfast.models.encoder import EncoderSpec
+from holdfast.models.release import load_release, weights_digest
+from holdfast.training import compatible_head
+from holdfast.training.compatible_head import HEAD_RECIPE, frozen_release, load_head, ridge_start, train_head
+from holdfast.training.encode_features import embed_features
+from holdfast.training.recipe import Experiment
+
+CLASSES = 6
+QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)
+OPTIONS: dict[str, dict[str, Any]] = {"nccl": {"queue_size": 64}}
+FOR_ONE_UPGRADE = [name for name, method in METHODS.items() if not method.sessions_only]
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Callable[..., tuple[EmbeddingSet, EmbeddingSet]]:
+    """Two models' embeddings of the same items: 8 and 12 dimensions, related by a linear map and noise of each."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, 10))
+    views = rng.normal(size=(10, 8)), rng.normal(size=(10, 12))
+
+    def draw(items: int, seed: int, labels: bool = True) -> tuple[EmbeddingSet, EmbeddingSet]:
+        noise = np.random.default_rng(seed)
+        classes = np.arange(items) % CLASSES
+        causes = centres[classes] + noise.normal(size=(items, 10))
+        sides = []
+        for name, view in zip(("a", "b"), views, strict=True):
+            vectors = unit(causes @ view + 0.5 * noise.normal(size=(items, view.shape[1]))).astype(np.float32)
+            sides.append(
+                EmbeddingSet(
+                    [f"{seed}-{row}" for row in range(items)], vectors, f"declared:{name}",
+                    Hypersphere(vectors.shape[1]), labels=classes if labels else None,
+                    class_names=[f"class {c}" for c in range(CLASSES)] if labels else None,
+                )
+            )  # fmt: skip
+        return sides[0], sides[1]
+
+    return draw
+
+
+def experiment(method: str = "p2s", **values: Any) -> Experiment:
+    return Experiment(**{"method": method, "method_options": OPTIONS.get(method, {}), "recipe": QUICK, **values})
+
+
+def mean_precision(query: EmbeddingSet, gallery: EmbeddingSet) -> float:
+    return float(np.nanmean(rank_metrics(query, gallery, ("map",))["map"]))
+
+
+@pytest.mark.parametrize("method", FOR_ONE_UPGRADE)
+def test_every_method_trains_a_head_that_searches_the_old_gallery(
+    method: str, frozen: Callable[..., tuple[EmbeddingSet, EmbeddingSet]], tmp_path: Path
+) -> None:
+    old, new = frozen(240, seed=1)
+    head = train_head(old, new, experiment(method), tmp_path)
+    (old_gallery, _), (_, new_query) = frozen(120, seed=2), frozen(60, seed=3)
+    query, gallery = head.query(new_query), head.gallery(old_gallery)
+    chance = 1 / CLASSES
+    cross = mean_precision(query, gallery)
+    assert cross > 2.5 * chance if METHODS[method].needs_old else cross < 2 * chance
+    needs = METHODS[method].needs_old
+    assert head.release.record.compatible_with == (gallery.fingerprint if needs else None)
+    again = load_head(tmp_path)
+    np.testing.assert_array_equal(again.query(new_query).vectors, query.vectors)
+    np.testing.assert_array_equal(again.gallery(old_gallery).vectors, gallery.vectors)
+    assert load_release(tmp_path).fingerprint == query.fingerprint
+
+
+def test_a_linear_head_starts_as_the_ridge_map(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(240, seed=1)
+    hardly = dataclasses.replace(QUICK, epochs=1, learning_rate=1e-12)
+    head = train_head(old, new, experiment(recipe=hardly), tmp_path / "ridge")
+    mapped = build_adapter("ridge", {}).fit(old, new).apply(new)
+    np.testing.assert_allclose(head.query(new).vectors, mapped.vectors, atol=2e-6)
+    start = ridge_start(old, new)
+    lengths = torch.linalg.vector_norm(head.release.encoder(torch.from_numpy(np.array(new.vectors))), dim=1)
+    weights = build_adapter("ridge", {}).fit(old, new).fitted.state["weights"]
+    expected = math.sqrt(8) * np.linalg.norm(new.vectors @ weights[:-1] + weights[-1], axis=1)
+    np.testing.assert_allclose(lengths.detach().numpy(), expected, rtol=1e-4)
+    assert head.release.record.initial_weights == f"sha256 {weights_digest(start)}"
+    other = train_head(old, new, experiment(recipe=hardly), tmp_path / "random", start="random")
+    assert other.release.record.initial_weights is None
+
+
+def test_the_independent_head_and_one_of_two_layers_start_at_random(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    alone = train_head(old, new, experiment("independent"), tmp_path / "alone")
+    deep = train_head(old, new, experiment(model=EncoderSpec(projection="mlp")), tmp_path / "deep")
+    assert alone.release.record.initial_weights is None and deep.release.record.initial_weights is None
+    assert alone.release.record.compatible_with is None
+
+
+def test_only_directions_of_the_new_model_count(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    head = train_head(old, new, experiment(), tmp_path)
+    lengths = np.linspace(0.1, 9, len(new), dtype=np.float32)[:, None]
+    stretched = new.replace(vectors=new.vectors * lengths, form="features")
+    np.testing.assert_allclose(head.query(stretched).vectors, head.query(new).vectors, atol=1e-6)
+
+
+def test_items_are_paired_by_id_and_classes_by_name(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    order = np.random.default_rng(5).permutation(len(new))
+    names = [*(f"class {c}" for c in reversed(range(CLASSES))), "nobody's"]
+    renamed = old.replace(labels=CLASSES - 1 - old.labels, class_names=names)
+    first = train_head(old, new, experiment(), tmp_path / "first")
+    second = train_head(renamed.select(order), new, experiment(), tmp_path / "second")
+    assert first.release.fingerprint == second.release.fingerprint
+    assert first.release.classes == tuple(f"class {c}" for c in range(CLASSES))
+    only_old = train_head(old, frozen(120, seed=1, labels=False)[1], experiment(), tmp_path / "third")
+    assert only_old.release.fingerprint == first.release.fingerprint
+
+
+def test_a_finished_head_is_loaded_and_other_settings_are_refused(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    steps: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {"frozen_model": {"model": "b", "query_prefix": "find: "}, "on_step": steps.append}
+    first = train_head(old, new, experiment(), tmp_path, **settings)
+    trained = len(steps)
+    assert trained == 3 * (120 // 32)
+    assert train_head(old, new, experiment(), tmp_path, **settings).release.fingerprint == first.release.fingerprint
+    assert len(steps) == trained
+    assert load_release(tmp_path).record.frozen_model == {"model": "b", "query_prefix": "find: "}
+    with pytest.raises(ConfigError, match="already holds a release made with other settings: method"):
+        train_head(old, new, experiment("bct"), tmp_path, **settings)
+
+
+def test_a_method_of_the_lorentz_space_gets_the_old_gallery_lifted(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    head = train_head(old, new, experiment("hbct"), tmp_path)
+    gallery = head.gallery(old)
+    assert head.old is not None and isinstance(gallery.space, Lorentz) and head.query(new).space == gallery.space
+    np.testing.assert_allclose(np.arcsinh(np.linalg.norm(gallery.vectors, axis=1)), 1.0, rtol=1e-5)  # all at ζ = 1
+    assert head.release.record.compatible_with == gallery.fingerprint == head.old.fingerprint
+
+
+def test_the_frozen_model_is_a_predecessor_with_the_classifier_of_its_class_means(frozen: Callable[..., Any]) -> None:
+    old, _ = frozen(120, seed=1)
+    items = compatible_head.VectorSet.of(old)
+    release = frozen_release(items)
+    assert release.fingerprint == old.fingerprint and release.classes == items.class_names and release.head is not None
+    means = np.stack([unit(old.vectors[old.labels == c].mean(axis=0, keepdims=True))[0] for c in range(CLASSES)])
+    np.testing.assert_allclose(release.head.weight.numpy(), means, atol=1e-6)
+    assert release.head.scale == 20
+    np.testing.assert_array_equal(embed_features(release, old, form="features").vectors, old.vectors)
+
+
+def test_wrong_uses_are_refused(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(60, seed=1)
+    unlabelled = frozen(60, seed=1, labels=False)
+    with pytest.raises(DataError, match="have no labels"):
+        train_head(*unlabelled, experiment(), tmp_path)
+    with pytest.raises(EmptyOverlapError):
+        train_head(old, frozen(60, seed=2)[1], experiment(), tmp_path)
+    with pytest.raises(DataError, match=r"60 of 60 items have another class .* '1-0'"):
+        train_head(old.replace(labels=(old.labels + 1) % CLASSES), new, experiment(), tmp_path)
+    with pytest.raises(DataError, match="vectors show 1 class"):
+        train_head(*(side.select(np.flatnonzero(side.labels == 0)) for side in (old, new)), experiment(), tmp_path)
+    with pytest.raises(ConfigError, match="Random changes of images"):
+        flips = dataclasses.replace(QUICK, augmentation=Augmentation(flip=True))
+        train_head(old, new, experiment(recipe=flips), tmp_path)
+    with pytest.raises(ConfigError, match="start='zero'"):
+        train_head(old, new, experiment(), tmp_path, start="zero")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="learns in sessions"):
+        train_head(old, new, experiment("cvs"), tmp_path)
+    curved = EmbeddingSet(new.ids, new.vectors, "declared:c", Lorentz(12, 1.0), labels=new.labels)
+    with pytest.raises(SpaceMismatchError, match="new embeddings are on the Lorentz"):
+        train_head(old, curved, experiment(), tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_a_head_reads_its_own_model_only(frozen: Callable[..., Any], tmp_path: Path) -> None:
+    old, new = frozen(60, seed=1)
+    head = train_head(old, new, experiment(), tmp_path)
+    with pytest.raises(ReleaseError, match="Embeddings of declared:a for a head over declared:b"):
+        head.query(old)
+    with pytest.raises(DataError, match=r"\(batch, 12\)"):
+        head.release.encoder(torch.zeros(2, 8))
