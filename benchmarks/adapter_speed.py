@@ -28,7 +28,6 @@ HELD_OUT = 2_000
 BLOCK = 16_384
 RESULTS = Path(__file__).parent / "results"
 TRAINED = {"residual_mlp"}
-UNEQUAL_DIMENSIONS_REFUSED = {"mean_drift"}
 
 
 def peak_gb() -> float:
@@ -147,7 +146,7 @@ def main() -> None:
     sets, equal = as_sets(new, old, arguments.rows), as_sets(same, old, arguments.rows)
     measured = []
     for name in ADAPTERS:
-        measured.append(measure(name, equal if name in UNEQUAL_DIMENSIONS_REFUSED else sets, arguments.repeats))
+        measured.append(measure(name, equal if ADAPTERS[name].equal_dimensions else sets, arguments.repeats))
         print(measured[-1], flush=True)
     values = {key: value for key, value in vars(arguments).items() if key != "out"}
     record = {"machine": describe(), **values, "adapters": measured}

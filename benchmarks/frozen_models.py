@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from frozen_models_tables import AUTO, SYSTEMS, UNSEEN, Record, page
+from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN, Record, page
 from frozen_models_tasks import ADAPTED, HEADS, Task, encode_all, options_of, perform
 from holdfast.cli.choices import data_root
 from machine import describe
@@ -38,7 +38,7 @@ def plan(seeds: list[int]) -> Iterator[Planned]:
     for seed in seeds:
         for data in DATASETS:
             for variant in ("", UNSEEN):
-                for name in (SYSTEMS, *ADAPTED, *HEADS, AUTO):
+                for name in (SYSTEMS, MIXED, *ADAPTED, *HEADS, AUTO):
                     yield Planned(Task(data, variant, seed, name))
 
 
@@ -49,8 +49,10 @@ def effort(task: Task) -> float:
 
 def shown(record: Record) -> str:
     """Return the main number of a record in a few words."""
+    if "mixed" in record:
+        return ", ".join(f"{name} {value:.3f}" for name, value in record["mixed"].items())
     if "action" in record:
-        return f"{record['action']}: {record['candidate']}"
+        return f"{record['action']}: {record['recommended']}"
     return f"mAP {record.get('cross', record['self_new']):.3f}"
 
 

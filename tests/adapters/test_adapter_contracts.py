@@ -22,7 +22,7 @@ TURNS_WITH_ITS_SOURCE = {"procrustes", "ridge", "low_rank", "lambda_orthogonal",
 FIRM: dict[str, Any] = {"shrinkage": 5.0}
 SOFT: dict[str, Any] = {"shrinkage": 5.0, "assignment": "soft"}
 CHANGES: dict[str, dict[str, tuple[dict[str, Any], Any]]] = {  # beside which options another value changes the images
-    "procrustes": {"centre": ({}, True)},
+    "procrustes": {"centre": ({}, False)},
     "ridge": {"penalty": ({}, 5.0)},
     "low_rank": {"rank": ({}, 1), "penalty": ({}, 5.0)},
     "mean_drift": {},

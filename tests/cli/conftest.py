@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from holdfast.cli import main
+from holdfast.embeddings import storage
 
 FAST = ["--recipe.epochs", "4", "--recipe.batch-size", "32", "--backbone-options.filters", "8", "--dim", "16"]
 
@@ -57,3 +58,60 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return " ".join(captured.err.split())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def planted() -> Callable[..., Path]:
+    """Write old.npz (12 dimensions, with labels) and new.npz (16) of the same items by two models below a folder.
+
+    Both see the class and a nuisance; where ``damped``, the new model sees less of it. ``wrong`` is the share of pairs
+    whose partners are exchanged. Every seed draws other items for the same two models.
+    """
+
+    def write(folder: Path, items: int = 300, *, seed: int = 1, damped: bool = True, wrong: float = 0.0) -> Path:
+        model, rng = np.random.default_rng(5), np.random.default_rng(seed)
+        labels = np.arange(items) % 10
+        classes, *views = (model.normal(size=size) for size in ((10, 8), (16, 12), (16, 16)))
+        causes = np.hstack([classes[labels] + 0.3 * rng.normal(size=(items, 8)), rng.normal(size=(items, 8))])
+        partner, moved = np.arange(items), rng.permutation(items)[: round(wrong * items)]
+        partner[moved] = np.roll(partner[moved], 1)
+        seen = causes * np.repeat([1, 0.3 if damped else 1], 8)
+        old = (causes + 0.6 * rng.normal(size=causes.shape)) @ views[0]
+        new = (seen + 0.2 * rng.normal(size=causes.shape))[partner] @ views[1]
+        ids = np.array([f"{seed}-{row}" for row in range(items)])
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, vectors, more in (("old", old, {"labels": labels}), ("new", new, {})):
+            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            np.savez(folder / f"{name}.npz", ids=ids, vectors=vectors.astype(np.float32), **more)
+        return folder
+
+    return write
+
+
+REQUESTS = {
+    "money": ["my bank balance", "my savings account", "the last payment"],
+    "music": ["a rock song", "that guitar band", "some piano jazz"],
+    "weather": ["rain tomorrow", "snow this week", "the sun today"],
+    "travel": ["a flight to Paris", "train tickets", "a cheap hotel"],
+    "food": ["a pizza recipe", "a vegan dinner", "fresh bread"],
+    "health": ["a dentist", "cough medicine", "my blood pressure"],
+}
+VERBS = ["show me", "what about", "tell me", "find", "I need", "please check", "do you know", "any news on", "explain",
+         "where is", "how do I get", "can you look up", "give me", "remind me of", "I forgot", "who has"]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """requests.csv, 288 texts of six intents, and old.npz, what an old model made of them; never changed by a test.
+
+    The old model is wordllama in 32 dimensions, turned and with noise.
+    """
+    root = tmp_path_factory.mktemp("requests")
+    rows = [f"{verb} {thing},{intent}" for intent, things in REQUESTS.items() for thing in things for verb in VERBS]
+    (root / "requests.csv").write_text("\n".join(["text,intent", *rows]))
+    words = ["embed", "--texts", root / "requests.csv", "--text-model", "wordllama", "--truncate-dim", "32"]
+    assert main([str(word) for word in (*words, "--out", root)]) == 0
+    new, rng = storage.load(root / "embeddings.safetensors"), np.random.default_rng(0)
+    turned = new.vectors @ np.linalg.qr(rng.normal(size=(32, 32)))[0] + 0.3 * rng.normal(size=new.vectors.shape)
+    np.savez(root / "old.npz", vectors=turned.astype(np.float32), ids=np.array(list(new.ids)))
+    return root

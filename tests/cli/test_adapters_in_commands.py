@@ -15,7 +15,9 @@ from holdfast.adapters import Adapter, Direction, build_adapter
 from holdfast.adapters.storage import load_adapter, save_adapter
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.evaluation import evaluate as measure
 from holdfast.evaluation import rank_metrics
+from holdfast.evaluation.examples import choose_examples
 from holdfast.reports.results import read_results
 
 Fails = Callable[..., str]
@@ -81,7 +83,10 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
     cross = (adapter.apply(new[0]), old[1]) if direction == "new_to_old" else (new[0], adapter.apply(old[1]))
     for system, (query, gallery) in {"cross": cross, "self_old": old, "self_new": new}.items():
         assert found[system]["map"] == np.nanmean(rank_metrics(query, gallery)["map"])
-    assert found["upgrade_curve"] is None
+    curve = found["upgrade_curve"]
+    assert (curve is None) == (direction == "new_to_old")
+    if curve is not None:
+        assert [curve["values"]["margin"][end] for end in (0, -1)] == [found[of]["map"] for of in ("cross", "self_new")]
     assert found["adapter"] == {"kind": "procrustes", "direction": direction, "options": adapter.options, "pairs": 12,
                                 "fingerprint": adapter.fingerprint}  # fmt: skip
     results = read_results(tmp_path)
@@ -90,8 +95,14 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
     assert yaml.safe_load((tmp_path / "evaluate.yaml").read_text())["adapter"] == str(frozen / direction)
     page, mapped = (tmp_path / "report.html").read_text(), "new queries" if direction == "new_to_old" else "old gallery"
     for said in (page, captured.err.replace("\n", " ")):
-        assert f"It was applied to the {mapped}" in said and "upgrade curve was not measured" in said
-    assert "the notes beside the verdict say why" in page and "curve=True" not in page
+        assert f"It was applied to the {mapped}" in said
+        assert ("upgrade curve was not measured" in said) == (curve is None)
+    assert ("the notes beside the verdict say why" in page) == (curve is None) and "curve=True" not in page
+    assert ("Upgrade curve of new" in page) == (curve is not None)
+    examples = choose_examples(measure(*old, *new, cross=cross, curve=False), *old, *new, cross=cross)
+    assert page.count('<article class="example">') == len(examples) == 6
+    for identifier in {found for example in examples for found in example.cross.ids}:
+        assert f"({identifier})" in page
     assert adapter.fingerprint in page and "procrustes" in page
 
 
@@ -127,6 +138,63 @@ def test_an_adapter_of_other_models_is_refused(fails: Fails, frozen: Path, tmp_p
     assert "declared:another" in said and new.fingerprint in said and "exchange" not in said
     assert f"`holdfast adapt --old {frozen / 'old'} --new {frozen / 'new'}`" in said
     assert "is no adapter" in fails(*evaluate(frozen, tmp_path / "out", "--adapter", frozen / "old"))
+    assert not (tmp_path / "out").exists()
+
+
+def raw(embeddings: EmbeddingSet, file: Path) -> Path:
+    """Write vectors with their ids and labels, as other programs do: no word of the model that made them."""
+    names = [embeddings.class_names[label] for label in embeddings.labels]
+    np.savez(file, ids=list(embeddings.ids), vectors=embeddings.vectors, labels=names)
+    return file
+
+
+@pytest.fixture
+def vectors(frozen: Path, tmp_path: Path) -> tuple[list[str], Adapter]:
+    """The words that evaluate raw files of both models through an adapter, fitted on other files of the same models."""
+    old, new = (sides(frozen / name)[1] for name in ("old", "new"))
+    named = (part.replace(fingerprint=f"declared:the {name}") for name, part in (("old", old), ("new", new)))
+    adapter = build_adapter("procrustes", {"direction": "new_to_old"}).fit(*named)
+    save_adapter(adapter, tmp_path / "map")
+    files = [raw(part, tmp_path / f"{name}.npz") for name, part in (("a", old), ("b", new))]
+    words = ["evaluate", "--old", files[0], "--new", files[1], "--adapter", tmp_path / "map", "--resamples", "50",
+             "--out", tmp_path / "out"]  # fmt: skip
+    return [str(word) for word in words], adapter
+
+
+def test_raw_files_are_of_the_models_that_are_named(
+    capsys: pytest.CaptureFixture[str], vectors: tuple[list[str], Adapter], frozen: Path, tmp_path: Path
+) -> None:
+    words, adapter = vectors
+    capsys.readouterr()
+    main([*words, "--old-model", "the old", "--new-model", "the new", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["fingerprints"]["old"] == {"fingerprint": "declared:the old", "declared": True}
+    assert found["mapped"] == {"query": adapter.mapped_fingerprint}
+    old, new = (sides(frozen / name)[1] for name in ("old", "new"))
+    mapped = adapter.apply(new.replace(fingerprint="declared:the new"))
+    assert found["cross"]["map"] == np.nanmean(rank_metrics(mapped, old, ["map"], exclude_same_id=True)["map"])
+    settings = yaml.safe_load((tmp_path / "out" / "evaluate.yaml").read_text())
+    assert (settings["old_model"], settings["new_model"]) == ("the old", "the new")
+
+
+def test_a_refusal_of_raw_files_says_how_to_name_them(
+    fails: Fails, vectors: tuple[list[str], Adapter], frozen: Path, tmp_path: Path
+) -> None:
+    words, _ = vectors
+    files, fit = words[2:5:2], "fit another one: `holdfast adapt --old"
+    said = fails(*words)
+    assert "vectors of 'the old' and 'the new', say so: --old-model 'the old' --new-model 'the new'; or" in said
+    assert f"{fit} {files[0]} --new {files[1]}`" in said and "exchange" not in said
+    said = fails(*words, "--old-model", "the old", "--new-model", "another")
+    assert "vectors of 'the new', say so: --new-model 'the new'; or" in said and "--old-model 'the old' -" in said
+    assert f"{fit} {files[0]} --new {files[1]} --old-model 'the old' --new-model another`" in said
+    said = fails(*words, "--old-model", "the new", "--new-model", "the old")
+    assert "exchange --old and --new" in said and "say so" not in said
+    stored = ["--new", frozen / "new" / "gallery.safetensors", "--old-model", "the old"]
+    said = fails(*words, *stored)
+    assert "say so" not in said and "give the embeddings of its models, or fit" in said
+    said = fails(*words, *stored, "--new-model", "the new")
+    assert "leave the name out" in said and "says that text:" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -11,7 +12,17 @@ import pytest
 from holdfast.adapters import Adapter, Direction, build_adapter
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation import Evaluation, evaluate, paired_interval, rank_metrics, top_k, verdict
+from holdfast.evaluation import (
+    Evaluation,
+    evaluate,
+    margin_order,
+    paired_interval,
+    rank_metrics,
+    reverse,
+    top_k,
+    verdict,
+)
+from holdfast.evaluation.examples import choose_examples
 from holdfast.evaluation.matched_models import matched
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.reports.words import finding
@@ -81,7 +92,60 @@ def test_the_cross_test_is_that_of_the_link_and_all_else_of_the_models(direction
     assert found.verdict == verdict(difference)
     side = {"new_to_old": "query", "old_to_new": "gallery"}[direction]
     assert found.mapped == {side: fitted(direction).mapped_fingerprint}
-    assert found.upgrade_curve is None
+
+
+def test_the_curve_of_a_mapped_gallery_is_that_of_one_index_in_the_new_space() -> None:
+    query, mapped = linked("old_to_new")
+    found = run((query, mapped))
+    curve = found.upgrade_curve
+    assert curve["shares"][10] == 0.5 and set(curve["values"]) == {"random", "margin", "margin_reversed"}
+    order = margin_order(mapped)
+    for name, values in curve["values"].items():
+        assert (values[0], values[-1]) == (found.cross["map"], found.self_new["map"])
+        if name != "random":
+            vectors = mapped.vectors.copy()
+            fresh = (order if name == "margin" else reverse(order))[: GALLERY // 2]
+            vectors[fresh] = NEW[1].vectors[fresh]
+            mixture = mapped.replace(vectors=vectors, form="features")
+            assert values[10] == pytest.approx(np.nanmean(rank_metrics(query, mixture)["map"]))
+    assert run((query, mapped), curve=False).upgrade_curve is None
+
+
+def test_queries_that_a_map_made_leave_no_curve_to_measure() -> None:
+    both = linked("new_to_old")[0], OLD[1].replace(fingerprint=f"release:{'1' * 64}")
+    for cross in (linked("new_to_old"), both):
+        assert run(cross).upgrade_curve is None
+
+
+@pytest.mark.parametrize("direction", get_args(Direction))
+def test_examples_show_what_the_link_finds(direction: Direction) -> None:
+    cross = linked(direction)
+    evaluation = run(cross)
+    examples = choose_examples(evaluation, *OLD, *NEW, cross=cross, count=1000, k=3)
+    assert len(examples) == QUERIES
+    for system, sides in {"self_old": OLD, "cross": cross, "self_new": NEW}.items():
+        nearest = top_k(*sides, 3)
+        rows = sides[0].ids.find([example.query for example in examples])
+        assert [list(getattr(one, system).ids) for one in examples] == [nearest.ids(row) for row in rows]
+    kinds = [example.kind for example in examples]
+    assert kinds.count("flipped") / QUERIES == pytest.approx(evaluation.negative_flip_rate["cross"])
+    assert 0 < kinds.count("flipped") < QUERIES
+    unread = replace(evaluation, per_query={})
+    order = np.random.default_rng(0).permutation(QUERIES)
+    shuffled = cross[0].select(order), cross[1]
+    assert choose_examples(unread, *OLD, *NEW, cross=shuffled, count=1000, k=3) == examples
+
+
+def test_examples_of_another_link_are_refused() -> None:
+    cross = linked("old_to_new")
+    evaluation = run(cross)
+    with pytest.raises(DataError, match=f"the gallery of {cross[1].fingerprint}, .* by the query of adapter:"):
+        choose_examples(evaluation, *OLD, *NEW, cross=linked("new_to_old"))
+    again = [side.replace(fingerprint="declared:again") for side in OLD]
+    mapped = again[0].replace(fingerprint=f"release:{'0' * 64}"), OLD[1]
+    same_space = run(mapped, new_query=again[0], new_gallery=again[1])
+    with pytest.raises(DataError, match=r"by the query of release:0+, the one given by the models' own sides"):
+        choose_examples(same_space, *OLD, *again)
 
 
 def test_the_record_is_plain_and_names_the_models_themselves() -> None:
@@ -178,9 +242,11 @@ def test_models_of_two_spaces_without_a_link_are_told_how_to_get_one() -> None:
 
 
 def test_words_say_what_was_mapped_and_why_there_is_no_curve() -> None:
+    notes = finding("new", run(linked("new_to_old")).to_dict()).notes
+    assert "applied to the new queries" in notes[0] and "curve was not measured" in notes[1]
+    assert "need a rank merge" in notes[1] and "old_to_new" in notes[1]
     notes = finding("new", run(linked("old_to_new")).to_dict()).notes
-    assert "applied to the old gallery" in notes[0] and "curve was not measured" in notes[1]
-    assert "only ranks could merge" in notes[1]
+    assert "applied to the old gallery" in notes[0] and not any("curve" in note for note in notes)
     earlier = run().to_dict()
     del earlier["mapped"]
     assert not any("curve" in note for note in finding("new", earlier).notes)

@@ -54,6 +54,13 @@ def test_scores_merge_as_defined(seed, size) -> None:
     np.testing.assert_allclose(scores, [score for _, score in expected])
 
 
+def test_a_map_never_turns_the_order_of_a_list() -> None:
+    """Just below its middle knot this map gives more than at the knot, by rounding."""
+    uneven = ScoreMap("old_to_new", np.array([1.9, 7.0, 7.1]), np.array([1.5, 4.2, 5.1]))
+    ids, scores = calibrated_merge([(["b", "a"], [np.nextafter(7.0, 0), 7.0])], [uneven])
+    assert ids.tolist() == ["a", "b"] and scores[0] >= scores[1]
+
+
 def test_by_hand() -> None:
     ids, scores = reciprocal_rank_merge([(["a", "b", "c"], [3, 2, 1]), (["d", "b"], [0.1, 0.9])])
     assert ids.tolist() == ["a", "b", "d", "c"] and scores.tolist() == [1 / 61, 1 / 61, 1 / 62, 1 / 63]

@@ -115,3 +115,9 @@ def test_only_terms_that_occur_are_told(adapted: dict[str, Any], make_adapt: Mak
     assert set(bare) == every - {"head", "mAP", "gain recovered", "unseen classes"} | {"overlap@10"}
     assert bare["overlap@10"].endswith("not correctness")
     assert "adapter" not in adapt_terms(make_adapt({"head ndpp": 0.5}))
+
+
+def test_adapters_in_both_directions_are_told_apart(make_adapt: Make) -> None:
+    both = make_adapt(protocol=make_adapt()["protocol"] | {"direction": "both"})
+    assert adapt_terms(both)["(gallery)"].startswith("an adapter that maps the vectors of the old gallery, once")
+    assert "and, marked (gallery), to map" in protocol_words(both)[2] and "(gallery)" not in adapt_terms(make_adapt())

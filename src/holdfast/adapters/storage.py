@@ -27,7 +27,8 @@ from holdfast.geometry import Hypersphere, space_from_record
 from holdfast.version import __version__
 
 FORMAT_VERSION = 1
-_ARRAYS, _CONFIG = "adapter.safetensors", "config.json"
+ADAPTER_FILE = "adapter.safetensors"
+_CONFIG = "config.json"
 _UNREADABLE = (OSError, SafetensorError, HoldfastError, KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -88,7 +89,7 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
     arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
     config = record.model_dump_json(indent=2) + "\n"
     try:
-        write_atomically(folder / _ARRAYS, lambda part: save_file(arrays, part))
+        write_atomically(folder / ADAPTER_FILE, lambda part: save_file(arrays, part))
         write_atomically(folder / _CONFIG, lambda part: part.write_text(config, encoding="utf-8"))
     except DataError as error:
         raise ReleaseError(
@@ -152,7 +153,7 @@ def load_adapter(folder: str | Path) -> Adapter:
         )
     try:
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
-        adapter.restore(_fitted(record, load_file(folder / _ARRAYS)))
+        adapter.restore(_fitted(record, load_file(folder / ADAPTER_FILE)))
     except _UNREADABLE as error:
         raise _altered(folder, f"it cannot be read ({error})") from error
     if adapter.fingerprint != record.fingerprint:
@@ -175,7 +176,7 @@ def _read_record(folder: Path) -> AdapterRecord:
     except OSError as error:
         raise ReleaseError(
             f"'{folder}' is no adapter: {error.strerror or error}.",
-            expected=f"a folder with {_CONFIG} and {_ARRAYS}, as save_adapter writes it",
+            expected=f"a folder with {_CONFIG} and {ADAPTER_FILE}, as save_adapter writes it",
             to_do="check the path.",
         ) from error
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ A link is a label-free adapter (`holdfast.adapters`) or a compatible head (`hold
 
 from holdfast.adapting.candidates import Candidate, Link, measure
 from holdfast.adapting.held_out import HeldOut, hold_out
-from holdfast.adapting.linking import Adapted, Choice, adapt, save_link
+from holdfast.adapting.linking import Adapted, Choice, adapt, open_link, save_link
 from holdfast.adapting.recommendation import Recommendation, recommend
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "adapt",
     "hold_out",
     "measure",
+    "open_link",
     "recommend",
     "save_link",
 ]

@@ -74,15 +74,17 @@ def hold_out(
 ) -> HeldOut:
     """Set pairs apart that no candidate may be fitted on.
 
-    With labels, a share of the classes is held out whole, and of every other class a share of its items; without, a
-    share of all items. The split depends on ids and seed alone, not on the order of the rows.
+    With labels, a share of the items of every class is held out, and of a share of the classes all other items are left
+    out, too, so that nobody learns from them; without labels, a share of all items. The split depends on ids and seed
+    alone, not on the order of the rows.
 
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the new model; labels may come with either set.
         share: Share of the items of every class to hold out, or of all items, in (0, 1).
-        unseen_share: Share of the classes with two items or more that are held out whole, in [0, 1); unless it is 0, at
-            least one if there are four such classes, and none if there are fewer.
+        unseen_share: Share of the classes, of those with two items or more, that nobody may learn from, in [0, 1): as
+            many as labels will not cover. Unless it is 0, at least one if there are four such classes, and none if
+            there are fewer. They have their natural share of the held-out items.
         most: Most held-out items. What is above is drawn off evenly over the classes, keeping two items of each or
             none, and goes back to the items to fit on, unless its class is unseen: then nobody uses it.
         seed: Seed of the draws.
@@ -146,7 +148,7 @@ def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most
     group, generator = np.unique(labels, return_inverse=True)[1], generator_of(seed)
     unseen = np.isin(group, _unseen_classes(np.bincount(group), unseen_share, generator))
     seen = np.flatnonzero(~unseen)
-    aside = np.append(np.flatnonzero(unseen), seen[held_out_rows(group[seen], share, seed)])
+    aside = held_out_rows(group, share, seed)
     held = np.sort(aside[_at_most(most, group[aside], generator)])
     if len(held) == 0 or np.bincount(group[held]).max() < 2:
         raise DataError(

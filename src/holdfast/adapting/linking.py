@@ -13,20 +13,29 @@ from typing import Any
 from holdfast.adapters import ADAPTERS, Direction, SuspectPairs, build_adapter, suspect_pairs
 from holdfast.adapters.base import Adapter
 from holdfast.adapters.pairs import FEWEST_TESTED, matched
-from holdfast.adapters.storage import save_adapter
+from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
 from holdfast.adapting.candidates import Candidate, Comparison, HeldOut, Link, OnFit, hold_out, measure
 from holdfast.adapting.comparison import Directions
 from holdfast.adapting.learning_curve import LearningCurve, learning_curve
 from holdfast.adapting.recommendation import Recommendation, recommend
 from holdfast.adapting.scores import FoundScoreMap, score_map_of
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, refuse, unknown_name
-from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, train_head
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse, unknown_name
+from holdfast.geometry import Hypersphere
+from holdfast.models.encoder import EncoderSpec
+from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
 from holdfast.training.recipe import Experiment
 from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method
-DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": ", old_to_new"}  # after the name of an adapter
+DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
+
+
+USUAL_HEADS = {
+    "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
+    "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
+}
+"""What is tried unless a person says otherwise; two layers tell known classes better apart, and others worse."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +45,14 @@ class Choice:
     Args:
         adapters: Names of `ADAPTERS`, none twice.
         adapter_options: Options by adapter.
-        heads: How every head is trained, by the name of its method; tried where there are labels.
+        heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
+            batches of few items are smaller (`head_recipe`).
         direction: What the adapters map: the new queries, the old gallery, or each in turn.
     """
 
     adapters: Sequence[str] = tuple(ADAPTERS)
     adapter_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    heads: Mapping[str, Experiment] = field(
-        default_factory=lambda: {"p2s": Experiment(method="p2s", recipe=HEAD_RECIPE)}
-    )
+    heads: Mapping[str, Experiment] = field(default_factory=lambda: dict(USUAL_HEADS))
     direction: Directions = "both"
 
     def __post_init__(self) -> None:
@@ -53,9 +61,20 @@ class Choice:
                 raise unknown_name("adapter", name, ADAPTERS)
         refuse(len(set(self.adapters)) < len(self.adapters), f"The adapters {', '.join(self.adapters)}.", "each once")
         refuse(not self.adapters and not self.heads, "Nothing to compare.", "an adapter or a method for a head")
-
+        self._refuse_lost_options()
         for name in self.directed():
             self.build(name)
+
+    def _refuse_lost_options(self) -> None:
+        """Refuse options of an adapter that is not compared, and a direction beside the one for all."""
+        for name, options in self.adapter_options.items():
+            if name not in self.adapters:
+                raise unknown_name("adapter in the options", name, self.adapters)
+            refuse(
+                "direction" in options,
+                f"The adapter '{name}' was given direction={options.get('direction')}.",
+                "one direction for all adapters: the choice's own (--direction)",
+            )
 
     def directed(self) -> dict[str, tuple[str, Direction]]:
         """Return the adapter and its direction by the name of the candidate."""
@@ -93,6 +112,11 @@ class Adapted:
     score_map: FoundScoreMap | None
     sentences: tuple[str, ...]
 
+    @property
+    def followed(self) -> str | None:
+        """Name of the candidate of the learning curve and the score map; None where all failed."""
+        return _followed(self.comparison, self.recommendation)
+
 
 def suiting(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
     """Return the names of the adapters that can be fitted between the dimensions of two models."""
@@ -104,6 +128,7 @@ def adapt(
     new: EmbeddingSet,
     choice: Choice | None = None,
     *,
+    unseen_share: float = 0.1,
     resamples: int = 2000,
     seed: int = 0,
     on_fit: OnFit | None = None,
@@ -112,12 +137,13 @@ def adapt(
     """Compare ways to let a new model's queries search what an old model embedded, and recommend one.
 
     A part of the pairs is held out from all fitting (see `hold_out`); all candidates, the learning curve and the score
-    map are measured there. Fitting the recommended candidate on all pairs is `fit_link`'s business.
+    map are measured there. Fitting the recommended candidate on all pairs is `save_link`'s business.
 
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
         choice: What to compare; every adapter that suits the dimensions, and with labels one head, when left out.
+        unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting.
         resamples: Bootstrap resamples.
         seed: Of the split, the draws and all training.
         on_fit: Told after every candidate; see `measure`.
@@ -131,15 +157,17 @@ def adapt(
     """
     choice = choice or Choice(suiting(old, new))
     direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
+    _refuse_unlinkable(old, new)
     pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
-    held_out = hold_out(old, new, seed=seed)
+    held_out = hold_out(old, new, unseen_share=unseen_share, seed=seed)
     suspects = suspect_pairs(old, new, direction=direction, seed=seed)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
         draws: dict[str, Any] = {"resamples": resamples, "seed": seed}
         comparison = measure(candidates, held_out, on_fit=on_fit, **draws)
         found = recommend(comparison, suspects)
-        followed = _followed(comparison, found, candidates)
+        name = _followed(comparison, found)
+        followed = next((one for one in candidates if one.name == name), None)
         return Adapted(
             held_out=held_out,
             suspects=suspects,
@@ -150,6 +178,24 @@ def adapt(
             if followed
             else None,
             sentences=pairs.report.sentences(),
+        )
+
+
+def _refuse_unlinkable(old: EmbeddingSet, new: EmbeddingSet) -> None:
+    """Refuse what no candidate could link, before any is fitted."""
+    for name, embeddings in (("old", old), ("new", new)):
+        if not isinstance(embeddings.space, Hypersphere):
+            raise SpaceMismatchError(
+                f"The {name} embeddings are on the {embeddings.space}.",
+                expected="the hypersphere on both sides: adapters and heads read directions",
+                to_do="train the new model with the old one instead: `holdfast train --old RELEASE`.",
+            )
+    if old.fingerprint == new.fingerprint:
+        raise DataError(
+            f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
+            expected="two models",
+            to_do="check which files or models were given; vectors made elsewhere get the name of their model by "
+            "--old-model and --new-model.",
         )
 
 
@@ -180,13 +226,20 @@ def candidates_of(
 
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet) -> Link:
         place = Path(tempfile.mkdtemp(dir=folder))
-        return link_of_head(train_head(old, new, dataclasses.replace(experiment, seed=seed), place, on_step=on_step))
+        return link_of_head(train_head(old, new, _for_items(experiment, old, new, seed), place, on_step=on_step))
 
     directed = choice.directed().items()
     found = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
     if labelled:
         found += [Candidate(HEAD + name, "head", partial(head, one)) for name, one in choice.heads.items()]
     return found
+
+
+def _for_items(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, seed: int) -> Experiment:
+    """Return how a head is trained on these items: the usual recipe depends on how many there are."""
+    recipe = experiment.recipe
+    usual = head_recipe(min(len(old), len(new))) if recipe == HEAD_RECIPE else recipe
+    return dataclasses.replace(experiment, recipe=usual, seed=seed)
 
 
 def link_of_head(head: CompatibleHead) -> Link:
@@ -223,20 +276,32 @@ def save_link(
         The folder of what was saved.
 
     Raises:
+        ConfigError: No candidate has this name.
         ReleaseError: The folder holds something else, or could not be written.
     """
     if name in choice.directed():
         return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
-    experiment = dataclasses.replace(choice.heads[name.removeprefix(HEAD)], seed=seed)
+    heads = [HEAD + method for method in choice.heads]
+    if name not in heads:
+        raise unknown_name("candidate", name, [*choice.directed(), *heads])
+    experiment = _for_items(choice.heads[name.removeprefix(HEAD)], old, new, seed)
     place = folder / "head"
     train_head(old, new, experiment, place, frozen_model=frozen_model, data_name=data_name, on_step=on_step)
     return place
 
 
-def _followed(
-    comparison: Comparison, recommendation: Recommendation, candidates: Sequence[Candidate]
-) -> Candidate | None:
-    """Return the candidate whose learning curve and scores are worth a look: the recommended one, or the best."""
+def _followed(comparison: Comparison, recommendation: Recommendation) -> str | None:
+    """Name the candidate whose learning curve and scores are worth a look: the recommended one, or the best."""
     best = comparison.best
-    name = recommendation.candidate or (best and best.name)
-    return next((one for one in candidates if one.name == name), None)
+    return recommendation.candidate or (best.name if best else None)
+
+
+def open_link(folder: str | Path) -> Link:
+    """Open what `save_link` saved, an adapter or a head, as maps of `EmbeddingSet`s.
+
+    Raises:
+        ReleaseError: There is neither, or it was altered.
+    """
+    if (Path(folder) / ADAPTER_FILE).exists():
+        return Link.of_adapter(load_adapter(folder))
+    return link_of_head(load_head(Path(folder)))

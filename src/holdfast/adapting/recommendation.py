@@ -39,9 +39,9 @@ def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> R
 
     Where too many pairs are suspect, check them first. A candidate helps if the whole interval of cross − self_old is
     above 0; of each kind only the one of the highest cross is considered. A head is worth its training if no adapter
-    helps or the whole interval of its lead over the best adapter is above 0, unless that adapter helps and the head
-    falls below both it and the old model on classes that nobody learnt from. Where nothing helps, re-embed if the whole
-    interval of self_new − self_old is above 0.
+    helps or the whole interval of its lead over the best adapter is above 0. Where nothing helps, re-embed if the whole
+    interval of self_new − self_old is above 0. Classes that nobody learnt from count by their share of the held-out
+    items; what is lost on them is said beside.
 
     Args:
         comparison: What was measured.
@@ -53,7 +53,7 @@ def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> R
     if suspects is not None and suspects.low > SUSPECT:
         return _recommendation("check the pairs", None, words.suspect(suspects))
     adapter, head = _helping(comparison.best_adapter), _helping(comparison.best_head)
-    if head and _worth_training(head, adapter, comparison):
+    if head and _worth_training(adapter, comparison):
         return _recommendation("train a head", head, words.train(head))
     if adapter:
         return _recommendation("adapt", adapter, words.adapt(adapter))
@@ -70,14 +70,5 @@ def _helping(best: Measured | None) -> Measured | None:
     return best if best and best.helps else None
 
 
-def _worth_training(head: Measured, adapter: Measured | None, comparison: Comparison) -> bool:
-    if adapter is None or comparison.head_lead is None:
-        return True
-    return comparison.head_lead.above_zero and not _lost_on_unseen(head, adapter)
-
-
-def _lost_on_unseen(head: Measured, adapter: Measured) -> bool:
-    """Whether a head finds less than both an adapter and the old model for classes that nobody learnt from."""
-    if head.unseen is None or adapter.unseen is None:
-        return False
-    return head.unseen.cross < min(adapter.unseen.cross, head.unseen.self_old)
+def _worth_training(adapter: Measured | None, comparison: Comparison) -> bool:
+    return adapter is None or comparison.head_lead is None or comparison.head_lead.above_zero

@@ -76,7 +76,7 @@ class Words:
         yield from self._rest(adapter)
         head, lead = self.comparison.best_head, self.comparison.head_lead
         if head and lead:
-            yield f"The best head, '{head.name}', has {self._points(lead)} than that: {self._why_not(head, adapter)}."
+            yield f"The best head, '{head.name}', has {self._points(lead)} than that: not enough to train it."
         yield from self._caveat()
 
     def re_embed(self) -> Iterator[str]:
@@ -88,6 +88,7 @@ class Words:
         yield self._gain()
         if best := self.comparison.best:
             yield f"The best that was tried, '{best.name}', {self._reaches(best)}"
+        yield from self._nothing_tried()
         if self.comparison.metric == AGREEMENT:
             yield (
                 "Agreement cannot tell whether the new model is better at all: label some items and measure again "
@@ -99,12 +100,21 @@ class Words:
         """Say that nothing was gained."""
         yield "Keep the old model: on these items the new one was not shown to find more, not even after re-embedding."
         yield self._gain()
+        yield from self._nothing_tried()
         yield from self._caveat()
 
     def _as_they_are(self, best: Measured | None) -> Iterator[str]:
         if best:
             yield f"On the pairs as they are, '{best.name}' {self._reaches(best)}"
         yield from self._caveat()
+
+    def _nothing_tried(self) -> Iterator[str]:
+        """Say where there is nothing that this rests on."""
+        if self.comparison.best is None:
+            yield (
+                "Every candidate failed, so this says nothing about what an adapter or a head could do: read the "
+                "reasons, and try others."
+            )
 
     def _reaches(self, one: Measured) -> str:
         return (
@@ -139,20 +149,12 @@ class Words:
                 "What is lost on classes that nothing was learnt from was not measured: none was set aside, which "
                 "takes labels and at least four classes."
             )
-        change = 100 * (found.cross - found.self_old)
+        change, classes = 100 * (found.cross - found.self_old), self.comparison.unseen_classes
         return (
-            f"On the {found.queries} queries of {self.comparison.unseen_classes} classes that nothing was learnt from, "
-            f"'{one.name}' reaches {self._quality(found.cross)}, the old model {found.self_old:.3f} and re-embedding "
-            f"{found.self_new:.3f}: there {abs(change):.1f} {self._unit} are {'lost' if change < 0 else 'gained'}."
-        )
-
-    def _why_not(self, head: Measured, adapter: Measured) -> str:
-        lead = self.comparison.head_lead
-        if not (head.helps and lead and lead.above_zero and head.unseen and adapter.unseen):
-            return "not enough to train it"
-        return (
-            f"but on the classes that nothing was learnt from it reaches {self._quality(head.unseen.cross)}, less than "
-            f"the {head.unseen.self_old:.3f} of the old model and the {adapter.unseen.cross:.3f} of '{adapter.name}'"
+            f"On the {found.queries} queries of {classes:,} {'class' if classes == 1 else 'classes'} that nothing was "
+            f"learnt from, '{one.name}' reaches {self._quality(found.cross)}, the old model {found.self_old:.3f} and "
+            f"re-embedding {found.self_new:.3f}: there {abs(change):.1f} {self._unit} are "
+            f"{'lost' if change < 0 else 'gained'}."
         )
 
     def _caveat(self) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,11 +25,35 @@ NEAREST = 20  # items of a query that are scored under both systems
 OTHERS = 20  # further items, drawn at random
 
 
-class FoundScoreMap(NamedTuple):
-    """A map from old scores to those of a link, and how far it is off on queries that it was not fitted on."""
+@dataclass(frozen=True, eq=False)
+class FoundScoreMap:
+    """A map from old scores to those of a link, with the scored pairs that it rests on.
+
+    Args:
+        score_map: The map.
+        error: How far it is off on queries that it was not fitted on.
+        old_scores: Scores of the old system (P,).
+        new_scores: Scores of the same pairs of query and item through the link (P,).
+        queries: Query of every pair (P,).
+        seed: Of the fifths of queries that are left out in turn.
+    """
 
     score_map: ScoreMap
     error: ScoreMapError
+    old_scores: NDArray[np.float64]
+    new_scores: NDArray[np.float64]
+    queries: NDArray[np.int64]
+    seed: int = 0
+
+    def at(self, threshold: float) -> ScoreMapError:
+        """Return what a threshold on the old scores becomes, and which share of the scored pairs it then decides anew.
+
+        Raises:
+            DataError: It lies outside the old scores that were seen.
+        """
+        return self.score_map.error_of(
+            self.old_scores, self.new_scores, threshold=threshold, queries=self.queries, seed=self.seed
+        )
 
 
 def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap | None:
@@ -38,7 +63,7 @@ def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap 
     systems score the same pairs. Whole queries are left out in turn to tell the error.
 
     Returns:
-        None where the old scores are all alike.
+        None where the old scores are all alike, or those through the link do not rise with them.
     """
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.permutation(len(held_out.old))[:QUERIES])
@@ -51,15 +76,22 @@ def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap 
     old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
     try:
         found = ScoreMap.fit(old_scores, new_scores)
-        return FoundScoreMap(found, found.error_of(old_scores, new_scores, queries=queries, seed=seed))
+        error = found.error_of(old_scores, new_scores, queries=queries, seed=seed)
     except DataError:
         return None
+    return FoundScoreMap(found, error, old_scores, new_scores, queries, seed)
 
 
 def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
-    asked, searched = (torch.from_numpy(np.array(side.vectors)) for side in (query, gallery))
-    values: NDArray[np.float64] = query.space.similarity(asked, searched).double().numpy()
+    similarity = query.space.similarity(_points(query), _points(gallery))
+    values: NDArray[np.float64] = similarity.double().numpy()
     return values
+
+
+def _points(embeddings: EmbeddingSet) -> torch.Tensor:
+    """Return points as similarities ask for them: a cosine must not see that vectors have other lengths."""
+    vectors, space = torch.from_numpy(np.array(embeddings.vectors)), embeddings.space
+    return space.project(vectors) if embeddings.form == "features" else space.canonical(vectors)
 
 
 def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -113,9 +145,10 @@ def load_score_map(path: str | Path) -> ScoreMap:
             raise ValueError(f"format version {content['format_version']}, and {FORMAT_VERSION} is known")
         arrays = (np.asarray(content[name], np.float64) for name in ("knots", "values"))
         return ScoreMap(content["direction"], *arrays)
-    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.given if isinstance(error, ConfigError) else str(error)
         raise DataError(
-            f"Cannot read the score map '{path}': {error}.",
+            f"Cannot read the score map '{path}': {reason.rstrip('.')}.",
             expected="score_map.json, as `holdfast adapt` writes it",
             to_do="fit it again: `holdfast adapt`.",
         ) from error

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import options_by_method, write_settings
+from rich.text import Text
+
+from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.training.compatible_head import HEAD_RECIPE
 from holdfast.training.recipe import Recipe
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.cli.adapt_sides import Pair
 
 HELPS = ("adapt", "train a head")
+SCORE_MAP = "score_map.json"
 
 
 def adapt(
@@ -43,6 +46,7 @@ def adapt(
     recipe: Recipe = HEAD_RECIPE,
     direction: Literal["both", "new_to_old", "old_to_new"] = "both",
     threshold: list[float] = [],  # noqa: B006
+    unseen_share: float = 0.1,
     resamples: int = 2000,
     cast: bool = False,
     query_prefix: str | None = None,
@@ -62,7 +66,7 @@ def adapt(
     head. The exit code is 0 if that is better than leaving everything as it is, and 1 otherwise.
 
     Args:
-        out: Folder for results.json, report.html, score_map.json and what is recommended.
+        out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
         old: Embeddings by the old model: a folder that `holdfast embed` wrote (its train part, if there is one), or
             one .safetensors, .npz, .npy or .parquet file.
         new: The same items by the new model, matched by id.
@@ -74,19 +78,21 @@ def adapt(
         text_model: Frozen model that embeds the texts instead of --new: a folder, an installed Python package that
             carries weights, or a name on the hub.
         role: What the texts of a file are to the models.
-        auto: Compare every adapter that suits the two dimensions and, with labels, a head by p2s; so it is, too, if
+        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s; so it is, too, if
             nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         method: Methods to train a head with (`holdfast methods`); they need labels.
         method_options: Options of the method; with several, a mapping of each one's name to its options.
-        projection: Of heads: linear, or mlp (two layers).
+        projection: Of the heads of --method: linear, or mlp (two layers).
         head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
         recipe: How heads are trained.
         direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
             turn.
         threshold: Thresholds on the old scores, to be told with their new values.
+        unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
+            in what is measured.
         resamples: Bootstrap resamples for the intervals.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         query_prefix: Text that the new model wants before every query; its own when left out, "" for none.
@@ -104,78 +110,39 @@ def adapt(
 def main(words: list[str]) -> int:
     """Compare, save what is recommended, and return 0 if something helps and 1 otherwise."""
     from holdfast.adapting import adapt as compare
-    from holdfast.adapting.linking import suiting
+    from holdfast.cli.adapt_choice import check_options, choice_of, suited
     from holdfast.cli.adapt_sides import open_pair
 
     arguments, text = parse(adapt, words, "adapt")
-    choice = _choice(arguments)
-    pair = open_pair(arguments)
-    refuse(
-        bool(arguments["method"]) and pair.old.labels is None and pair.new.labels is None,
-        f"--method {' '.join(arguments['method'])} for items without labels.",
-        "labels with either side, or no --method: adapters need none",
-    )
     _refuse_other_run(arguments["out"])
-    if not arguments["adapter"] and not arguments["method"]:
-        choice = replace(choice, adapters=suiting(pair.old, pair.new))
+    check_options(arguments, {name: option.default for name, option in signature(adapt).parameters.items()})
+    choice = choice_of(arguments)
+    pair = open_pair(arguments)
+    choice = suited(choice, arguments, pair.old, pair.new)
+    options = {name: arguments[name] for name in ("unseen_share", "resamples", "seed")}
     with _progress() as events:
-        found = compare(pair.old, pair.new, choice, resamples=arguments["resamples"], seed=arguments["seed"], **events)
-    thresholds = _thresholds(found, arguments["threshold"])
+        found = compare(pair.old, pair.new, choice, **options, **events)
+    thresholds = [_threshold(found, asked) for asked in arguments["threshold"]]
+    document = _write(arguments, pair, found, choice)
     write_settings(arguments["out"], "adapt.yaml", text)
     saved = _save(arguments, pair, found, choice)
-    document = _write(arguments, pair, found, choice)
-    _tell(document, arguments, pair, saved, thresholds)
+    _tell(document, arguments, found.followed, thresholds)
+    if saved is not None:
+        _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(document))}")
     if arguments["json"]:
         print_json({**document, "saved": None if saved is None else str(saved), "thresholds": thresholds})
     return 0 if found.recommendation.action in HELPS else 1
 
 
-def _choice(arguments: dict[str, Any]) -> Choice:
-    """Return what to compare; wrong options are refused before anything is read."""
-    from holdfast.adapting.linking import Choice
-    from holdfast.methods import build_method
-    from holdfast.models.encoder import EncoderSpec
-    from holdfast.training.recipe import Experiment
-
-    adapters, methods = arguments["adapter"], arguments["method"]
-    named = bool(adapters or methods)
-    refuse(named and arguments["auto"], "--auto was given with --adapter or --method.", "one or the other")
-    refuse(bool(arguments["adapter_options"]) and not adapters, "--adapter-options without --adapter.", "both")
-    refuse(bool(arguments["method_options"]) and not methods, "--method-options without --method.", "both")
-    usual = Choice(direction=arguments["direction"])
-    chosen = {} if not methods else options_by_method(methods, arguments["method_options"])
-    for name, options in chosen.items():
-        refuse(
-            build_method(name, options).sessions_only,
-            f"--method {name}, which learns in sessions.",
-            "a method for one upgrade, such as p2s; `holdfast methods` lists them",
-        )
-    shared = {key: arguments[key] for key in ("head", "head_options", "recipe", "seed")}
-    spec = EncoderSpec(projection=arguments["projection"])
-    heads = {
-        name: Experiment(method=name, method_options=options, model=spec, **shared)
-        for name, options in (chosen if named else {name: {} for name in usual.heads}).items()
-    }
-    if not named:
-        return Choice(heads=heads, direction=arguments["direction"])
-    options = _options_by_adapter(adapters, arguments["adapter_options"])
-    return Choice(adapters, options, heads, arguments["direction"])
-
-
-def _options_by_adapter(names: list[str], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    if not names:
-        return {}
-    return options_by_method(names, options, "adapter")
-
-
 def _refuse_other_run(out: Path) -> None:
     """Refuse a folder that holds the adapter or head of an earlier run, which a gallery may depend on."""
+    refuse(out.exists() and not out.is_dir(), f"--out '{out}' is a file.", "a folder, or a name that is free")
     for name in ("adapter", "head"):
-        if (out / name).exists():
+        if (out / name / "config.json").exists():
             raise ConfigError(
                 f"'{out}' holds the {name} of an earlier run.",
                 expected="a folder without",
-                to_do="choose another --out, or remove that folder yourself; it is intact.",
+                to_do=f"choose another --out, or remove '{out / name}' yourself; it is intact.",
             )
 
 
@@ -185,35 +152,41 @@ def _progress() -> Iterator[dict[str, Any]]:
     with training_progress("fitting") as on_step:
 
         def on_fit(event: dict[str, Any]) -> None:
-            ended = f"{event['seconds']:.1f} s" if event["failed"] is None else f"failed: {event['failed']}"
-            console.print(f"{event['name']}  {ended}", style="dim")
+            ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
+            _say(f"{event['name']}  {ended}", style="dim")
 
         yield {"on_fit": on_fit, "on_step": on_step}
 
 
-def _thresholds(found: Adapted, asked: list[float]) -> list[dict[str, float]]:
-    """Return the thresholds asked for with their new values and the share of decisions that change."""
-    if not asked:
-        return []
-    refuse(found.score_map is None, "--threshold, but the scores of the two systems bear no relation.", "none here")
-    assert found.score_map is not None
-    return [{"old": value, "new": found.score_map.score_map.threshold(value)} for value in asked]
+def _threshold(found: Adapted, asked: float) -> dict[str, Any]:
+    """Return a threshold with its new value and the share of decisions that change; or why there is none."""
+    told = {"old": asked, "new": None, "changed_decisions": None, "problem": None}
+    if found.score_map is None:
+        return {**told, "problem": "the scores of the two systems bear no relation"}
+    try:
+        error = found.score_map.at(asked)
+    except DataError:
+        low, high = found.score_map.score_map.knots[[0, -1]]
+        return {**told, "problem": f"it lies outside the old scores that were seen, {low:.4g} to {high:.4g}"}
+    return {**told, "new": error.mapped_threshold, "changed_decisions": error.changed_decisions}
 
 
 def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> Path | None:
-    """Fit what is recommended on all pairs and save it; or the one candidate that was asked for by name."""
+    """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
     from holdfast.adapting import save_link
     from holdfast.adapting.scores import save_score_map
 
-    name = found.recommendation.candidate
-    if found.score_map is not None:
-        save_score_map(found.score_map, arguments["out"] / "score_map.json")
+    name, out = found.recommendation.candidate, arguments["out"]
+    if name is None or found.score_map is None:
+        (out / SCORE_MAP).unlink(missing_ok=True)  # of an earlier run
+    else:
+        save_score_map(found.score_map, out / SCORE_MAP)
     if name is None:
         return None
     with training_progress(f"{name} on all pairs") as on_step:
         return save_link(
-            name, pair.old, pair.new, choice, arguments["out"], frozen_model=pair.frozen_model,
-            data_name=pair.data_name, seed=arguments["seed"], on_step=on_step,
+            name, pair.old, pair.new, choice, out, frozen_model=pair.frozen_model, data_name=pair.data_name,
+            seed=arguments["seed"], on_step=on_step,
         )  # fmt: skip
 
 
@@ -240,24 +213,41 @@ def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice
 
 
 def _tell(
-    document: dict[str, Any],
-    arguments: dict[str, Any],
-    pair: Pair,
-    saved: Path | None,
-    thresholds: list[dict[str, float]],
+    document: dict[str, Any], arguments: dict[str, Any], followed: str | None, thresholds: list[dict[str, Any]]
 ) -> None:
-    """Print the table, what is recommended, and what to type next."""
-    from holdfast.reports.adapt_results import adapt_table
+    """Print the table, what failed or is odd, what is recommended, and where it is written."""
+    from holdfast.reports.adapt_results import adapt_table, failures
     from holdfast.reports.adapt_words import adapt_headline
 
     columns, rows = adapt_table(document)
     print_table(document["title"], columns, rows)
-    console.print(f"\n{adapt_headline(document)}", style="bold")
-    for sentence in document["recommendation"]["sentences"]:
-        console.print(sentence)
-    for one in thresholds:
-        console.print(f"A threshold of {one['old']:g} becomes {one['new']:.4g}.")
+    for line in (*failures(document), *document["data"]["sentences"]):
+        _say(line)
+    _say(f"\n{adapt_headline(document)}", style="bold")
+    for line in (*document["recommendation"]["sentences"], *(_threshold_words(one, followed) for one in thresholds)):
+        _say(line)
     out = arguments["out"]
-    console.print(f"\nresults  {out / 'results.json'}\nreport   {out / 'report.html'}  (open it in a browser)")
-    if saved is not None:
-        console.print(f"saved    {saved}\nnext     {pair.next_command(saved)}")
+    _say(f"\nresults  {out / 'results.json'}\nreport   {out / 'report.html'}  (open it in a browser)")
+
+
+def _threshold_words(one: dict[str, Any], followed: str | None) -> str:
+    from holdfast.reports.formats import percent
+
+    if one["new"] is None:
+        return f"There is no new threshold for {one['old']:g}: {one['problem']}."
+    return (
+        f"A threshold of {one['old']:g} becomes {one['new']:.4g} through '{followed}': "
+        f"{percent(one['changed_decisions'])} of the scored pairs are then decided otherwise."
+    )
+
+
+def _direction(document: dict[str, Any]) -> Any:
+    """Return what the recommended candidate maps; None for a head."""
+    from holdfast.reports.adapt_results import candidate_named
+
+    return candidate_named(document, document["recommendation"]["candidate"])["direction"]
+
+
+def _say(text: str, style: str = "") -> None:
+    """Print a text as it is: names of files and models are not read as signs for pictures."""
+    console.print(Text(text, style))

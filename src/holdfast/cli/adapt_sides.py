@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
+    from holdfast.adapters import Direction
     from holdfast.data.text_set import TextSet
     from holdfast.embeddings import Role
 
@@ -32,7 +34,6 @@ class Pair:
         old_name: What people call the old model.
         new_name: The same of the new one.
         data_name: The same of the items.
-        given: Where the embeddings of either side came from, for the command to type next.
         frozen_model: How the new model is opened again; None where its vectors came from a file.
     """
 
@@ -41,16 +42,22 @@ class Pair:
     old_name: str
     new_name: str
     data_name: str
-    given: Mapping[str, Any]
     frozen_model: Mapping[str, Any] | None = None
 
-    def next_command(self, saved: Path) -> str:
-        """Return what brings new queries into the old gallery's space with what was saved."""
-        link = f"--adapter {saved}" if saved.name == "adapter" else f"--release {saved}"
+    def next_command(self, saved: Path, direction: Direction | None) -> str:
+        """Return what brings new queries, or the old gallery, to the other side with what was saved.
+
+        Args:
+            saved: The folder of the adapter or head.
+            direction: What an adapter maps; None for a head.
+        """
+        link = ["--release" if direction is None else "--adapter", str(saved), "--out", "DIR"]
+        if direction == "old_to_new":
+            return shlex.join(["holdfast", "embed", *_stored("OLD_GALLERY", self.old), *link])
         if self.frozen_model is None:
-            return f"holdfast embed --stored NEW_QUERIES {link} --out DIR"
-        model = f"--text-model {self.frozen_model['model']} " if saved.name == "adapter" else ""
-        return f"holdfast embed --texts QUERIES --role query {model}{link} --out DIR"
+            return shlex.join(["holdfast", "embed", *_stored("NEW_QUERIES", self.new), *link])
+        model = [] if direction is None else _text_model(self.frozen_model)
+        return shlex.join(["holdfast", "embed", "--texts", "QUERIES", "--role", "query", *model, *link])
 
 
 def open_pair(arguments: Mapping[str, Any]) -> Pair:
@@ -62,25 +69,20 @@ def open_pair(arguments: Mapping[str, Any]) -> Pair:
     """
     _check(arguments)
     texts, role, data_name = _texts(arguments)
-    sides: dict[str, EmbeddingSet] = {}
-    for side, model in (("old", "old_text_model"), ("new", "text_model")):
-        if arguments[side] is not None:
-            sides[side] = open_part(arguments[side], cast=arguments["cast"], name=arguments[f"{side}_model"])
-        else:
-            options = {key: arguments[key] for key in OF_NEW_MODEL} if side == "new" else {}
-            assert texts is not None
-            sides[side] = _embedded(arguments[model], texts, role, arguments, options)
-    frozen = None
-    if arguments["text_model"] is not None:
-        frozen = {"model": arguments["text_model"], **{key: arguments[key] for key in OF_NEW_MODEL}}
-    return Pair(
-        **sides,
-        old_name=_name(arguments["old"], arguments["old_text_model"]),
-        new_name=_name(arguments["new"], arguments["text_model"]),
-        data_name=data_name,
-        given={key: arguments[key] for key in ("old", "new")},
-        frozen_model=frozen,
-    )
+    options = {key: arguments[key] for key in OF_NEW_MODEL}
+    old = _side("old", "old_text_model", arguments, texts, role, {})
+    new = _side("new", "text_model", arguments, texts, role, options)
+    model = arguments["text_model"]
+    frozen = None if model is None else {"model": model, **options}
+    return Pair(old, new, *_names(arguments, old, new), data_name=data_name, frozen_model=frozen)
+
+
+def _side(
+    side: str, model: str, arguments: Mapping[str, Any], texts: TextSet | None, role: Role, options: Mapping[str, Any]
+) -> EmbeddingSet:
+    if texts is None or arguments[side] is not None:
+        return open_part(arguments[side], cast=arguments["cast"], name=arguments[f"{side}_model"])
+    return _embedded(arguments[model], texts, role, arguments, options)
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
@@ -95,6 +97,7 @@ def _check(arguments: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"--{embeds[0].replace('_', '-')} without --texts." if embeds else "--texts, but no model to embed them.",
             expected="texts together with a model: --texts DATA --text-model MODEL",
+            to_do="give both, or --old and --new alone.",
         )
     for key in OF_NEW_MODEL:
         refuse(
@@ -113,14 +116,14 @@ def _check(arguments: Mapping[str, Any]) -> None:
 def _texts(arguments: Mapping[str, Any]) -> tuple[TextSet | None, Role, str]:
     """Return the texts to embed, what they are to the models, and what people call them."""
     if arguments["texts"] is None:
-        return None, "both", arguments["old"].stem if arguments["old"].is_file() else arguments["old"].name
+        return None, "both", _name(arguments["old"])
     from holdfast.data.text_data import TextData
     from holdfast.data.texts import load_texts
 
     with console.status(f"reading {arguments['texts']}"):
         data = load_texts(arguments["texts"], data_root(arguments["data_root"]), **arguments["data_options"])
     if not isinstance(data, TextData):
-        return data, arguments["role"], Path(arguments["texts"]).name
+        return data, arguments["role"], _name(arguments["texts"])
     refuse(
         arguments["role"] != "both",
         f"--role {arguments['role']} was given with the data set '{data.name}'.",
@@ -160,7 +163,31 @@ def open_part(path: Path, *, cast: bool = False, name: str | None = None) -> Emb
     )
 
 
-def _name(path: Path | None, model: str | None) -> str:
-    if path is None:
-        return Path(str(model)).name
-    return path.name if path.is_dir() else path.stem
+def _names(arguments: Mapping[str, Any], old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, str]:
+    """Return what people call the two models: the shortest names that differ."""
+    keys = (("old_model", "old", "old_text_model"), ("new_model", "new", "text_model"))
+    given = [next(arguments[key] for key in side if arguments[key] is not None) for side in keys]
+    short = [_name(one) for one in given]
+    sized = [f"{name} ({side.dim} dimensions)" for name, side in zip(short, (old, new), strict=True)]
+    for first, second in (short, map(str, given), sized):
+        if first != second:
+            return first, second
+    return f"{short[0]} (old)", f"{short[1]} (new)"
+
+
+def _name(given: Path | str) -> str:
+    path = Path(given).resolve()
+    return path.stem if path.is_file() else path.name
+
+
+def _stored(what: str, embeddings: EmbeddingSet) -> list[str]:
+    """Write what is stored of a model, with its name where files of vectors do not say it."""
+    kind, _, name = embeddings.fingerprint.partition(":")
+    return ["--stored", what, *(["--stored-model", name] if kind == "declared" else [])]
+
+
+def _text_model(frozen_model: Mapping[str, Any]) -> list[str]:
+    """Write a text model with the options that it was opened with."""
+    options = [(key, frozen_model[key]) for key in OF_NEW_MODEL if frozen_model[key] is not None]
+    words = [word for key, value in options for word in (f"--{key.replace('_', '-')}", str(value))]
+    return ["--text-model", str(frozen_model["model"]), *words]

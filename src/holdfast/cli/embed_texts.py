@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import data_root
 from holdfast.cli.console import console, counting_progress
-from holdfast.errors import ReleaseError, refuse
+from holdfast.errors import ConfigError, ReleaseError, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -77,28 +77,40 @@ def _job(arguments: Mapping[str, Any], model: Any, folder: Path, device: torch.d
 
 def _job_of_head(arguments: Mapping[str, Any], path: Path, folder: Path, device: torch.device) -> Job:
     """Open a head and the text model it was trained over: the one on record, unless another place is given."""
+    from holdfast.models.feature_encoder import FeatureSpec
     from holdfast.models.release import load_release
     from holdfast.training.encode_features import embed_features
 
     release = load_release(path)
-    recorded = dict(release.record.frozen_model or {})
+    recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
     model = arguments["text_model"][0] if arguments["text_model"] else recorded.get("model")
-    if model is None:
+    if model is None or not isinstance(spec, FeatureSpec):
         raise ReleaseError(
             f"The release '{path}' is no head over a text model, or does not say over which.",
             expected="one that `holdfast adapt --text-model MODEL` trained",
             to_do="embed the texts with its model, and give these embeddings as --stored; or pass --text-model MODEL.",
         )
     given = {key: arguments[key] for key in OPTIONS if arguments[key] is not None}
-    encoder = _opened(model, {**dict.fromkeys(OPTIONS), **recorded, **given}, device)
-    wanted = getattr(release.record.encoder, "frozen", None)
-    if encoder.fingerprint != wanted:
+    encoder = _opened_for_head(path, model, {**dict.fromkeys(OPTIONS), **recorded, **given}, device)
+    if encoder.fingerprint != spec.frozen:
         raise ReleaseError(
-            f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{path}' is a head over {wanted}.",
-            expected="the very model that the head was trained over",
+            f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{path}' is a head over "
+            f"{spec.frozen}.",
+            expected="the very model that the head was trained over, with the same --max-length and --truncate-dim",
             to_do="pass --text-model with the folder of that model; nothing was written.",
         )
     return Job(encoder, folder, lambda embeddings: embed_features(release, embeddings), {"release": str(path)})
+
+
+def _opened_for_head(path: Path, model: str, options: Mapping[str, Any], device: torch.device) -> TextEncoder:
+    try:
+        return _opened(model, options, device)
+    except ConfigError as error:
+        raise ReleaseError(
+            f"The text model of the head '{path}' cannot be opened: {error.given}",
+            expected=error.expected,
+            to_do="pass --text-model with the place where that model is now; nothing was written.",
+        ) from error
 
 
 def _opened(model: str, options: Mapping[str, Any], device: torch.device) -> TextEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
 ADAPTER = "adapter"
 """What results call the map between two models."""
+_NAMES = ("--old-model", "--new-model")
 
 
 def evaluate(
     old: Path,
     new: Path,
     independent: Path | None = None,
+    old_model: str | None = None,
+    new_model: str | None = None,
     old_release: Path | None = None,
     adapter: Path | None = None,
     out: Path = Path("runs/evaluation"),
@@ -49,10 +53,13 @@ def evaluate(
         old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
         new: The same items by the new model.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
+        old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
+        new_model: The same of the new model. An adapter knows them by the names that `holdfast adapt` was given.
         old_release: The release of the old model: tells the report which classes it has seen, where embeddings carry
             their uncertainty.
         adapter: Folder of an adapter that `holdfast adapt` fitted on these two models: the cross-test then goes through
-            it, so that their spaces and dimensions may differ. No upgrade curve is measured then.
+            it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
+            upgrade curve is measured.
         out: Folder for results.json and report.html.
         metrics: recall@K, map, map@r, map@K.
         gate_metric: The metric that decides the verdict.
@@ -72,7 +79,9 @@ def evaluate(
 def main(words: list[str]) -> int:
     """Evaluate, write the report, and return 0 for "compatible" and 1 otherwise."""
     arguments, text = parse(evaluate, words, "evaluate")
-    old, new = (open_sides(arguments[side], cast=arguments["cast"]) for side in ("old", "new"))
+    old, new = (
+        open_sides(arguments[side], cast=arguments["cast"], name=arguments[f"{side}_model"]) for side in ("old", "new")
+    )
     third = None if arguments["independent"] is None else open_sides(arguments["independent"], cast=arguments["cast"])
     _check_protocol(arguments, old, new, third)
     adapter = None if arguments["adapter"] is None else _adapter(arguments, old, new)
@@ -80,7 +89,8 @@ def main(words: list[str]) -> int:
     images = None
     if arguments["data"] is not None:
         images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    evaluation = _measured(arguments, (old, new, third), adapter, classes)
+    cross = None if adapter is None else _cross(adapter, old, new)
+    evaluation = _measured(arguments, (old, new, third), cross, classes)
     write_settings(arguments["out"], "evaluate.yaml", text)
     name = _name(arguments["new"], arguments["old"])
     link = {} if adapter is None else {ADAPTER: record_of(adapter)}
@@ -94,6 +104,7 @@ def main(words: list[str]) -> int:
         models={"old": model_of(old.gallery), name: model_of(new.gallery), **link},
         pictures=Pictures(images),
         seed=arguments["seed"],
+        cross={} if cross is None else {name: cross},
         old_classes=classes,
     )
     if arguments["json"]:
@@ -104,7 +115,7 @@ def main(words: list[str]) -> int:
 def _measured(
     arguments: dict[str, Any],
     models: tuple[Sides, Sides, Sides | None],
-    adapter: Adapter | None,
+    cross: tuple[EmbeddingSet, EmbeddingSet] | None,
     classes: tuple[str, ...] | None,
 ) -> Evaluation:
     from holdfast.evaluation.evaluate import evaluate as measure
@@ -117,7 +128,7 @@ def _measured(
             *new,
             independent_query=None if third is None else third.query,
             independent_gallery=None if third is None else third.gallery,
-            cross=None if adapter is None else _cross(adapter, old, new),
+            cross=cross,
             exclude_same_id=old.leave_one_out,
             old_classes=classes,
             **{name: arguments[name] for name in names},
@@ -153,14 +164,39 @@ def _adapter(arguments: dict[str, Any], old: Sides, new: Sides) -> Adapter:
     sides = (fitted.target, fitted.source) if adapter.direction == "new_to_old" else (fitted.source, fitted.target)
     if sides == models:
         return adapter
-    again = f"holdfast adapt --old {arguments['old']} --new {arguments['new']}"
-    turned = "exchange --old and --new: it was fitted the other way round; or " if sides == models[::-1] else ""
+    turned = sides == models[::-1]
+    ways = [
+        "exchange --old and --new: it was fitted the other way round" if turned else _renamed(sides, models),
+        f"give the embeddings of its models, or fit another one: `{_fit_again(arguments)}`.",
+    ]
     raise ConfigError(
         f"The adapter '{arguments['adapter']}' links the old model {sides[0]} and the new one {sides[1]}; "
         f"'{arguments['old']}' is of {models[0]}, '{arguments['new']}' of {models[1]}.",
         expected="an adapter that was fitted on these two models, in this order",
-        to_do=f"{turned}give the embeddings of its models, or fit another one: `{again}`.",
+        to_do="; or ".join(way for way in ways if way is not None),
     )
+
+
+def _renamed(wanted: tuple[str, str], found: tuple[str, str]) -> str | None:
+    """Say how vectors without a model get the names that an adapter knows; None if one has a model.
+
+    >>> _renamed(("declared:a", "declared:b"), ("declared:a", "declared:queries.npz"))
+    "if these are vectors of 'b', say so: --new-model b"
+    """
+    prefix = "declared:"
+    other = [(option, *pair) for option, *pair in zip(_NAMES, wanted, found, strict=True) if pair[0] != pair[1]]
+    if not all(known.startswith(prefix) and given.startswith(prefix) for _, known, given in other):
+        return None
+    names = {option: known.removeprefix(prefix) for option, known, _ in other}
+    models = " and ".join(f"'{name}'" for name in names.values())
+    options = " ".join(f"{option} {shlex.quote(name)}" for option, name in names.items())
+    return f"if these are vectors of {models}, say so: {options}"
+
+
+def _fit_again(arguments: dict[str, Any]) -> str:
+    given = {f"--{key.replace('_', '-')}": arguments[key] for key in ("old", "new", "old_model", "new_model")}
+    words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    return shlex.join(["holdfast", "adapt", *words])
 
 
 def _cross(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet, EmbeddingSet]:

@@ -122,11 +122,23 @@ def write_evidence(
     models: Mapping[str, Mapping[str, Any]],
     pictures: Pictures,
     seed: int,
+    cross: Mapping[str, tuple[EmbeddingSet, EmbeddingSet]] | None = None,
     old_classes: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Write results.json and report.html, print the table, and return the document.
 
-    Where a map links the two models there are no examples.
+    Args:
+        evaluations: By the name of the new model.
+        old: What the old model made.
+        new: What every new model made.
+        folder: Where to write.
+        title: Of the report.
+        data: See `results_document`.
+        models: See `results_document`.
+        pictures: Finds pixels for the examples.
+        seed: Of the choice of examples.
+        cross: Queries and gallery that answered the cross-test of the models that a map links to the old one.
+        old_classes: Names of the classes that the old model has seen.
     """
     from holdfast.cli.console import console, print_table
     from holdfast.evaluation.disk import choose_disk
@@ -135,13 +147,15 @@ def write_evidence(
     from holdfast.reports.results import results_document, write_results
     from holdfast.reports.tables import summary_rows
 
+    links = cross or {}
     document = results_document(evaluations, title=title, data=data, models=models)
     results = write_results(document, folder)
     with console.status("writing the report"):
         examples = {
-            name: choose_examples(evaluation, *old, *new[name], seed=seed, exclude_same_id=old.leave_one_out)
+            name: choose_examples(
+                evaluation, *old, *new[name], cross=links.get(name), seed=seed, exclude_same_id=old.leave_one_out
+            )
             for name, evaluation in evaluations.items()
-            if not evaluation.mapped
         }
         disks = {
             name: choose_disk(old.gallery, sides.gallery, old_classes=old_classes, seed=seed)

@@ -86,7 +86,8 @@ def upgrade_curves(
 
     Args:
         new_query: Queries embedded by the new model.
-        old_gallery: The gallery embedded by the old model, with labels.
+        old_gallery: The gallery embedded by the old model, with labels; or what a map made of it, whose margins then
+            count.
         new_gallery: The same items embedded by the new model, matched by id.
         shares: Shares at which to measure, ascending within [0, 1].
         metric: Name of a metric.

@@ -75,8 +75,10 @@ def evaluate(
         resample: Draw "queries" or whole "classes", whose queries are correlated; see `bootstrap`.
         level: Level of the intervals.
         seed: Seed of the bootstrap and of the random backfill orders.
-        curve: Whether to measure the upgrade curve, by far the longest part. With ``cross`` it is never measured: in
-            a gallery of mapped and of re-embedded items, scores of two kinds meet, which only ranks could merge.
+        curve: Whether to measure the upgrade curve, by far the longest part. Where ``cross`` maps the old gallery
+            alone, mapped and re-embedded items lie in the new model's space and the curve is that of the mixture.
+            Where it maps queries, every query is asked in two spaces, whose scores are on two scales: it is not
+            measured; `mixed_generations` compares ways of merging the two results.
         old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
 
     Raises:
@@ -115,7 +117,7 @@ def evaluate(
         **head,
         **_scores(values, names),
         **_judgement(values, names, gate, gate_metric, {**draws, "clusters": _clusters(models, resample)}),
-        upgrade_curve=_curve(models, gate_metric, seed, options) if curve and cross is None else None,
+        upgrade_curve=_curve(models, gate_metric, seed, options) if curve and models.one_space() else None,
     )
 
 
@@ -206,7 +208,7 @@ def _clusters(models: MatchedModels, resample: str) -> NDArray[np.int64] | None:
 
 def _curve(models: MatchedModels, metric: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
     seeds = (seed, seed + 1, seed + 2)
-    return record(upgrade_curves(models.new[0], models.old[1], models.new[1], metric=metric, seeds=seeds, **options))
+    return record(upgrade_curves(*models.linked(), models.new[1], metric=metric, seeds=seeds, **options))
 
 
 def _agreement(models: MatchedModels, exclude_same_id: bool, draws: Mapping[str, Any]) -> dict[str, Any]:

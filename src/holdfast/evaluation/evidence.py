@@ -40,8 +40,8 @@ class Evaluation:
         p_comp: See `compatibility.p_comp`, likewise.
         p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".
         negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
-        upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`. None where a map or a head answers
-            the cross-test.
+        upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`. None where a map or a head made the
+            queries of the cross-test.
         agreement: Without labels: how many of the first items of old and new queries on the old gallery agree.
         uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `uncertainty_record`.
         mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that a map or a head made; None where

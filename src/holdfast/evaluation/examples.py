@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.evidence import Evaluation
-from holdfast.evaluation.matched_models import Sides, matched
+from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
 from holdfast.evaluation.matching import labels_as_in
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 
@@ -47,7 +48,7 @@ class Example:
         kind: What the first item found says: "fixed" (wrong before, right now), "kept", "flipped" (right before,
             wrong now) or "still wrong". Before are old, now are new queries, both on the old gallery.
         self_old: What old queries find in the old gallery.
-        cross: What new queries find in the old gallery.
+        cross: What new queries find in the old gallery, through the map or head that links the models, if one does.
         self_new: What new queries find in the new gallery.
     """
 
@@ -66,6 +67,7 @@ def choose_examples(
     new_query: EmbeddingSet,
     new_gallery: EmbeddingSet,
     *,
+    cross: Sides | None = None,
     count: int = 8,
     k: int = 5,
     seed: int = 0,
@@ -81,6 +83,7 @@ def choose_examples(
         old_gallery: Gallery embedded by the old model.
         new_query: The same queries embedded by the new model.
         new_gallery: The same gallery embedded by the new model.
+        cross: The queries and gallery that answered the cross-test, where the evaluation was given any.
         count: How many queries at most.
         k: How many items of each system.
         seed: Seed of the choice.
@@ -91,20 +94,16 @@ def choose_examples(
 
     Raises:
         ConfigError: A count or k below 1.
-        DataError: The evaluation is of other models or queries.
+        DataError: The evaluation is of other models, queries or another link.
     """
     for name, value in (("count", count), ("k", k)):
         if value < 1:
             raise ConfigError(f"{name} = {value}.", expected="at least 1")
-    models = matched((old_query, old_gallery), (new_query, new_gallery), (None, None))
-    _check_same(evaluation, models.old[0], models.fingerprints())
+    models = matched((old_query, old_gallery), (new_query, new_gallery), (None, None), cross)
+    _check_same(evaluation, models)
     if not models.labelled:
         return []
-    systems: dict[System, Sides] = {
-        "self_old": models.old,
-        "cross": (models.new[0], models.old[1]),
-        "self_new": models.new,
-    }
+    systems: dict[System, Sides] = {"self_old": models.old, "cross": models.linked(), "self_new": models.new}
     before, now = (_right(evaluation, name, systems[name], exclude_same_id) for name in ("self_old", "cross"))
     rows, kinds = _mixture(before, now, count, seed)
     if not len(rows):
@@ -118,7 +117,8 @@ def choose_examples(
     ]
 
 
-def _check_same(evaluation: Evaluation, query: EmbeddingSet, fingerprints: dict[str, dict[str, str]]) -> None:
+def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
+    fingerprints, queries = models.fingerprints(), len(models.old[0])
     for model in ("old", "new"):
         measured, given = evaluation.fingerprints[model]["fingerprint"], fingerprints[model]["fingerprint"]
         if measured != given:
@@ -127,11 +127,23 @@ def _check_same(evaluation: Evaluation, query: EmbeddingSet, fingerprints: dict[
                 expected="the sets that were evaluated",
                 to_do="evaluate these sets, or give those of the evaluation.",
             )
-    if evaluation.protocol["queries"] != len(query):
+    if evaluation.protocol["queries"] != queries:
         raise DataError(
-            f"The evaluation has {evaluation.protocol['queries']} queries, the embeddings {len(query)}.",
+            f"The evaluation has {evaluation.protocol['queries']} queries, the embeddings {queries}.",
             expected="the sets that were evaluated",
         )
+    measured, given = _link(evaluation.mapped), _link(models.mapped())
+    if measured != given:
+        raise DataError(
+            f"The cross-test of the evaluation was answered by {measured}, the one given by {given}.",
+            expected="what answered it in the evaluation",
+            to_do="give as `cross` what `evaluate` was given.",
+        )
+
+
+def _link(mapped: Mapping[str, str] | None) -> str:
+    """Name what a map or a head made of the two sides of the cross-test."""
+    return " and ".join(f"the {side} of {maker}" for side, maker in (mapped or {}).items()) or "the models' own sides"
 
 
 def _right(evaluation: Evaluation, system: System, sides: Sides, exclude_same_id: bool) -> NDArray[np.float64]:

@@ -51,6 +51,10 @@ class MatchedModels:
         """Return the queries and the gallery of the cross-test, which lie in one space."""
         return (self.new[0], self.old[1]) if self.cross is None else self.cross
 
+    def one_space(self) -> bool:
+        """Return whether re-embedded items may stand beside those of the cross-test: its queries are as they are."""
+        return "query" not in (self.mapped() or {})
+
     def mapped(self) -> dict[str, str] | None:
         """Return the fingerprint of every side of the cross-test, "query" or "gallery", that is no model's own."""
         if self.cross is None:

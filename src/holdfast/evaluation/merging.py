@@ -70,9 +70,19 @@ def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> M
         raise DataError(f"{len(maps)} score maps for {len(hits)} lists.", expected="one per list, or None in its place")
     ordered = [_best_first(*one) for one in hits]
     return _joined([
-        (ids, scores if score_map is None else score_map.apply(scores).values)
+        (ids, scores if score_map is None else on_the_common_scale(scores, score_map))
         for (ids, scores), score_map in zip(ordered, maps, strict=True)
     ])  # fmt: skip
+
+
+def on_the_common_scale(scores: NDArray[np.float64], score_map: ScoreMap) -> NDArray[np.float64]:
+    """Map scores that never rise (n,) so that the outcome never rises; rounding between two knots can exceed a knot.
+
+    Raises:
+        DataError: A score is not finite.
+    """
+    mapped: NDArray[np.float64] = np.minimum.accumulate(score_map.apply(scores).values)
+    return mapped
 
 
 def _best_first(ids: Any, scores: Any) -> Merged:

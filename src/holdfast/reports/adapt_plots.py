@@ -52,7 +52,7 @@ REFERENCES = {"self_old": OLD, "self_new": REEMBEDDED}
 
 _LINE_END = "\n"  # a reason may say what to do on further lines, for which a row has no room
 _NARROW = 480  # pixels below which names stand above their rows
-_NAMES, _NUMBERS = 168.0, 52.0  # beside the scale
+_NAMES, _NUMBERS = 206.0, 52.0  # beside the scale
 _TOP, _BOTTOM = 44.0, 46.0
 _MOST = 1.0  # marks further below the references than so many times what is between would flatten the others
 

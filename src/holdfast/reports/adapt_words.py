@@ -31,6 +31,7 @@ READING = {  # how to read the picture and the differences of the table
         "All of it above zero means that the candidate agrees more with re-embedding, not that it is right more often.",
     ),
 }
+_GALLERY = "an adapter that maps the vectors of the old gallery, once, instead of every new query"
 _ADAPTER = "a map between the finished embeddings of two frozen models, fitted on pairs without labels"
 _HEAD = "a small network on top of the frozen new model, trained with labels to search what the old model embedded"
 _DIRECTIONS = {
@@ -38,8 +39,8 @@ _DIRECTIONS = {
     "old_to_new": "Adapters map the vectors of the old gallery into the space of the new model, without embedding an "
     "item again; the new model’s queries stay as they are.",
     "both": "Every adapter was fitted in both directions: to map the new model’s queries into the space of the old "
-    "one, whose gallery stays as it is; and (old_to_new) to map the vectors of the old gallery into the space of the "
-    "new model, without embedding an item again.",
+    "one, whose gallery stays as it is; and, marked (gallery), to map the vectors of the old gallery into the space of "
+    "the new model, without embedding an item again.",
 }
 
 
@@ -148,6 +149,7 @@ def adapt_terms(document: Document) -> dict[str, str]:
     kinds = {found["kind"] for found in candidates}
     told = {
         "adapter": _ADAPTER if "adapter" in kinds else "",
+        "(gallery)": _GALLERY if document["protocol"]["direction"] != "new_to_old" and "adapter" in kinds else "",
         "head": _HEAD if "head" in kinds else "",
         "cross": "new queries search what the old model embedded; nothing is embedded again",
         OLD: "old queries on the old gallery, self (old): what there is today",

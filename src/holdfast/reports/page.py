@@ -123,6 +123,7 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
         if limits and record["upgrade_curve"]
     }
     placed = trade_off_points(rows)
+    mapped = [name for name in rows if name not in curves and "query" in (rows[name].get("mapped") or {})]
     return {
         "bars": Drawing(score_bars(rows), score_bars(rows, width=PHONE)),
         "differences": Drawing(difference_plot(rows), difference_plot(rows, width=PHONE)),
@@ -130,8 +131,8 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
         and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
         "unplaced": [name for name in rows if name not in placed],
         "curves": curves,
-        "without_curve": [name for name in rows if name not in curves and not rows[name].get("mapped")],
-        "mapped": [name for name in rows if rows[name].get("mapped")],
+        "without_curve": [name for name in rows if name not in curves and name not in mapped],
+        "mapped": mapped,
     }
 
 

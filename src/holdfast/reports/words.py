@@ -188,12 +188,17 @@ def _mapped_notes(record: Record) -> list[str]:
     if not mapped:
         return []
     sides = {"query": "the new queries", "gallery": "the old gallery"}
-    return [
+    notes = [
         "In the cross-test a map links two frozen models. It was applied to "
-        f"{_listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap.",
-        "The upgrade curve was not measured: while the gallery is re-embedded, scores of mapped and of re-embedded "
-        "items would meet in one list. They are not on one scale, and only ranks could merge them.",
+        f"{_listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap."
     ]
+    if "query" in mapped:
+        notes.append(
+            "The upgrade curve was not measured: while the gallery is re-embedded, mapped queries search its old part "
+            "and the new queries themselves its new part. The scores of the two are not on one scale, and their "
+            "results need a rank merge. A map of the old gallery (direction old_to_new) keeps all in one space."
+        )
+    return notes
 
 
 def _agreement(record: Record) -> str:
