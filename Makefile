@@ -28,6 +28,7 @@ bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/prototype_scale.py
 	$(RUN)/python benchmarks/step_overhead.py --space lorentz --classes 1000 --out benchmarks/results/step_overhead_lorentz
 	$(RUN)/python benchmarks/lorentz_precision.py
+	$(RUN)/python benchmarks/adapter_speed.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -209,7 +209,10 @@ def scores(values: Mapping[str, NDArray[np.float64]], unseen: NDArray[np.bool_])
 
 
 def recommended(task: Task, old: EmbeddingSet, new: EmbeddingSet) -> Record:
-    """Return what `holdfast adapt --auto` recommends, from the sentences to fit on alone, told how many intents these will not cover."""
+    """Return what `holdfast adapt --auto` recommends from the sentences to fit on alone.
+
+    It is told how many intents these do not cover.
+    """
     choice = Choice(SUITED)
     found = adapt(old, new, choice, unseen_share=UNSEEN_SHARE[task.variant], seed=task.seed)
     return {

@@ -184,13 +184,13 @@ class Words:
 def duration(seconds: float) -> str:
     """Write a wall time.
 
-    >>> duration(0.3), duration(42.4), duration(600), duration(9000)
-    ('less than a second', '42 seconds', '10 minutes', '2.5 hours')
+    >>> duration(0.3), duration(1.2), duration(42.4), duration(600), duration(9000)
+    ('less than a second', '1 second', '42 seconds', '10 minutes', '2.5 hours')
     """
     if seconds < 1:
         return "less than a second"
     if seconds < 120:
-        return f"{seconds:.0f} seconds"
+        return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 

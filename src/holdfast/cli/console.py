@@ -19,7 +19,7 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
-console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, quiet=not FIRST)
+console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=not FIRST)
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its greetings say nothing about the run
 logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
