@@ -18,9 +18,16 @@ from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
-from holdfast.models.release import load_release, weights_digest
-from holdfast.training import compatible_head
-from holdfast.training.compatible_head import HEAD_RECIPE, frozen_release, load_head, ridge_start, train_head
+from holdfast.models.release import load_release, make_release, weights_digest
+from holdfast.training import compatible_head, encode_features
+from holdfast.training.compatible_head import (
+    HEAD_RECIPE,
+    frozen_release,
+    head_recipe,
+    load_head,
+    ridge_start,
+    train_head,
+)
 from holdfast.training.encode_features import embed_features
 from holdfast.training.recipe import Experiment
 
@@ -197,3 +204,33 @@ def test_a_head_reads_its_own_model_only(frozen: Callable[..., Any], tmp_path: P
         head.query(old)
     with pytest.raises(DataError, match=r"\(batch, 12\)"):
         head.release.encoder(torch.zeros(2, 8))
+
+
+def test_embeddings_of_another_model_are_refused_even_of_the_same_width(
+    frozen: Callable[..., Any], tmp_path: Path
+) -> None:
+    old, new = frozen(60, seed=1)
+    head = train_head(old, new, experiment(), tmp_path)
+    with pytest.raises(ReleaseError, match="Embeddings of declared:c for a head over declared:b"):
+        head.query(new.replace(fingerprint="declared:c"))
+    with pytest.raises(ReleaseError, match="for a convnet that reads items"):
+        embed_features(make_release(EncoderSpec(dim=12).build(), Hypersphere(12)), new)
+    with pytest.raises(DataError, match=r"Embeddings of shape \(1, 2, 12\)"):
+        head.release.encoder(torch.zeros(1, 2, 12))
+    with pytest.raises(ConfigError, match="A backbone for a network over a frozen model"):
+        head.release.encoder.spec.build(freeze_backbone=True)
+
+
+def test_embeddings_are_carried_over_in_blocks(
+    frozen: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = frozen(60, seed=1)
+    head = train_head(old, new, experiment(), tmp_path)
+    whole = head.query(new)
+    monkeypatch.setattr(encode_features, "ROWS", 7)
+    np.testing.assert_allclose(head.query(new).vectors, whole.vectors, atol=1e-6)
+
+
+def test_few_items_are_trained_on_in_small_batches() -> None:
+    assert [head_recipe(items).batch_size for items in (10, 800, 4096, 10**6)] == [32, 50, 256, 256]
+    assert dataclasses.replace(head_recipe(800), batch_size=256) == HEAD_RECIPE
