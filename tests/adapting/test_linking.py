@@ -197,3 +197,23 @@ def test_an_unknown_candidate_is_not_saved(sets, tmp_path) -> None:
     with pytest.raises(ReleaseError):
         open_link(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_saved_is_fitted_on_pairs_with_the_labels_that_were_measured(sets, points, tmp_path) -> None:
+    """Numbers on one side and names on the other count as in the comparison; items without a partner do not count."""
+    old, new = sets
+    others = points(np.eye(14)[np.arange(900) % 14] + 0.1, "new", ids=[f"other {row}" for row in range(900)])
+    names = [f"class {row}" for row in range(12)]
+    more = new.replace(
+        ids=[*new.ids, *others.ids], vectors=np.concatenate([new.vectors, others.vectors]),
+        labels=np.concatenate([old.labels, np.zeros(900, np.int64)]), class_names=names,
+    )  # fmt: skip
+    choice = Choice((), heads={"p2s": Experiment(method="p2s", recipe=HEAD_RECIPE)})
+    release = load_release(save_link("head p2s", old, more, choice, tmp_path))
+    assert release.record.recipe["batch_size"] == head_recipe(len(old)).batch_size != head_recipe(1500).batch_size
+    assert release.record.data["vectors"] == str(len(old))
+
+
+def test_a_head_by_an_unknown_method_is_no_choice() -> None:
+    with pytest.raises(ConfigError, match="Unknown method 'p2t'"):
+        Choice(("ridge",), heads={"mine": Experiment(method="p2t")})

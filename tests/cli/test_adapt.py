@@ -301,7 +301,10 @@ def test_heads_need_labels(fails: Fails, mine: Path, capsys, tmp_path: Path) -> 
     rewritten(mine / "old.npz", labels=None)
     said = fails(*sides(mine), "--method", "p2s", "--out", tmp_path / "out")
     assert "--method p2s for items without labels" in said and not (tmp_path / "out").exists()
-    found = run(capsys, *sides(mine), *RIDGE, "--out", tmp_path / "out")
+    for option in (["--recipe.epochs", 3], ["--unseen-share", 0.3], ["--head", "arcface"]):
+        assert "for items without labels" in fails(*sides(mine), *option, "--out", tmp_path / "out")
+    found = run(capsys, *sides(mine), *RIDGE, "--out", tmp_path / "out", code=1)  # better or not, nobody knows
+    assert found["recommendation"]["action"] == "adapt" and (tmp_path / "out" / "adapter").exists()
     assert found["protocol"]["metric"] == "overlap@10" and not found["data"]["labelled"]
     assert "agreement with re-embedding, not correctness" in found["recommendation"]["sentences"][-1]
 
@@ -488,3 +491,18 @@ def test_the_next_command_for_texts_opens_the_same_model(
     mapped = open_link(tmp_path / "out" / "adapter").query(raw)
     np.testing.assert_array_equal(mapped.vectors, found.vectors)
     assert mapped.fingerprint == found.fingerprint
+
+
+def test_what_an_interrupted_run_left_is_found_before_anything_is_computed(
+    fails: Fails, mine: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "head").mkdir(parents=True)
+    (tmp_path / "out" / "head" / "checkpoint.safetensors").touch()
+    said = fails(*sides(mine), *RIDGE, "--out", tmp_path / "out")
+    assert "holds the head of an earlier run" in said and not (tmp_path / "out" / "results.json").exists()
+
+
+def test_stored_embeddings_take_no_options_of_other_sources(fails: Fails, mine: Path, tmp_path: Path) -> None:
+    for option in (["--batch-size", 7], ["--device", "cpu:1"], ["--data-options.label_column", "z"]):
+        words = ["--stored", mine / "new.npz", "--adapter", "nowhere", *option, "--out", tmp_path / "out"]
+        assert f"{option[0].split('.')[0]} was given with --stored" in fails("embed", *words)

@@ -190,3 +190,10 @@ def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[
     assert found["verdict"] == "compatible" and found["cross"]["map"] > found["self_old"]["map"]
     expected = np.nanmean(rank_metrics(mapped, old, ("map",), exclude_same_id=True)["map"])
     assert found["cross"]["map"] == pytest.approx(expected)
+
+
+def test_a_head_is_no_predecessor_of_a_model_of_images(fails: Fails, trained: Path, tmp_path: Path) -> None:
+    words = ["--data", "glyphs", "--old", trained / "out" / "head", "--method", "p2s", "--out", tmp_path / "out"]
+    said = fails("train", *words)
+    assert "takes embeddings of" in said and "no images" in said and "holdfast adapt" in said
+    assert not (tmp_path / "out").exists()

@@ -58,7 +58,8 @@ def test_a_candidate_below_the_old_model_is_not_praised(adapted: dict[str, Any])
 def test_without_labels_headlines_speak_of_agreement(make_adapt: Make) -> None:
     document = make_adapt(labelled=False)
     assert adapt_headline(advised(document, "adapt", "ridge")) == (
-        "Adapt with ridge: overlap@10 0.625 with re-embedding, 0.100 more than today (agreement, not correctness)."
+        "Adapt with ridge: overlap@10 0.625 with re-embedding, 0.100 more than the old model has "
+        "(agreement, not correctness)."
     )
     assert adapt_headline(advised(document, "re-embed")) == (
         "Re-embed the gallery: head ndpp comes nearest to that with overlap@10 0.625 with re-embedding "

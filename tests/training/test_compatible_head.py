@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from holdfast.training.compatible_head import (
 )
 from holdfast.training.encode_features import embed_features
 from holdfast.training.recipe import Experiment
+from holdfast.training.spaces import Geometry
 
 CLASSES = 6
 QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)
@@ -160,6 +162,14 @@ def test_a_method_of_the_lorentz_space_gets_the_old_gallery_lifted(frozen: Calla
     assert head.old is not None and isinstance(gallery.space, Lorentz) and head.query(new).space == gallery.space
     np.testing.assert_allclose(np.arcsinh(np.linalg.norm(gallery.vectors, axis=1)), 1.0, rtol=1e-5)  # all at ζ = 1
     assert head.release.record.compatible_with == gallery.fingerprint == head.old.fingerprint
+    farther = experiment("hbct", geometry=Geometry(lift_old=2.0))
+    train_head(old, new, farther, tmp_path / "farther")
+    (tmp_path / "old-lifted").rename(tmp_path / "aside")
+    with pytest.raises(ReleaseError, match="holds nothing; the head searches"):
+        load_head(tmp_path)
+    shutil.copytree(tmp_path / "farther" / "old-lifted", tmp_path / "old-lifted")
+    with pytest.raises(ReleaseError, match="the head searches the gallery of"):
+        load_head(tmp_path)
 
 
 def test_the_frozen_model_is_a_predecessor_with_the_classifier_of_its_class_means(frozen: Callable[..., Any]) -> None:

@@ -144,11 +144,13 @@ def matched(old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new
         EmptyOverlapError: No id occurs in both.
         DataError: There are fewer pairs than the minimum, or a paired vector has no direction.
     """
-    partner = new.ids.find(old.ids)
+    alike = old.ids == new.ids  # as everywhere after the first match: nothing to look up
+    partner = np.arange(len(old)) if alike else new.ids.find(old.ids)
     rows = np.flatnonzero(partner >= 0)
     _refuse_few(old, new, len(rows), max(2, minimum))
     rows = rows[pc.array_sort_indices(old.ids[rows].arrow()).to_numpy().astype(np.int64)]
-    sides = _side(old, rows, partner < 0), _side(new, partner[rows], old.ids.find(new.ids) < 0)
+    alone = np.zeros(len(new), np.bool_) if alike else old.ids.find(new.ids) < 0
+    sides = _side(old, rows, partner < 0), _side(new, partner[rows], alone)
     return Pairs(rows, partner[rows], PairReport(len(rows), *sides, direction))
 
 

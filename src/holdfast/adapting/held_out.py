@@ -97,8 +97,7 @@ def hold_out(
     refuse(not 0 < share < 1, f"A held-out share of {share:g}.", "above 0 and below 1")
     refuse(not 0 <= unseen_share < 1, f"A share of {unseen_share:g} unseen classes.", "at least 0 and below 1")
     refuse(most < FEWEST_UNLABELLED, f"At most {most} held-out items.", f"at least {FEWEST_UNLABELLED}")
-    pairs = matched(old, new, minimum=FEWEST_TESTED)
-    old, new = _with_common_labels(old.select(pairs.old_rows), new.select(pairs.new_rows))
+    old, new = paired(old, new)
     if old.labels is None:
         split, classes = _any_items(len(old), share, most, seed), None
     else:
@@ -112,6 +111,17 @@ def hold_out(
         pairs=len(old),
         classes=classes,
     )
+
+
+def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the items that both sets hold, in one order, and with the labels of the first that has any.
+
+    Raises:
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs.
+    """
+    pairs = matched(old, new, minimum=FEWEST_TESTED)
+    return _with_common_labels(old.select(pairs.old_rows), new.select(pairs.new_rows))
 
 
 def _with_common_labels(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:

@@ -16,12 +16,14 @@ from holdfast.adapters.pairs import FEWEST_TESTED, matched
 from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
 from holdfast.adapting.candidates import Candidate, Comparison, HeldOut, Link, OnFit, hold_out, measure
 from holdfast.adapting.comparison import Directions
+from holdfast.adapting.held_out import paired
 from holdfast.adapting.learning_curve import LearningCurve, learning_curve
 from holdfast.adapting.recommendation import Recommendation, recommend
 from holdfast.adapting.scores import FoundScoreMap, score_map_of
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse, unknown_name
 from holdfast.geometry import Hypersphere
+from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
 from holdfast.training.recipe import Experiment
@@ -64,6 +66,8 @@ class Choice:
         self._refuse_lost_options()
         for name in self.directed():
             self.build(name)
+        for head in self.heads.values():
+            build_method(head.method, head.method_options)
 
     def _refuse_lost_options(self) -> None:
         """Refuse options of an adapter that is not compared, and a direction beside the one for all."""
@@ -142,10 +146,10 @@ def adapt(
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
-        choice: What to compare; every adapter that suits the dimensions, and with labels one head, when left out.
+        choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
         unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting.
         resamples: Bootstrap resamples.
-        seed: Of the split, the draws and all training.
+        seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
         on_fit: Told after every candidate; see `measure`.
         on_step: Told after every step of a head's training; see `holdfast.training.loop.fit`.
 
@@ -226,7 +230,7 @@ def candidates_of(
 
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet) -> Link:
         place = Path(tempfile.mkdtemp(dir=folder))
-        return link_of_head(train_head(old, new, _for_items(experiment, old, new, seed), place, on_step=on_step))
+        return link_of_head(train_head(old, new, _for_items(experiment, len(old), seed), place, on_step=on_step))
 
     directed = choice.directed().items()
     found = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
@@ -235,10 +239,10 @@ def candidates_of(
     return found
 
 
-def _for_items(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, seed: int) -> Experiment:
-    """Return how a head is trained on these items: the usual recipe depends on how many there are."""
+def _for_items(experiment: Experiment, items: int, seed: int) -> Experiment:
+    """Return how a head is trained on so many items: the usual recipe depends on their number."""
     recipe = experiment.recipe
-    usual = head_recipe(min(len(old), len(new))) if recipe == HEAD_RECIPE else recipe
+    usual = head_recipe(items) if recipe == HEAD_RECIPE else recipe
     return dataclasses.replace(experiment, recipe=usual, seed=seed)
 
 
@@ -279,12 +283,13 @@ def save_link(
         ConfigError: No candidate has this name.
         ReleaseError: The folder holds something else, or could not be written.
     """
+    old, new = paired(old, new)  # as what was measured was fitted
     if name in choice.directed():
         return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
     heads = [HEAD + method for method in choice.heads]
     if name not in heads:
         raise unknown_name("candidate", name, [*choice.directed(), *heads])
-    experiment = _for_items(choice.heads[name.removeprefix(HEAD)], old, new, seed)
+    experiment = _for_items(choice.heads[name.removeprefix(HEAD)], len(old), seed)
     place = folder / "head"
     train_head(old, new, experiment, place, frozen_model=frozen_model, data_name=data_name, on_step=on_step)
     return place

@@ -63,7 +63,8 @@ def adapt(
 
     A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
     and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
-    head. The exit code is 0 if that is better than leaving everything as it is, and 1 otherwise.
+    head. The exit code is 0 if that is better than leaving everything as it is, and 1 otherwise; without labels
+    that cannot be told, only agreement with embedding everything anew, and it is 1.
 
     Args:
         out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
@@ -87,7 +88,7 @@ def adapt(
         projection: Of the heads of --method: linear, or mlp (two layers).
         head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
-        recipe: How heads are trained.
+        recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items.
         direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
             turn.
         threshold: Thresholds on the old scores, to be told with their new values.
@@ -131,14 +132,14 @@ def main(words: list[str]) -> int:
         _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(document))}")
     if arguments["json"]:
         print_json({**document, "saved": None if saved is None else str(saved), "thresholds": thresholds})
-    return 0 if found.recommendation.action in HELPS else 1
+    return 0 if found.recommendation.action in HELPS and found.held_out.labelled else 1
 
 
 def _refuse_other_run(out: Path) -> None:
     """Refuse a folder that holds the adapter or head of an earlier run, which a gallery may depend on."""
     refuse(out.exists() and not out.is_dir(), f"--out '{out}' is a file.", "a folder, or a name that is free")
     for name in ("adapter", "head"):
-        if (out / name / "config.json").exists():
+        if any((out / name / file).exists() for file in ("config.json", "checkpoint.safetensors")):
             raise ConfigError(
                 f"'{out}' holds the {name} of an earlier run.",
                 expected="a folder without",

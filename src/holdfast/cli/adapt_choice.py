@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import options_by_method
@@ -107,6 +108,7 @@ def suited(choice: Choice, arguments: Mapping[str, Any], old: EmbeddingSet, new:
         ConfigError: Something was named that cannot be fitted on them.
     """
     from holdfast.adapting.linking import suiting
+    from holdfast.cli.adapt import adapt
 
     fitting, methods = suiting(old, new), arguments["method"]
     refuse(
@@ -114,6 +116,13 @@ def suited(choice: Choice, arguments: Mapping[str, Any], old: EmbeddingSet, new:
         f"--method {' '.join(methods)} for items without labels.",
         "labels with either side, or no --method: adapters need none",
     )
+    labelled = old.labels is not None or new.labels is not None
+    for name in () if labelled else ("recipe", "head", "head_options", "unseen_share"):
+        refuse(
+            arguments[name] != signature(adapt).parameters[name].default,
+            f"--{name.replace('_', '-')} for items without labels.",
+            "it only where heads are trained, or classes kept from fitting: give labels with either side",
+        )
     if not arguments["adapter"] and not methods:
         return replace(choice, adapters=fitting)
     others = [name for name in choice.adapters if name not in fitting]

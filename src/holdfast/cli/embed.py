@@ -25,7 +25,7 @@ OF_TEXTS = ("text_model", "role", "query_prefix", "document_prefix", "max_length
 USELESS = {
     "data": (*OF_TEXTS, "adapter", "stored_model"),
     "texts": ("part", "workers", "stored_model"),
-    "stored": (*OF_TEXTS, "part", "workers"),
+    "stored": (*OF_TEXTS, "part", "workers", "batch_size", "device", "data_root", "data_options"),
 }
 """Options that change nothing, by what is embedded."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +113,7 @@ def renamed(wanted: str, found: str) -> str | None:
     if not (wanted.startswith(prefix) and found.startswith(prefix)):
         return None
     name = wanted.removeprefix(prefix)
-    return f"if these are vectors of '{name}', say so: --stored-model {name}; nothing was written."
+    return f"if these are vectors of '{name}', say so: --stored-model {shlex.quote(name)}; nothing was written."
 
 
 def entry_of(path: Path, file: Path, embeddings: EmbeddingSet, made_by: str = "release") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.choices import encoder_for, open_data, options_by_method, write_settings
 from holdfast.cli.console import print_json, print_table, training_progress
 from holdfast.cli.parsing import parse, resolved
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import ConfigError, ReleaseError, refuse
 from holdfast.methods import build_method
 from holdfast.training.recipe import Experiment, Recipe
 
@@ -122,6 +122,7 @@ def _check(arguments: dict[str, Any]) -> Release | None:
     """Refuse what cannot work before any data is read; return the old release, if there is one."""
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.errors import unknown_name
+    from holdfast.models.encoder import EncoderSpec
     from holdfast.models.heads import HEADS
     from holdfast.models.release import load_release
     from holdfast.options import bound
@@ -144,6 +145,12 @@ def _check(arguments: dict[str, Any]) -> Release | None:
             expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
         )
     old = None if arguments["old"] is None else load_release(arguments["old"])
+    if old is not None and not isinstance(old.encoder.spec, EncoderSpec):
+        raise ReleaseError(
+            f"The release '{arguments['old']}' takes {old.encoder.spec.input_words}, no images.",
+            expected="a model that was trained on images",
+            to_do="for two frozen models, `holdfast adapt` trains heads and fits adapters.",
+        )
     if arguments["space"] is None and old is None:
         arguments["space"] = common_space(methods)
     refuse(

@@ -56,7 +56,8 @@ def _use(document: Document) -> str:
         return "Train a head: what was tried does not let the new model search the old gallery well enough."
     found = candidate_named(document, name)
     more = found["cross_minus_self_old"]["mean"]
-    compared = f"{score(abs(more))} {'more' if more >= 0 else 'less'} than today"
+    today = "today" if document["data"]["labelled"] else "the old model has"
+    compared = f"{score(abs(more))} {'more' if more >= 0 else 'less'} than {today}"
     return f"{verb} {name}: {_reached(document, found['cross']['mean'])}, {compared}{_caveat(document)}."
 
 
@@ -135,7 +136,7 @@ def protocol_words(document: Document) -> list[str]:
         _DIRECTIONS[protocol["direction"]],
         f"Intervals hold {100 * protocol['level']:g}\N{NO-BREAK SPACE}% of {protocol['resamples']:,} resampled sets of "
         f"queries (seed {protocol['seed']}), the same sets for all, so that what is common to two of them cancels in "
-        "their difference.",
+        "their difference. They are those of every candidate by itself: none is corrected for the best being chosen.",
     ]
 
 

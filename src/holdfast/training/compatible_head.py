@@ -18,7 +18,7 @@ from holdfast.adapters.ridge import Ridge
 from holdfast.data.augment import Augmentation
 from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError, SpaceMismatchError, refuse
+from holdfast.errors import DataError, ReleaseError, SpaceMismatchError, refuse
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod, PrototypeClassifier
@@ -136,11 +136,19 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
         release: The head, where it is at hand already.
 
     Raises:
-        ReleaseError: There is no release, or it was altered.
+        ReleaseError: There is no release, or it was altered; or the lifted old model beside it is not that of the head.
     """
-    release = load_release(folder) if release is None else release
-    lifted = folder / "old-lifted"
-    return CompatibleHead(release, load_release(lifted) if (lifted / "config.json").exists() else None)
+    release, place = load_release(folder) if release is None else release, folder / "old-lifted"
+    lifted = load_release(place) if (place / "config.json").exists() else None
+    needed = release.record.compatible_with if release.space.lengths_count else None
+    if (None if lifted is None else lifted.fingerprint) != needed:
+        raise ReleaseError(
+            f"'{place}' holds {'nothing' if lifted is None else lifted.fingerprint}; the head searches the gallery of "
+            f"{needed or 'the old model as it is'}.",
+            expected="the folder as training wrote it",
+            to_do="restore it from a copy, or train the head again; galleries are intact.",
+        )
+    return CompatibleHead(release, lifted)
 
 
 def frozen_release(items: VectorSet) -> Release:
