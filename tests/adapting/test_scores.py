@@ -114,7 +114,10 @@ def test_the_record_is_the_map_in_at_most_two_hundred_knots(through_ridge, same)
 
 
 def test_a_saved_map_is_the_same_map(through_ridge, tmp_path) -> None:
-    path = save_score_map(through_ridge, tmp_path / "new" / "score_map.json")
+    whose = {"candidate": "ridge", "old": "declared:a", "new": "declared:b"}
+    path = save_score_map(through_ridge, tmp_path / "new" / "score_map.json", **whose)
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert {name: written[name] for name in whose} == whose
     found = load_score_map(path)
     asked = np.linspace(-1, 1, 50)
     np.testing.assert_array_equal(found.apply(asked).values, through_ridge.score_map.apply(asked).values)

@@ -120,10 +120,22 @@ def score_map_record(found: FoundScoreMap | None) -> dict[str, Any] | None:
     }
 
 
-def save_score_map(found: FoundScoreMap, path: Path) -> Path:
-    """Write the whole map and its error as JSON, wholly or not at all, and return the path."""
+def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old: str = "", new: str = "") -> Path:
+    """Write the whole map and its error as JSON, wholly or not at all, and return the path.
+
+    Args:
+        found: The map. It was fitted through a link that knows only the items to fit on; that of all items, which is
+            saved beside it, gives scores that are close to these, but not the same.
+        path: Where to.
+        candidate: Name of the link whose scores it leads to.
+        old: Fingerprint of the model whose scores it maps.
+        new: Fingerprint of the model that the link was fitted for.
+    """
     content = {
         "format_version": FORMAT_VERSION,
+        "candidate": candidate,
+        "old": old,
+        "new": new,
         "direction": found.score_map.direction,
         "mean_absolute_error": found.error.mean_absolute_error,
         "scored_pairs": found.error.pairs,

@@ -181,7 +181,8 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
     if name is None or found.score_map is None:
         (out / SCORE_MAP).unlink(missing_ok=True)  # of an earlier run
     else:
-        save_score_map(found.score_map, out / SCORE_MAP)
+        models = {"old": pair.old.fingerprint, "new": pair.new.fingerprint}
+        save_score_map(found.score_map, out / SCORE_MAP, candidate=name, **models)
     if name is None:
         return None
     with training_progress(f"{name} on all pairs") as on_step:
