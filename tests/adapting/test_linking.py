@@ -122,7 +122,7 @@ def test_what_cannot_be_linked_is_refused_before_any_fit(sets) -> None:
         adapt(old.select(slice(0, 19)), new, on_fit=never)
     with pytest.raises(EmptyOverlapError):
         adapt(old.select(slice(0, 300)), new.select(slice(300, 600)), on_fit=never)
-    with pytest.raises(DataError, match="different labels in the two sets"):
+    with pytest.raises(DataError, match="different labels in two sets"):
         adapt(old, new.replace(labels=(old.labels + 1) % 12), on_fit=never)
 
 

@@ -210,7 +210,7 @@ def test_other_floating_types_are_cast_on_request(capsys, fails: Fails, mine: Pa
         ({"ids": np.array([f"x{row}" for row in range(300)])}, "None of the 300 items of the old model ('1-0'"),
         ({"ids": np.array(["x"] * 300)}, "ids occur more than once"),
         ({"ids": np.array([f"1-{row}" for row in range(281, 581)])}, "19 pairs of embeddings of the same items"),
-        ({"labels": (np.arange(300) + 1) % 10}, "300 items have different labels in the two sets"),
+        ({"labels": (np.arange(300) + 1) % 10}, "300 items have different labels in two sets"),
     ],
 )
 def test_vectors_that_cannot_be_linked(fails: Fails, mine: Path, tmp_path, arrays: Any, message: str) -> None:

@@ -17,8 +17,9 @@ from holdfast.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
 from holdfast.adapters.pairs import Direction, PairReport, matched, paired_vectors
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
-from holdfast.geometry import Hypersphere, Space
+from holdfast.geometry import Space
 
 State = Mapping[str, NDArray[Any]]
 
@@ -228,19 +229,8 @@ def _directions(vectors: NDArray[np.floating], first: int) -> Floats:
 
 
 def _check_models(kind: str, old: EmbeddingSet, new: EmbeddingSet) -> None:
-    for name, embeddings in (("old", old), ("new", new)):
-        if not isinstance(embeddings.space, Hypersphere):
-            raise SpaceMismatchError(
-                f"The {name} embeddings are on the {embeddings.space}.",
-                expected=f"the hypersphere: '{kind}' maps directions, and leaves the {embeddings.space.name} space",
-                to_do="train the new model with the old one instead: `holdfast train --old RELEASE`.",
-            )
-    if old.fingerprint == new.fingerprint:
-        raise DataError(
-            f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
-            expected="two models",
-            to_do="check which files were given; for vectors made elsewhere, declare another name for the new model.",
-        )
+    refuse_lengths(old, new, f"'{kind}' maps")
+    refuse_one_model(old, new)
 
 
 def _check_source(fitted: Fitted, embeddings: EmbeddingSet) -> None:

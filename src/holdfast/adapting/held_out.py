@@ -12,9 +12,8 @@ from holdfast.adapters.pairs import FEWEST_TESTED, matched
 from holdfast.data.choosing import generator_of, lowest_of_each_class
 from holdfast.data.hold_out import held_out_rows
 from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse
-from holdfast.evaluation.matching import labels_as_in
 
 __all__ = ["HeldOut", "hold_out"]
 
@@ -121,24 +120,8 @@ def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, Embeddin
         DataError: The sets' labels contradict each other, or there are too few pairs.
     """
     pairs = matched(old, new, minimum=FEWEST_TESTED)
-    return _with_common_labels(old.select(pairs.old_rows), new.select(pairs.new_rows))
-
-
-def _with_common_labels(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
-    """Give both sets of the same items in one order the labels of the first that has any; refuse those that differ."""
-    reference = new if old.labels is None else old
-    if reference.labels is None:
-        return old, new
-    if new.labels is not None:
-        differing = np.flatnonzero(labels_as_in(reference, new) != reference.labels)
-        if len(differing):
-            raise DataError(
-                f"{len(differing)} items have different labels in the two sets: {shown(reference.ids[differing])}.",
-                expected="one class per item, whichever model embedded it",
-                to_do="give class names with the labels where the numbers differ, or correct one of the sets.",
-            )
-    labels = {"labels": reference.labels, "class_names": reference.class_names}
-    return old.replace(**labels), new.replace(**labels)
+    old, new = with_common_labels([old.select(pairs.old_rows), new.select(pairs.new_rows)])
+    return old, new.replace(labels=old.labels, class_names=old.class_names)
 
 
 def _any_items(pairs: int, share: float, most: int, seed: int) -> _Split:

@@ -21,8 +21,8 @@ from holdfast.adapting.learning_curve import LearningCurve, learning_curve
 from holdfast.adapting.recommendation import Recommendation, recommend
 from holdfast.adapting.scores import FoundScoreMap, score_map_of
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse, unknown_name
-from holdfast.geometry import Hypersphere
+from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
+from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
@@ -161,7 +161,8 @@ def adapt(
     """
     choice = choice or Choice(suiting(old, new))
     direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
-    _refuse_unlinkable(old, new)
+    refuse_lengths(old, new, "adapters and heads read")
+    refuse_one_model(old, new)
     pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
     held_out = hold_out(old, new, unseen_share=unseen_share, seed=seed)
     suspects = suspect_pairs(old, new, direction=direction, seed=seed)
@@ -182,24 +183,6 @@ def adapt(
             if followed
             else None,
             sentences=pairs.report.sentences(),
-        )
-
-
-def _refuse_unlinkable(old: EmbeddingSet, new: EmbeddingSet) -> None:
-    """Refuse what no candidate could link, before any is fitted."""
-    for name, embeddings in (("old", old), ("new", new)):
-        if not isinstance(embeddings.space, Hypersphere):
-            raise SpaceMismatchError(
-                f"The {name} embeddings are on the {embeddings.space}.",
-                expected="the hypersphere on both sides: adapters and heads read directions",
-                to_do="train the new model with the old one instead: `holdfast train --old RELEASE`.",
-            )
-    if old.fingerprint == new.fingerprint:
-        raise DataError(
-            f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
-            expected="two models",
-            to_do="check which files or models were given; vectors made elsewhere get the name of their model by "
-            "--old-model and --new-model.",
         )
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from holdfast.continual.setting import Setting
 from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import DataError, refuse
-from holdfast.evaluation.matching import check_sides, labels_as_in, vectors_for
+from holdfast.evaluation.matching import check_sides, vectors_for
 from holdfast.evaluation.ranking import nearest_rows
 
 

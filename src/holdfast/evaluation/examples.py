@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.evidence import Evaluation
 from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
-from holdfast.evaluation.matching import labels_as_in
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 
 Kind = Literal["fixed", "kept", "flipped", "still wrong"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.same_items import refuse_one_model, with_common_labels
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.matching import check_sides, in_order_of, labels_as_in
+from holdfast.evaluation.matching import check_sides, in_order_of
 
 Sides = tuple[EmbeddingSet, EmbeddingSet]  # queries and gallery
 
@@ -100,19 +98,14 @@ def matched(
     models = {"old": old, "new": new} | ({"independent": third} if third else {})
     for name, sides in models.items():
         _check_one_model(name, *sides)
-    if old[0].fingerprint == new[0].fingerprint:
-        raise DataError(
-            f"Old and new embeddings have the fingerprint {old[0].fingerprint}: these are the same model.",
-            expected="two models",
-            to_do="check which files were given; for vectors made elsewhere, declare another name for the new model.",
-        )
+    refuse_one_model(old[0], new[0])
     if cross is None:
         check_sides(new[0], old[1])
     else:
         _check_cross(models, cross)
         models["cross-test"] = cross
     queries, galleries = (
-        _with_common_labels([
+        with_common_labels([
             in_order_of(old[side], sides[side], (f"old {what}", f"{name} {what}")) for name, sides in models.items()
         ])
         for side, what in enumerate(("queries", "gallery"))
@@ -158,24 +151,3 @@ def _check_cross(models: Mapping[str, Sides], cross: Sides) -> None:
             to_do="give what a map or a head made of one side; leave `cross` out where the models share a space.",
         )
     check_sides(*cross)
-
-
-def _with_common_labels(sets: Sequence[EmbeddingSet]) -> list[EmbeddingSet]:
-    """Give sets of the same items the labels of the first one that has any; refuse those that differ."""
-    labelled = next((embeddings for embeddings in sets if embeddings.labels is not None), None)
-    if labelled is None:
-        return list(sets)
-    return [_labelled_as(labelled, embeddings) for embeddings in sets]
-
-
-def _labelled_as(reference: EmbeddingSet, other: EmbeddingSet) -> EmbeddingSet:
-    if other.labels is None:
-        return other.replace(labels=reference.labels, class_names=reference.class_names)
-    differing = np.flatnonzero(labels_as_in(reference, other) != reference.labels)
-    if len(differing):
-        raise DataError(
-            f"{len(differing)} items have different labels in two sets: {shown(reference.ids[differing])}.",
-            expected="one class per item, whichever model embedded it",
-            to_do="give class names with the labels where the numbers differ, or correct one of the sets.",
-        )
-    return other

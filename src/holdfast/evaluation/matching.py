@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
 from holdfast.evaluation.row_lists import RowLists
 from holdfast.geometry import Side, Space
@@ -83,17 +84,6 @@ def relevant_by_label(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
                 to_do="give the gallery rows that answer each query as `relevant`.",
             )
     return RowLists.by_label(labels_as_in(gallery, query), _labels(gallery))
-
-
-def labels_as_in(reference: EmbeddingSet, other: EmbeddingSet) -> NDArray[np.int64]:
-    """Return the labels of ``other`` in the numbers of ``reference``; -1 is a class without a name there.
-
-    Numbers stay as they are unless both sets name their classes.
-    """
-    labels = _labels(other)
-    if reference.class_names is None or other.class_names is None or reference.class_names == other.class_names:
-        return labels
-    return reference.class_names.find(other.class_names)[labels]
 
 
 def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:

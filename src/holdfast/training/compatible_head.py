@@ -18,8 +18,8 @@ from holdfast.adapters.ridge import Ridge
 from holdfast.data.augment import Augmentation
 from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError, ReleaseError, SpaceMismatchError, refuse
-from holdfast.geometry import Hypersphere
+from holdfast.embeddings.same_items import refuse_lengths, with_common_labels
+from holdfast.errors import ReleaseError, refuse
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod, PrototypeClassifier
 from holdfast.methods.predecessor import class_prototypes
@@ -188,39 +188,8 @@ def _on_its_space(experiment: Experiment, method: CompatibilityMethod, space: st
 
 def _paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
     """Return the items of both sets, in one order and with one numbering of their classes."""
-    for name, embeddings in (("old", old), ("new", new)):
-        if not isinstance(embeddings.space, Hypersphere):
-            raise SpaceMismatchError(
-                f"The {name} embeddings are on the {embeddings.space}.",
-                expected="the hypersphere: a head reads directions",
-                to_do="train the new model itself instead: `holdfast train --old RELEASE`.",
-            )
+    refuse_lengths(old, new, "a head reads")
     pairs = matched(old, new)
-    before, after = old.select(pairs.old_rows), new.select(pairs.new_rows)
-    labelled = VectorSet.of(_agreed(before, after))
-    before, after = (
-        side.replace(labels=labelled.labels, class_names=labelled.embeddings.class_names) for side in (before, after)
-    )
-    return VectorSet(before), VectorSet(after)
-
-
-def _agreed(old: EmbeddingSet, new: EmbeddingSet) -> EmbeddingSet:
-    """Return the side that has labels; refuse labels that contradict each other."""
-    if old.labels is None or new.labels is None:
-        return old if new.labels is None else new
-    differ = np.flatnonzero(class_of_row(old) != class_of_row(new))
-    if len(differ):
-        raise DataError(
-            f"{len(differ)} of {len(new)} items have another class on the two sides, first: "
-            f"'{new.ids[int(differ[0])]}'.",
-            expected="one class per item",
-            to_do="correct the labels of one side, or leave them out there.",
-        )
-    return new
-
-
-def class_of_row(embeddings: EmbeddingSet) -> Any:
-    """Return the name of every row's class (N,), or its number where classes have no names."""
-    if embeddings.class_names is None:
-        return np.asarray(embeddings.labels).astype(str)
-    return np.array(list(embeddings.class_names))[embeddings.labels]
+    after, before = with_common_labels([new.select(pairs.new_rows), old.select(pairs.old_rows)])
+    items = VectorSet.of(after)
+    return VectorSet(before.replace(labels=items.labels, class_names=items.embeddings.class_names)), items
