@@ -7,7 +7,10 @@
     ├── DataError            (ValueError)    images, labels or embeddings that cannot be used
     ├── SpaceMismatchError   (ValueError)    points of two different spaces or dimensions meet
     ├── EmptyOverlapError    (ValueError)    two sides share no class or no item where some are needed
-    └── ReleaseError         (RuntimeError)  a saved model that is missing, altered or could not be written
+    ├── ReleaseError         (RuntimeError)  a saved model that is missing, altered or could not be written
+    └── GalleryError         (RuntimeError)  a gallery that cannot do what was asked of it
+        ├── StoreError                       the place where it is kept is out of reach, full or failing
+        └── UpgradeStateError                a step of an upgrade that is not possible from where it stands
 
 A message has up to three parts: what was given, what was expected, and what to do next.
 """
@@ -55,6 +58,18 @@ class EmptyOverlapError(HoldfastError, ValueError):
 
 class ReleaseError(HoldfastError, RuntimeError):
     """A saved model is missing, altered, or could not be written."""
+
+
+class GalleryError(HoldfastError, RuntimeError):
+    """A gallery cannot do what was asked of it; it is as it was before."""
+
+
+class StoreError(GalleryError):
+    """The place where a gallery is kept is out of reach, full or failing; what it acknowledged is there."""
+
+
+class UpgradeStateError(GalleryError):
+    """A step of an upgrade is not possible from where it stands."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

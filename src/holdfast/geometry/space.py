@@ -72,6 +72,15 @@ class Space(ABC):
     def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
         """Return vectors (N, D') whose inner products across sides rank exactly as `similarity` does."""
 
+    @property
+    def index_dim(self) -> int:
+        """Length D' of the vectors of `index_form`."""
+        return self.dim
+
+    def from_index_form(self, form: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return points (N, D) that have this index form (N, D') on the gallery side."""
+        return form
+
     @abstractmethod
     def project(self, features: Tensor) -> Tensor:
         """Map raw features (..., D) to points of the space."""

@@ -149,6 +149,15 @@ class Lorentz(Space):
         form: NDArray[np.float32] = np.concatenate([points, last.astype(np.float32)], axis=1)
         return form
 
+    @property
+    def index_dim(self) -> int:
+        """Space components, and two more."""
+        return self.dim + 2
+
+    def from_index_form(self, form: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the space components, which come first."""
+        return form[:, : self.dim]
+
     def project(self, features: Tensor) -> Tensor:
         """Map tangent vectors at the origin (..., D) to the points they reach: the exponential map."""
         from holdfast.geometry import lorentz

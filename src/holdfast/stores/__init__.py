@@ -1,0 +1,93 @@
+"""Where galleries are kept: in LanceDB folders, in PostgreSQL, in one SQLite file, or in RAM alone."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import GalleryError, unknown_name
+from holdfast.stores.base import Store
+from holdfast.stores.disk import Disk
+from holdfast.stores.folder import kind_of, missing
+
+STORES = {
+    "lance": "holdfast.stores.lance:LanceStore",
+    "memory": "holdfast.stores.memory:MemoryStore",
+    "postgresql": "holdfast.stores.pgvector:PgvectorStore",
+}
+"""Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)`` and ``open(...)``."""
+
+_DEFAULT = "lance"
+_EXTRAS = {"lancedb": "lance", "lance": "lance", "pyarrow": "lance", "psycopg": "pgvector", "pgvector": "pgvector"}
+
+
+def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> Store:
+    """Open the store at a url, or create an empty one there.
+
+    Args:
+        url: ``PATH`` or ``lance:PATH`` for a LanceDB folder; ``memory:PATH`` for a folder with one SQLite file whose
+            vectors are all held in RAM; ``memory://`` for RAM alone; ``postgresql://…`` for a database with pgvector.
+            ``PATH`` alone opens whatever kind of gallery is there.
+        create: Make a new one, where none is.
+        disk: What makes files durable; trials replace it.
+
+    Raises:
+        ConfigError: Nothing keeps a gallery at such a url.
+        GalleryError: There is no gallery, or one already, or something else; or a package is missing.
+    """
+    kind, place = _parts(url)
+    if not create and place and kind != "postgresql":
+        kind = _found_kind(kind, place)
+    store = _class(kind or _DEFAULT)
+    opened: Store = (store.create if create else store.open)(place, disk or Disk())
+    return opened
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Return the kind, empty for a path alone, and the place.
+
+    >>> _parts("gallery"), _parts("lance:g"), _parts("memory://"), _parts("postgres://h/d")
+    (('', 'gallery'), ('lance', 'g'), ('memory', ''), ('postgresql', 'postgres://h/d'))
+    """
+    scheme, colon, rest = url.partition(":")
+    if scheme in ("postgresql", "postgres") and colon:
+        return "postgresql", url
+    if url == "memory://":
+        return "memory", ""
+    if scheme in STORES and colon and rest:
+        return scheme, rest.removeprefix("//")
+    if not url or (colon and scheme.isalnum() and not Path(url).exists()):
+        raise unknown_name("kind of gallery", url, ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…"])
+    return "", url
+
+
+def _found_kind(kind: str, place: str) -> str:
+    """Return the kind of the gallery in a folder, which must be the one that was asked for, if one was."""
+    found = kind_of(Path(place))
+    if found is None:
+        raise missing(Path(place), kind)
+    if kind and found != kind:
+        raise GalleryError(
+            f"The gallery in '{place}' is of kind '{found}', not '{kind}'.",
+            expected=f"{found}:{place}, or the path alone",
+            to_do="the gallery is intact.",
+        )
+    return found
+
+
+def _class(kind: str) -> Any:
+    """Load the class of a kind of store."""
+    if kind not in STORES:
+        raise unknown_name("kind of gallery", kind, STORES)
+    module, _, name = STORES[kind].partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise GalleryError(
+            f"Galleries of kind '{kind}' need the package '{error.name}', which is not installed.",
+            to_do=f"pip install 'holdfast[{extra}]'; the gallery, if there is one, is intact.",
+        ) from error

@@ -1,0 +1,109 @@
+"""Folders that hold a gallery: making one, and finding out what is in one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from holdfast.errors import GalleryError
+from holdfast.stores.disk import Disk
+from holdfast.stores.ledger import Ledger
+from holdfast.stores.sqlite import DATABASE, LOCK, SqliteDatabase, translated
+
+_TRACES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK)
+
+
+def create_folder(path: Path, kind: str, disk: Disk) -> SqliteDatabase:
+    """Make a folder with the ledger of an empty gallery, durably.
+
+    Args:
+        path: The folder; it may be there if it is empty, or holds only what an interrupted creation left.
+        kind: Of the store.
+        disk: What makes it durable.
+
+    Raises:
+        GalleryError: A gallery, or something else, is there.
+        StoreError: The folder cannot be made.
+    """
+    if kind_of(path) is not None:
+        raise GalleryError(
+            f"There is a gallery in '{path}'.",
+            expected="a new or empty folder",
+            to_do="open it, or choose another folder; it is as it was.",
+        )
+    _refuse_other_files(path)
+    with translated(path):
+        path.mkdir(parents=True, exist_ok=True)
+    database = SqliteDatabase(path / DATABASE, disk)
+    Ledger(database).create(kind)
+    with translated(path):
+        disk.sync([path])  # SQLite syncs its file; to open it otherwise here would end SQLite's locks on it
+    return database
+
+
+def open_folder(path: Path, disk: Disk) -> SqliteDatabase:
+    """Return the database of the gallery in a folder.
+
+    Raises:
+        GalleryError: There is none, or one of another format version.
+    """
+    if kind_of(path) is None:
+        raise missing(path)
+    database = SqliteDatabase(path / DATABASE, disk)
+    try:
+        Ledger(database).check_format(str(path))
+    except GalleryError:
+        database.close()
+        raise
+    return database
+
+
+def kind_of(path: Path) -> str | None:
+    """Return the kind of the gallery in a folder, None where there is none.
+
+    Raises:
+        GalleryError: The path is not a folder, or the database is none of a gallery.
+        StoreError: There is a file of that name that is no database.
+    """
+    if path.exists() and not path.is_dir():
+        raise GalleryError(
+            f"'{path}' is a file.", expected="a folder", to_do="choose another path; nothing was changed."
+        )
+    if not (path / DATABASE).is_file():
+        return None
+    url = f"{(path / DATABASE).absolute().as_uri()}?mode=ro"  # a database of others is not changed
+    with translated(path / DATABASE), closing(sqlite3.connect(url, uri=True)) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables:
+            return None  # its creation was interrupted
+        if not {"meta", "pointer"} <= tables:
+            raise _something_else(path, [f"{DATABASE} with tables of others"])
+        found = connection.execute("SELECT value FROM meta WHERE name = 'kind'").fetchall()
+        return str(found[0][0]) if found else None
+
+
+def missing(path: Path, kind: str = "") -> GalleryError:
+    """Build the error for a gallery that is not there; where something else is, for that."""
+    _refuse_other_files(path)
+    return GalleryError(
+        f"There is no gallery in '{path}'.",
+        expected="the folder of one that was created",
+        to_do=f"check the path, or type `holdfast gallery create {kind}{':' if kind else ''}{path}`.",
+    )
+
+
+def _refuse_other_files(path: Path) -> None:
+    with translated(path):
+        other = sorted(found.name for found in path.iterdir() if found.name not in _TRACES) if path.is_dir() else []
+    if other:
+        raise _something_else(path, other)
+
+
+def _something_else(path: Path, found: Sequence[str]) -> GalleryError:
+    return GalleryError(
+        f"The folder '{path}' holds something else: {', '.join(found[:3])}{' …' if len(found) > 3 else ''}.",
+        expected="a gallery, or for a new one a new or empty folder",
+        to_do="choose another folder; nothing was changed.",
+    )

@@ -1,0 +1,129 @@
+"""Where the rows of a gallery lie in Lance tables: which versions a pointer names, and what a commit does to each.
+
+Every generation has a table. A remainder (g, S), the rows of generation g whose items have no vector in any generation
+of S, is a branch of the table of g: it shares its files, and needs no more than a list of the rows that are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from holdfast.stores.base import Rows
+from holdfast.stores.planning import Appended, Plan
+
+Remainder = tuple[str, frozenset[str]]
+"""A generation, and the others of which its items must have no vector."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One version of a Lance table or of a branch of it.
+
+    Args:
+        table: Name of the table.
+        branch: Name of the branch, None for the table itself.
+        version: Number that Lance gave it.
+    """
+
+    table: str
+    branch: str | None
+    version: int
+
+    @property
+    def lineage(self) -> tuple[str, str | None]:
+        """The table and branch that this is a version of."""
+        return self.table, self.branch
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where all rows lie as of one commit.
+
+    Args:
+        tables: Of the generations, by name.
+        remainders: Of the remainders that searches may ask for.
+    """
+
+    tables: Mapping[str, Place] = field(default_factory=dict)
+    remainders: Mapping[Remainder, Place] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Place]:
+        yield from self.tables.values()
+        yield from self.remainders.values()
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Self:
+        """Read what `plain` returned; nothing at all means no rows."""
+        tables = {name: Place(table, None, version) for name, (table, version) in plain.get("tables", {}).items()}
+        remainders = {
+            (name, frozenset(others)): Place(tables[name].table, branch, version)
+            for name, others, branch, version in plain.get("remainders", ())
+        }
+        return cls(tables, remainders)
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain values.
+
+        >>> Places({"g1": Place("g1-0a", None, 3)}).plain()
+        {'tables': {'g1': ('g1-0a', 3)}, 'remainders': []}
+        """
+        return {
+            "tables": {name: (place.table, place.version) for name, place in self.tables.items()},
+            "remainders": [
+                (name, sorted(others), place.branch, place.version) for (name, others), place in self.remainders.items()
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a commit does to the rows of one place: it removes first, and appends then.
+
+    Args:
+        remove: Ids; some may not be there.
+        append: Rows whose ids are not there any more.
+    """
+
+    remove: Sequence[str]
+    append: Sequence[Appended]
+
+    def __bool__(self) -> bool:
+        return bool(self.remove or self.append)
+
+
+def edit_of_generation(plan: Plan, generation: str) -> Edit:
+    """Return what a planned commit does to the rows of a generation."""
+    appended = [part for part in plan.append if part.rows.generation == generation and len(part.rows.ids)]
+    return Edit(list(plan.remove.get(generation, ())), appended)
+
+
+def edit_of_remainder(plan: Plan, remainder: Remainder) -> Edit:
+    """Return what a planned commit does to the rows of a remainder.
+
+    Rows leave it with their item, or when the item gets a vector of one of the others; rows that are added to the
+    generation join it where the item has none of those.
+    """
+    generation, others = remainder
+    whole = edit_of_generation(plan, generation)
+    added = {identifier for part in whole.append for identifier in part.rows.ids}
+    remove = dict.fromkeys(whole.remove)
+    for part in plan.append:
+        if part.rows.generation in others:
+            pairs = zip(part.rows.ids, part.holding, strict=True)
+            remove |= {
+                identifier: None for identifier, names in pairs if generation in names and identifier not in added
+            }
+    append = [_free_of(part, others) for part in whole.append]
+    return Edit(list(remove), [part for part in append if len(part.rows.ids)])
+
+
+def _free_of(part: Appended, others: frozenset[str]) -> Appended:
+    """Return the rows whose items have no vector in these generations."""
+    rows = [row for row, names in enumerate(part.holding) if not names & others]
+    if len(rows) == len(part.rows.ids):
+        return part
+    kept = Rows(part.rows.generation, [part.rows.ids[row] for row in rows], part.rows.vectors[rows])
+    metadata, holding = [part.metadata[row] for row in rows], [part.holding[row] for row in rows]
+    return Appended(kept, part.versions[rows], metadata, holding)

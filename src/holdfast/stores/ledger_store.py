@@ -1,0 +1,113 @@
+"""What every store with a ledger shares: items, journal, queue and traffic, and who may write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from holdfast.errors import GalleryError
+from holdfast.stores.base import Entry, Items, Pointer
+from holdfast.stores.ledger import Ledger
+from holdfast.stores.sqlite import holder, writer_refused
+
+
+class Lock(Protocol):
+    """What only one writer holds."""
+
+    def held(self, who: str, timeout: float) -> AbstractContextManager[None]:
+        """Hold the lock; see `Store.writing`."""
+
+
+class ThreadLock:
+    """A lock between the threads of one process, for galleries that no other process sees."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = "another thread"
+
+    @contextmanager
+    def held(self, who: str, timeout: float) -> Iterator[None]:
+        """Hold the lock; see `Store.writing`."""
+        if not self._lock.acquire(timeout=timeout):
+            raise writer_refused(who, self._holder)
+        self._holder = holder(who)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class LedgerStore:
+    """The part of a store that its ledger answers.
+
+    Args:
+        url: Where the gallery is, for messages.
+        ledger: Its items, journal and pointer.
+        lock: Held by the one writer.
+    """
+
+    def __init__(self, url: str, ledger: Ledger, lock: Lock) -> None:
+        self.url, self.ledger, self._lock = url, ledger, lock
+        self._writer: int | None = None
+
+    def pointer(self) -> Pointer:
+        """Return what exists now."""
+        return self.ledger.pointer()[0]
+
+    @contextmanager
+    def writing(self, who: str, *, timeout: float = 10.0) -> Iterator[Pointer]:
+        """Be the one writer, see `Store.writing`; a thread that is it may ask again."""
+        if self._writer == threading.get_ident():
+            yield self.pointer()
+            return
+        with self._lock.held(who, timeout):
+            self._recover()
+            self._writer = threading.get_ident()
+            try:
+                yield self.pointer()
+            finally:
+                self._writer = None
+
+    def _recover(self) -> None:
+        """Bring what an interrupted writer left back to what the pointer names; called before anything is written."""
+
+    def _must_be_writing(self) -> None:
+        if self._writer != threading.get_ident():
+            raise GalleryError(
+                "A commit by one that is not the writer.",
+                expected="a commit inside `with store.writing(...)`, in the same thread",
+                to_do="nothing was changed.",
+            )
+
+    def fetch(self, ids: Sequence[str]) -> Items:
+        """Return the items among these ids that exist, in the order given."""
+        return self.ledger.fetch(ids)
+
+    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
+        """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
+        return self.ledger.scan(after, limit, lacking)
+
+    def journal(self, *, after: int = 0) -> list[Entry]:
+        """Return the entries with a number above ``after``, in order."""
+        return self.ledger.journal(after)
+
+    def keep_up(self, generation: str) -> None:
+        """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""
+
+    def queue(self, generation: str) -> list[str] | None:
+        """Return the ids of the order of a backfill; None where none was written."""
+        return self.ledger.queue(generation)
+
+    def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
+        """Keep the order of a backfill so that it can be resumed, or forget it; moves no pointer."""
+        self.ledger.set_queue(generation, ids)
+
+    def add_traffic(self, retrieved: Mapping[str, int]) -> None:
+        """Add to how often items were retrieved; moves no pointer."""
+        self.ledger.add_traffic(retrieved)
+
+    def traffic(self) -> dict[str, int]:
+        """Return how often items were retrieved."""
+        return self.ledger.traffic()

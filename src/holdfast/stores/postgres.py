@@ -1,0 +1,246 @@
+"""The ledger of stores that are databases: PostgreSQL, by psycopg, with a pool of connections."""
+
+from __future__ import annotations
+
+import re
+import select
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from pgvector.psycopg.vector import register_vector_info
+from psycopg import errors
+from psycopg.pq import TransactionStatus
+from psycopg.types import TypeInfo
+
+from holdfast.errors import StoreError
+from holdfast.stores.disk import Disk
+from holdfast.stores.postgres_address import Address
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_KEPT_CONNECTIONS = 8
+_SETTINGS: dict[str, Any] = {
+    "application_name": "holdfast", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
+    "keepalives_count": 3,
+}  # fmt: skip
+_INSERT = re.compile(r"INSERT INTO (\w+) VALUES \((?:\?, )*\?\)")
+_PREPARED = """
+SELECT set_config('search_path', quote_ident(%s) || coalesce(', ' || (
+        SELECT quote_ident(nspname) FROM pg_catalog.pg_extension
+        JOIN pg_catalog.pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'), ''), false),
+    set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false),
+    set_config('jit', 'off', false)
+"""
+
+
+class PostgresDatabase:
+    """The schema of one gallery in a PostgreSQL database; any thread may use it.
+
+    A connection serves one thread at a time; one that broke is replaced by the next call.
+
+    Args:
+        address: Where it is.
+        disk: Told of every commit.
+    """
+
+    text_type = 'text COLLATE "C"'
+
+    def __init__(self, address: Address, disk: Disk) -> None:
+        self.address, self.disk = address, disk
+        self._idle: list[Connection] = []
+        self._own = threading.local()
+        self._vector: TypeInfo | None = None
+        self._closed = False
+
+    def take(self) -> Connection:
+        """Return a connection that nobody else uses, to be given back by `give`."""
+        while not self._closed:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._open()
+            if _alive(connection):
+                return connection
+            connection.close()
+        raise StoreError(f"The gallery '{self.address.url}' was closed.", to_do="open it again.")
+
+    def give(self, connection: Connection) -> None:
+        """Take a connection back; one that broke, or is in the middle of something, is closed."""
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if self._closed or not idle or len(self._idle) >= _KEPT_CONNECTIONS:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _open(self) -> Connection:
+        with translated(self.address.url):
+            settings = {**_SETTINGS, **self.address.parameters}
+            connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+            try:
+                connection.execute(_PREPARED, [self.address.schema])
+                self._vector = self._vector or TypeInfo.fetch(connection, "vector")
+                if self._vector is not None:
+                    register_vector_info(connection, self._vector)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Give this thread a connection, the one that it is using already if there is one."""
+        own: Connection | None = getattr(self._own, "connection", None)
+        if own is not None:
+            yield own
+            return
+        connection = self.take()
+        try:
+            with self.using(connection):
+                yield connection
+        finally:
+            self.give(connection)
+
+    @contextmanager
+    def using(self, connection: Connection) -> Iterator[None]:
+        """Let all that this thread does go through one connection."""
+        before, self._own.connection = getattr(self._own, "connection", None), connection
+        try:
+            yield
+        finally:
+            self._own.connection = before
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        query = statement.replace("?", "%s") if values else statement
+        with self.connection() as connection, translated(self.address.url):
+            cursor = connection.execute(query.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows of values; plain inserts are copied in."""
+        insert = _INSERT.fullmatch(statement)
+        with self.connection() as connection, translated(self.address.url), connection.cursor() as cursor:
+            if insert is None:
+                cursor.executemany(statement.replace("?", "%s").encode(), values)
+                return
+            with cursor.copy(f"COPY {insert[1]} FROM STDIN".encode()) as copy:
+                for row in values:
+                    copy.write_row(row)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; durable on leaving it without an error. One inside another is part of it."""
+        with self.connection() as connection:
+            if connection.info.transaction_status == TransactionStatus.INTRANS:
+                yield
+                return
+            with self._begun(connection, "BEGIN"):
+                yield
+                with translated(self.address.url):
+                    self.disk.reached("database.commit")
+                self._commit(connection)
+
+    @contextmanager
+    def streaming(self) -> Iterator[Connection]:
+        """Give a connection of its own that sees one moment, for reading over a long time."""
+        connection = self.take()
+        try:
+            with self._begun(connection, SNAPSHOT):
+                yield connection
+        finally:
+            self.give(connection)
+
+    @contextmanager
+    def _begun(self, connection: Connection, statement: str) -> Iterator[None]:
+        """Begin something that is rolled back if it is not committed."""
+        with translated(self.address.url):
+            connection.execute(statement.encode())
+        try:
+            yield
+        finally:
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            done = connection.execute("COMMIT").statusmessage
+        except psycopg.OperationalError as error:
+            raise StoreError(
+                f"The connection to '{self.address.url}' was lost while it committed: {_words(error)}",
+                expected="an answer of the server",
+                to_do="look whether this write is there before you repeat it: it is there whole, or not at all. "
+                "What was acknowledged before is intact.",
+            ) from error
+        if done != "COMMIT":
+            raise StoreError(
+                f"The database '{self.address.url}' rolled back instead of committing.",
+                expected="a transaction without a failed statement",
+                to_do="try again; nothing of this commit was written.",
+            )
+
+    def among(self, column: str, ids: Sequence[str]) -> tuple[str, Any]:
+        """Return a condition that a column is one of these ids, and the value for it."""
+        return f"{column} = ANY(?)", list(ids)
+
+    def close(self) -> None:
+        """Close every connection; one in use is closed when it is given back."""
+        self._closed = True
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the connections that nobody uses; new ones see what changed in the database."""
+        self._vector = None
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _alive(connection: Connection) -> bool:
+    """Say whether the server still listens; one that stopped has closed its end, which then has something to read."""
+    if connection.closed:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return not waiting.poll(0)
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Turn errors of psycopg, and of the network below it, into those of holdfast."""
+    try:
+        yield
+    except (psycopg.Error, OSError) as error:
+        expected, to_do = next((advice for kind, *advice in _ADVICE if isinstance(error, kind)), _OTHERWISE)
+        raise StoreError(f"The database '{where}' fails: {_words(error)}", expected, to_do) from error
+
+
+_INTACT = "What was acknowledged is intact."
+_OTHERWISE = (
+    "a database as `holdfast gallery create` makes it",
+    f"{_INTACT} `holdfast gallery doctor` looks closer.",
+)
+_ADVICE: list[tuple[type[Exception], str, str]] = [
+    (errors.DiskFull, "room to write", f"make room on the server's disk, then repeat. {_INTACT}"),
+    (errors.InsufficientPrivilege, "a role with the rights for it",
+     f"let the database's owner grant them, or create the gallery's schema and CREATE EXTENSION vector. {_INTACT}"),
+    (errors.ReadOnlySqlTransaction, "a server that accepts writes", f"name the primary, not a standby. {_INTACT}"),
+    (errors.FeatureNotSupported, "a server with the extension 'vector' (pgvector) installed",
+     f"install pgvector on the server. {_INTACT}"),
+    (errors.UndefinedTable, "a generation that is there",
+     f"`holdfast gallery status` lists them; gc may have removed it just now. {_INTACT}"),
+    (errors.LockNotAvailable, "nobody who still reads what is to be removed", f"repeat in a moment. {_INTACT}"),
+    (errors.QueryCanceled, "enough time", f"raise statement_timeout of this role, or ask for less at once. {_INTACT}"),
+    (psycopg.OperationalError, "a PostgreSQL server that answers",
+     f"start the server, or check address, user and password, then repeat. {_INTACT}"),
+]  # fmt: skip
+
+
+def _words(error: Exception) -> str:
+    """Return what went wrong as one sentence on one line."""
+    text = " ".join(str(error).split())
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,61 @@
+"""Tables of LanceDB that other programs wrote, read batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+
+from holdfast.errors import DataError, StoreError, unknown_name
+
+
+class LanceTable:
+    """One table as it was when it was opened.
+
+    Args:
+        folder: A folder of LanceDB.
+        table: Name of the table, without ``.lance``.
+
+    Raises:
+        DataError: There is no such folder.
+        ConfigError: There is no such table.
+        StoreError: It cannot be read.
+    """
+
+    record: Mapping[str, Any] = {}
+
+    def __init__(self, folder: str | Path, table: str) -> None:
+        self.name = f"table '{table}' in '{folder}'"
+        if not Path(folder).is_dir():  # connecting would make it
+            raise DataError(
+                f"There is no folder '{folder}'.", expected="one that LanceDB wrote", to_do="check the path."
+            )
+        known = sorted(path.stem for path in Path(folder).glob("*.lance"))
+        if table not in known:
+            raise unknown_name("table", table, known)
+        with self._translated():
+            self._table = lancedb.connect(str(folder)).open_table(table)
+            self._table.checkout(self._table.version)  # of one moment, whatever is written meanwhile
+            schema = self._table.schema
+            self.rows = int(self._table.count_rows())
+        self.schema = dict(zip(schema.names, schema.types, strict=True))
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield record batches of at most so many rows, with these columns."""
+        with self._translated():
+            yield from self._table.search().select(list(columns)).to_batches(batch_size=rows)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            raise StoreError(
+                f"Cannot read {self.name}: {error}.",
+                expected="a table of LanceDB",
+                to_do="check the path and the table; it was not changed.",
+            ) from error

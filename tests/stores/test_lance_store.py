@@ -1,0 +1,428 @@
+"""What only a gallery in Lance tables has to get right: versions, branches, files and their durability, indexes."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import numpy as np
+import pytest
+
+from holdfast.errors import GalleryError, StoreError
+from holdfast.stores import lance_rows, open_store
+from holdfast.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
+from holdfast.stores.disk import Disk
+from holdfast.stores.filters import Condition
+from holdfast.stores.lance import LanceStore
+from holdfast.stores.lance_places import Place, Places, edit_of_generation, edit_of_remainder
+from holdfast.stores.planning import Appended, Plan
+
+WIDTH = 8
+G1, G2, G3 = "g1", "g2", "g3"
+PAIRS = [(G1, frozenset([G2])), (G2, frozenset([G1]))]
+
+
+class Watched(Disk):
+    """Runs something at a step, once."""
+
+    def __init__(self) -> None:
+        self.points: list[str] = []
+        self.at: dict[str, Callable[[], object]] = {}
+
+    def reached(self, point: str) -> None:
+        self.points.append(point)
+        self.at.pop(point, lambda: None)()
+
+
+@pytest.fixture
+def disk() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "gallery"
+
+
+@pytest.fixture
+def store(folder: Path, disk: Watched) -> Iterator[LanceStore]:
+    """A store with two generations, 20 items in the first."""
+    made = open_store(str(folder), create=True, disk=disk)
+    assert isinstance(made, LanceStore)
+    columns = {"colour": "text", "id": "integer", "Colour": "number"}
+    commit(made, Changes(create=[NewGeneration(name, WIDTH, columns) for name in (G1, G2)], remainders=PAIRS))
+    commit(made, written(names(20)))
+    disk.points.clear()
+    yield made
+    made.close()
+
+
+def names(count: int, first: int = 0) -> list[str]:
+    return [f"i{number:05d}" for number in range(first, first + count)]
+
+
+def values(ids: Sequence[str], seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng([seed, *ids[0].encode()])
+    return rng.standard_normal((len(ids), WIDTH)).astype(np.float32)
+
+
+def written(ids: Sequence[str], *generations: str, metadata: Mapping[str, Any] | None = None) -> Changes:
+    rows = [Rows(name, ids, values(ids)) for name in generations or (G1,)]
+    return Changes(upsert=Upsert(ids, [metadata or {}] * len(ids), rows))
+
+
+def filled(store: Store, ids: Sequence[str], generation: str = G2) -> Changes:
+    return Changes(fill=Fill(Rows(generation, ids, values(ids, 1)), store.fetch(ids).versions))
+
+
+def commit(store: Store, changes: Changes) -> Committed:
+    with store.writing("a test"):
+        return store.commit(changes, {}, {"kind": "test"})
+
+
+def found(store: Store, generation: str = G1, without: Iterable[str] = (), **options: Any) -> list[str]:
+    query = np.ones((1, WIDTH), np.float32)
+    options = {"at": store.pointer(), **options}
+    return sorted(store.search(query, 500, generation=generation, without=frozenset(without), **options).ids[0])
+
+
+def state(store: Store) -> dict[str, Any]:
+    rows = {name: {identifier: vector.tolist() for ids, _, vectors in store.scan_rows(name)
+                   for identifier, vector in zip(ids, vectors, strict=True)} for name in (G1, G2)}  # fmt: skip
+    items = store.scan(limit=1000)
+    return {"rows": rows, "ids": items.ids, "generations": items.generations, "sequence": store.pointer().sequence,
+            "rest": [found(store, name, others) for name, others in PAIRS]}  # fmt: skip
+
+
+def table_of(store: LanceStore, generation: str) -> str:
+    return store._history.current(store.ledger)[1].tables[generation].table
+
+
+# What a commit does to the rows of a remainder
+
+
+def appended(generation: str, ids: Sequence[str], holding: Sequence[set[str]]) -> Appended:
+    rows = Rows(generation, ids, np.ones((len(ids), 2), np.float32))
+    return Appended(rows, np.ones(len(ids), np.int64), [{}] * len(ids), [frozenset(one) for one in holding])
+
+
+def test_rows_join_and_leave_a_remainder_with_their_items() -> None:
+    """g1 gains a (alone) and b (with g2), loses c; a backfill of g2 meets d, which g1 has, and e, which it has not."""
+    both = {G1, G2}
+    plan = Plan(5, {G1: ["b", "c"]}, [appended(G1, ["a", "b"], [{G1}, both]), appended(G2, ["b"], [both]),
+                                      appended(G2, ["d", "e"], [both, {G2}])], np.ones(2, np.bool_), [])  # fmt: skip
+    whole, rest = edit_of_generation(plan, G1), edit_of_remainder(plan, PAIRS[0])
+    assert (list(whole.remove), [part.rows.ids for part in whole.append]) == (["b", "c"], [["a", "b"]])
+    assert (list(rest.remove), [part.rows.ids for part in rest.append]) == (["b", "c", "d"], [["a"]])
+    other = edit_of_remainder(plan, (G2, frozenset([G1])))
+    assert (list(other.remove), [part.rows.ids for part in other.append]) == ([], [["e"]])
+
+
+def test_places_survive_being_written_as_plain_values() -> None:
+    places = Places({G1: Place("g1-0", None, 4)}, {(G1, frozenset(["b", "a"])): Place("g1-0", "without_a_b-1", 7)})
+    assert Places.read(places.plain()) == places
+    assert Places.read({}) == Places()
+
+
+# Branches
+
+
+def test_a_new_remainder_is_a_branch_without_files_of_rows(store: LanceStore, folder: Path) -> None:
+    before = set((folder / f"{table_of(store, G1)}.lance").rglob("data/*"))
+    commit(store, Changes(create=[NewGeneration(G3, WIDTH, {})], remainders=[*PAIRS, (G1, frozenset([G2, G3]))]))
+    assert set((folder / f"{table_of(store, G1)}.lance").rglob("data/*")) == before
+    assert found(store, G1, [G2, G3]) == names(20)
+
+
+def test_a_remainder_that_is_announced_late_has_the_right_rows(store: LanceStore) -> None:
+    """g2 holds 0..4 and g3 holds 3..9: each new branch starts from the one that lacks least."""
+    commit(store, Changes(create=[NewGeneration(G3, WIDTH, {})]))
+    commit(store, filled(store, names(5)))
+    commit(store, filled(store, names(7, 3), G3))
+    late = [(G1, frozenset([G2, G3])), (G1, frozenset([G3])), (G3, frozenset([G1])), (G2, frozenset([G3]))]
+    commit(store, Changes(remainders=[*PAIRS, *late], delete=names(1, 19)))
+    assert found(store, G1, [G2, G3]) == names(9, 10)
+    assert found(store, G1, [G3]) == names(3) + names(9, 10)
+    assert found(store, G3, [G1]) == []
+    assert found(store, G2, [G3]) == names(3)
+    with pytest.raises(GalleryError, match="announced"):
+        found(store, G3, [G2])
+
+
+def test_a_branch_that_another_began_with_goes_only_after_it(store: LanceStore, folder: Path) -> None:
+    pair = (G1, frozenset([G2, G3]))
+    commit(store, Changes(create=[NewGeneration(G3, WIDTH, {})], remainders=[*PAIRS, pair]))
+    commit(store, Changes(remainders=[pair]))
+    store.tidy(older_than=0.0)
+    assert found(store, G1, [G2, G3]) == names(20)
+    commit(store, Changes(remainders=[]))
+    store.tidy(older_than=0.0)
+    store.tidy(older_than=0.0)
+    assert not list((folder / f"{table_of(store, G1)}.lance" / "tree").glob("*"))
+
+
+# What an interrupted writer leaves
+
+
+def test_versions_that_no_pointer_names_are_undone_by_the_next_commit(
+    store: LanceStore, folder: Path, disk: Watched
+) -> None:
+    before = state(store)
+    stray = lancedb.connect(folder).open_table(table_of(store, G1))
+    stray.delete("true")
+    branch = next(iter(stray.branches.list()))
+    stray.branches.checkout(branch).delete("true")
+    assert state(store) == before
+    commit(store, written(["new"]))
+    assert disk.points.count("lance.restore") == 2
+    assert found(store) == [*names(20), "new"] and found(store, G1, [G2]) == [*names(20), "new"]
+
+
+def test_tables_and_branches_that_no_pointer_names_are_removed(store: LanceStore, folder: Path) -> None:
+    stray = lancedb.connect(folder)
+    stray.create_table("g9-stray", data=[{"id": "a"}])
+    stray.open_table(table_of(store, G1)).branches.create("stray")
+    (folder / f"{table_of(store, G1)}.lance" / "tree" / "half").mkdir()
+    again = open_store(str(folder))
+    commit(again, written(["new"]))
+    again.close()
+    left = [path.name for path in folder.rglob("*") if "stray" in path.name or path.name == "half"]
+    assert not left and found(store) == [*names(20), "new"]
+
+
+@pytest.mark.parametrize("torn", ["table", "branch", "list of branches", "tag"])
+def test_what_a_power_failure_tore_is_repaired_on_opening(store: LanceStore, folder: Path, torn: str) -> None:
+    before = state(store)
+    table = lancedb.connect(folder).open_table(table_of(store, G1))
+    home = folder / f"{table_of(store, G1)}.lance"
+    branch = next(iter(table.branches.list()))
+    if torn == "list of branches":
+        (home / "_refs" / "branches" / "new.json").write_bytes(b"")
+    elif torn == "tag":
+        (home / "_refs" / "tags").mkdir()
+        (home / "_refs" / "tags" / "kept.json").write_bytes(b"")
+    else:
+        (table if torn == "table" else table.branches.checkout(branch)).delete("true")
+        versions = (home if torn == "table" else home / "tree" / branch) / "_versions"
+        sorted(versions.glob("*.manifest"))[0].write_bytes(b"")
+    store.close()
+    again = open_store(str(folder))
+    assert state(again) == before
+    commit(again, written(["new"]))
+    again.tidy(older_than=0.0)
+    assert found(again) == found(again, G1, [G2]) == [*names(20), "new"]
+    again.close()
+
+
+def test_a_row_that_is_read_back_differently_fails_the_commit(store: LanceStore, folder: Path, disk: Watched) -> None:
+    before, home = state(store), folder / f"{table_of(store, G1)}.lance" / "data"
+    there = set(home.iterdir())
+
+    def damage() -> None:
+        [new] = set(home.iterdir()) - there
+        vector = values(["new"])[0, 0].tobytes()
+        content = new.read_bytes()
+        assert content.count(vector) == 1
+        new.write_bytes(content.replace(vector, np.float32(9).tobytes()))
+
+    disk.at["lance.read_back"] = damage
+    with pytest.raises(StoreError, match="read back"):
+        commit(store, written(["new"]))
+    assert state(store) == before
+    commit(store, written(["new"]))
+    assert found(store) == [*names(20), "new"]
+
+
+class Shadow(Disk):
+    """Keeps a second folder with exactly what was asked to be made durable."""
+
+    def __init__(self, folder: Path, shadow: Path) -> None:
+        self.folder, self.shadow, self.calls = folder, shadow, 0
+
+    def sync_one(self, path: Path) -> None:
+        super().sync_one(path)
+        self.calls += 1
+        copy = self.shadow / path.relative_to(self.folder) if path.is_relative_to(self.folder) else None
+        if copy is not None and path.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
+def test_what_was_synced_is_enough_to_open_the_gallery_again(folder: Path, tmp_path: Path) -> None:
+    shadow = tmp_path / "shadow"
+    shadow.mkdir()
+    store = open_store(str(folder), create=True, disk=Shadow(folder, shadow))
+    commit(store, Changes(create=[NewGeneration(name, WIDTH, {}) for name in (G1, G2)], remainders=PAIRS))
+    steps: list[Callable[[], object]] = [
+        lambda: commit(store, written(names(30))),
+        lambda: commit(store, filled(store, names(9))),
+        lambda: commit(store, written(names(3, 5), G1, G2)),
+        lambda: commit(store, Changes(delete=names(2))),
+        lambda: store.tidy(older_than=0.0),
+        lambda: commit(store, filled(store, names(4, 20))),
+    ]
+    for step in steps:
+        step()
+        after = tmp_path / "after"
+        shutil.rmtree(after, ignore_errors=True)
+        shutil.copytree(shadow, after)
+        for path in after.rglob("*"):
+            if path.is_file() and not (folder / path.relative_to(after)).exists():
+                path.unlink()  # what tidying removed may be gone
+        with sqlite3.connect(folder / "gallery.db") as now, sqlite3.connect(after / "gallery.db") as then:
+            then.executescript("PRAGMA journal_mode = DELETE")
+            now.backup(then)
+        now.close(), then.close()
+        left = open_store(str(after))
+        assert state(left) == state(store)
+        left.close()
+    store.close()
+
+
+# Reading
+
+
+def test_columns_may_be_called_like_those_of_the_table(store: LanceStore) -> None:
+    commit(store, written(["x"], metadata={"colour": "red", "id": 7, "Colour": 0.5}))
+    query = values(["x"])
+    for condition in (Condition("id", "=", 7), Condition("Colour", "<", 1.0), Condition("colour", "!=", "it's")):
+        hits = store.search(query, 3, generation=G1, where=(condition,), at=store.pointer())
+        assert hits.ids == [["x"]] and hits.metadata == [[{"colour": "red", "id": 7, "Colour": 0.5}]]
+
+
+def test_of_many_equal_scores_the_smallest_ids_are_found(store: LanceStore) -> None:
+    """All 300 copies score alike: whichever Lance finds first, the answer is the smallest ids, for every query."""
+    ids = [f"c{number:03d}" for number in np.random.default_rng(0).permutation(300)]
+    same = np.full((300, WIDTH), 5, np.float32)
+    commit(store, Changes(upsert=Upsert(ids, [{}] * 300, [Rows(G1, ids, same)])))
+    queries = np.stack([np.ones(WIDTH, np.float32), values(names(20))[3]])
+    hits = store.search(queries, 4, generation=G1, at=store.pointer())
+    assert hits.ids[0] == ["c000", "c001", "c002", "c003"]
+    alone = [store.search(query[None], 4, generation=G1, at=store.pointer()) for query in queries]
+    assert hits.ids == [one.ids[0] for one in alone]
+    for row, scores in enumerate(hits.scores):
+        np.testing.assert_array_equal(scores, alone[row].scores[0])
+
+
+def test_more_queries_than_lance_is_asked_at_once_are_answered_in_order(store: LanceStore) -> None:
+    vectors = store.vectors(G1, names(20))[1]
+    queries = np.tile(20 * vectors / (vectors**2).sum(1, keepdims=True), (8, 1)).astype(np.float32)
+    hits = store.search(queries, 1, generation=G1, at=store.pointer())
+    scores = queries @ vectors.T
+    assert [ids[0] for ids in hits.ids] == [names(20)[place] for place in scores.argmax(1)]
+    np.testing.assert_allclose([one[0] for one in hits.scores], scores.max(1), rtol=1e-5)
+
+
+def test_threads_read_their_pointers_while_others_write(store: LanceStore) -> None:
+    wrong: list[object] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            pointer = store.pointer()
+            rest, new = found(store, G1, [G2], at=pointer), found(store, G2, at=pointer)
+            if sorted(rest + new) != names(20) or len(new) != pointer.covered([G2]):
+                wrong.append((rest, new))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for first in range(0, 20, 4):
+        commit(store, filled(store, names(4, first)))
+    ended.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+
+
+def test_a_missing_table_is_told_as_a_failure_of_the_store(store: LanceStore, folder: Path) -> None:
+    shutil.rmtree(folder / f"{table_of(store, G1)}.lance")
+    again = open_store(str(folder))
+    with pytest.raises(StoreError, match="cannot be read"):
+        found(again)
+    again.close()
+
+
+# Upkeep
+
+
+@pytest.fixture
+def clusters(store: LanceStore) -> np.ndarray:
+    """Adds 6,000 vectors around 60 points, and returns 50 queries near some of them."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((60, WIDTH))
+    near = centres[rng.integers(0, 60, 6_050)] + 0.1 * rng.standard_normal((6_050, WIDTH))
+    near = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype(np.float32)
+    ids = names(6_000, 100)
+    commit(store, Changes(delete=names(20), upsert=Upsert(ids, [{}] * 6_000, [Rows(G1, ids, near[:6_000])])))
+    return near[6_000:]
+
+
+def test_an_index_finds_nearly_the_same_and_covers_new_rows(store: LanceStore, clusters: np.ndarray) -> None:
+    store.build_index(G2)
+    assert store.upkeep(G2).indexed == 0  # nothing to index
+    store.build_index(G1)
+    assert store.upkeep(G1).indexed == store.upkeep(G1).rows == 6_000
+    assert store.journal()[-1].event == {"kind": "index", "generation": G1}
+    for without in (frozenset[str](), frozenset([G2])):
+        exact, near = (
+            store.search(clusters, 10, generation=G1, without=without, exact=flag, at=store.pointer()).ids
+            for flag in (True, False)
+        )
+        recall = np.mean([len({*one} & {*other}) / 10 for one, other in zip(exact, near, strict=True)])
+        assert recall >= 0.95
+    commit(store, written(names(500, 9_000)))
+    assert store.upkeep(G1).indexed == 6_000
+    best = store.search(values(names(500, 9_000))[:1] * 9, 1, generation=G1, exact=False, at=store.pointer())
+    assert best.ids[0][0] in names(500, 9_000)  # rows that no index covers are compared one by one
+    store.build_index(G1)
+    assert store.upkeep(G1).indexed == 6_500
+    sequence = store.pointer().sequence
+    store.build_index(G1)
+    assert store.pointer().sequence == sequence  # nothing to do
+
+
+def test_ids_are_indexed_again_when_many_are_new(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def covered() -> int:
+        return int(store._now(G1).index_stats("id_idx").num_unindexed_rows)
+
+    monkeypatch.setattr(lance_rows, "_UNINDEXED", 50)
+    commit(store, written(names(40, 100)))
+    assert covered() == 60
+    commit(store, Changes(delete=names(1)))
+    assert covered() == 0
+
+
+def test_tidying_keeps_what_a_pointer_named_lately(store: LanceStore, folder: Path) -> None:
+    pointers = [store.pointer()]
+    for number in range(5):
+        commit(store, written([f"x{number}"]))
+        pointers.append(store.pointer())
+    commit(store, filled(store, names(5)))
+    store.tidy(older_than=3600.0)
+    for number, pointer in enumerate(pointers):
+        assert found(store, at=pointer) == found(store, G1, [G2], at=pointer)
+        assert len(found(store, at=pointer)) == 20 + number
+    now = state(store)
+    assert store.tidy(older_than=0.0) > 0
+    assert {**state(store), "sequence": 0} == {**now, "sequence": 0}
+    with pytest.raises(GalleryError, match="not there any more"):
+        found(store, at=pointers[0])
+    manifests = list((folder / f"{table_of(store, G1)}.lance" / "_versions").glob("*.manifest"))
+    assert len(manifests) < 5
+
+
+def test_a_dropped_generation_stays_for_readers_until_tidying(store: LanceStore, folder: Path) -> None:
+    commit(store, filled(store, names(5)))
+    before, table = store.pointer(), folder / f"{table_of(store, G2)}.lance"
+    commit(store, Changes(drop=[G2]))
+    assert found(store, G2, at=before) == names(5) and found(store, G1, [G2], at=before) == names(15, 5)
+    with pytest.raises(GalleryError, match="g2"):
+        found(store, G2)
+    store.tidy(older_than=0.0)
+    assert not table.exists() and found(store) == names(20)

@@ -1,0 +1,105 @@
+"""The ledger alone: what no store can bring about on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.errors import GalleryError
+from holdfast.stores.base import Changes, Fill, NewGeneration, Rows, Upsert
+from holdfast.stores.disk import Disk
+from holdfast.stores.ledger import Ledger
+from holdfast.stores.planning import MOST_GENERATIONS
+from holdfast.stores.sqlite import SqliteDatabase
+
+
+class Hastened(SqliteDatabase):
+    """A database in which something happens right before items are read, or right after."""
+
+    before: Any = None
+    after: Any = None
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if "FROM items" not in statement:
+            return super().execute(statement, values)
+        self.happen("before")
+        found = super().execute(statement, values)
+        self.happen("after")
+        return found
+
+    def happen(self, when: str) -> None:
+        happens = getattr(self, when)
+        setattr(self, when, None)
+        if happens:
+            happens()
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    found = Ledger(Hastened(":memory:", Disk()))
+    found.create()
+    record(found, Changes([NewGeneration(name, 2, {}) for name in ("g1", "g2")]))
+    yield found
+    found.database.close()  # type: ignore[attr-defined]
+
+
+def record(ledger: Ledger, changes: Changes) -> None:
+    plan = ledger.plan(changes)
+    with ledger.database.transaction():
+        ledger.record(plan, changes, {}, {"kind": "test"}, {"sequence": plan.sequence})
+
+
+def upsert(name: str) -> Upsert:
+    return Upsert(["a"], [{}], [Rows(name, ["a"], np.ones((1, 2), np.float32))])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_generations_that_change_while_items_are_read_are_not_mixed_up(ledger: Ledger, when: str) -> None:
+    record(ledger, Changes(upsert=upsert("g2")))
+
+    def happens() -> None:  # the new generation takes over the bit of the old one
+        record(ledger, Changes(drop=["g2"]))
+        record(ledger, Changes([NewGeneration("g3", 2, {})]))
+
+    setattr(ledger.database, when, happens)
+    assert ledger.fetch(["a"]).generations == [frozenset()]
+    assert ledger.scan("", 9, "g3").ids == ["a"]
+
+
+def test_a_plan_that_was_overtaken_is_refused(ledger: Ledger) -> None:
+    changes = Changes(upsert=upsert("g1"))
+    plan = ledger.plan(changes)
+    record(ledger, Changes(upsert=upsert("g2")))
+    with pytest.raises(GalleryError, match="another writer was faster"), ledger.database.transaction():
+        ledger.record(plan, changes, {}, {"kind": "test"}, {})
+    assert ledger.fetch(["a"]).generations == [frozenset({"g2"})] and ledger.pointer()[1] == {"sequence": 2}
+
+
+def test_a_plan_says_what_becomes_of_vectors(ledger: Ledger) -> None:
+    one = np.ones((1, 2), np.float32)
+    both = Upsert(["a", "b"], [{}, {}], [Rows("g1", ["a", "b"], np.ones((2, 2), np.float32)), Rows("g2", ["a"], one)])
+    record(ledger, Changes(upsert=both))
+    fill = Fill(Rows("g2", ["b", "a"], np.ones((2, 2), np.float32)), np.array([2, 2]))
+    plan = ledger.plan(Changes(delete=["a", "x"], upsert=Upsert(["c"], [{}], [Rows("g1", ["c"], one)]), fill=fill))
+    assert (plan.sequence, plan.remove, plan.deleted) == (3, {"g1": ["a"], "g2": ["a"]}, ["a"])
+    first, second = plan.append
+    assert (first.rows.generation, first.rows.ids, first.versions.tolist()) == ("g1", ["c"], [3])
+    assert (second.rows.generation, second.rows.ids, second.versions.tolist()) == ("g2", ["b"], [2])
+    assert list(second.holding) == [frozenset({"g1", "g2"})] and plan.filled.tolist() == [True, False]
+    nothing = Fill(Rows("g2", ["a"], one), np.array([2]))
+    assert ledger.plan(Changes(fill=nothing)).append == [], "no table is touched for nothing"
+
+
+def test_there_is_an_end_of_generations_and_dropped_ones_make_room(ledger: Ledger) -> None:
+    names = [f"n{number}" for number in range(MOST_GENERATIONS - 2)]
+    record(ledger, Changes([NewGeneration(name, 2, {}) for name in names]))
+    with pytest.raises(GalleryError, match="at most 62"):
+        ledger.plan(Changes([NewGeneration("more", 2, {})]))
+    record(ledger, Changes(upsert=upsert(names[-1])))
+    assert ledger.fetch(["a"]).generations == [frozenset({names[-1]})]
+    record(ledger, Changes(drop=["g1"]))
+    record(ledger, Changes([NewGeneration("more", 2, {})]))
+    assert ledger.fetch(["a"]).generations == [frozenset({names[-1]})]

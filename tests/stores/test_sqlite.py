@@ -1,0 +1,160 @@
+"""SQLite below the ledger: transactions, threads, and the lock of the one writer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import GalleryError, StoreError
+from holdfast.stores.disk import Disk
+from holdfast.stores.ledger_store import ThreadLock
+from holdfast.stores.sqlite import SqliteDatabase, WriterLock
+
+
+class Watching(Disk):
+    """A disk that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def reached(self, point: str) -> None:
+        self.told.append(point)
+
+    def database_synced(self, path: Path) -> None:
+        self.told.append(path.name)
+
+
+@pytest.fixture(params=[":memory:", "gallery.db"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteDatabase]:
+    found = SqliteDatabase(request.param if request.param == ":memory:" else tmp_path / request.param, Watching())
+    found.execute("CREATE TABLE numbers (number bigint PRIMARY KEY)")
+    yield found
+    found.close()
+
+
+def numbers(database: SqliteDatabase) -> list[int]:
+    return [row[0] for row in database.execute("SELECT number FROM numbers ORDER BY number")]
+
+
+def in_thread(work: object) -> None:
+    thread = threading.Thread(target=work)  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+
+
+def test_a_transaction_is_all_or_nothing(database: SqliteDatabase) -> None:
+    with database.transaction():
+        database.execute_many("INSERT INTO numbers VALUES (?)", [[1], [2]])
+    with pytest.raises(KeyError), database.transaction():
+        database.execute("INSERT INTO numbers VALUES (3)")
+        raise KeyError
+    with pytest.raises(StoreError, match="UNIQUE"), database.transaction():
+        database.execute_many("INSERT INTO numbers VALUES (?)", [[4], [1]])
+    with pytest.raises(StoreError, match="within a transaction"), database.transaction(), database.transaction():
+        database.execute("INSERT INTO numbers VALUES (5)")
+    assert numbers(database) == [1, 2]
+
+
+def test_every_commit_of_a_file_is_synced_and_told(database: SqliteDatabase) -> None:
+    watching = database.disk
+    assert isinstance(watching, Watching)
+    assert database.execute("PRAGMA synchronous") == [(2,)]
+    with database.transaction():
+        assert watching.told == []
+    lasting = database.path != ":memory:"
+    assert watching.told == ["database.commit", "gallery.db"][: 1 + lasting]
+    assert database.execute("PRAGMA journal_mode") == [("wal" if lasting else "memory",)]
+
+
+def test_other_threads_never_see_half_a_transaction(database: SqliteDatabase) -> None:
+    seen: list[list[int]] = []
+    started, begun = threading.Event(), threading.Event()
+
+    def read() -> None:
+        begun.wait()
+        started.set()
+        for _ in range(50):
+            seen.append(numbers(database))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    with database.transaction():
+        database.execute("INSERT INTO numbers VALUES (1)")
+        begun.set()
+        started.wait()
+        assert numbers(database) == [1], "the thread itself sees it"
+        database.execute("INSERT INTO numbers VALUES (2)")
+    thread.join()
+    assert len(seen) == 50 and all(found in ([], [1, 2]) for found in seen)
+
+
+def test_what_is_read_together_belongs_to_one_commit(database: SqliteDatabase) -> None:
+    if database.path == ":memory:":
+        pytest.skip("others wait until it is read")
+    with database.reading():
+        assert numbers(database) == []
+        in_thread(lambda: database.execute("INSERT INTO numbers VALUES (1)"))
+        assert numbers(database) == []
+    assert numbers(database) == [1]
+
+
+def test_threads_that_ended_leave_no_connection_behind(database: SqliteDatabase) -> None:
+    for _ in range(20):
+        in_thread(lambda: numbers(database))
+    assert len(database._idle) == 1
+
+
+def test_what_was_closed_says_so(database: SqliteDatabase) -> None:
+    database.close()
+    with pytest.raises(StoreError, match="was closed"):
+        numbers(database)
+
+
+def test_many_ids_are_found_whatever_is_in_them(database: SqliteDatabase) -> None:
+    database.execute("CREATE TABLE items (id text PRIMARY KEY)")
+    ids = ["it's", 'a"b', "ü", "[1]", "\\", "\n", *map(str, range(5000))]
+    database.execute_many("INSERT INTO items VALUES (?)", ([identifier] for identifier in ids))
+    clause, value = database.among("id", [*ids[:100], "missing"])
+    assert {row[0] for row in database.execute(f"SELECT id FROM items WHERE {clause}", [value])} == set(ids[:100])
+
+
+def test_the_lock_is_held_by_one_and_named_to_the_next(tmp_path: Path) -> None:
+    first, second = WriterLock(tmp_path / "writer.lock"), WriterLock(tmp_path / "writer.lock")
+    with first.held("an import", 0.0):
+        with (
+            pytest.raises(GalleryError, match=rf"process {os.getpid()} on .* \(an import\), since 20"),
+            second.held("me", 0.0),
+        ):
+            pass
+        assert "an import" in (tmp_path / "writer.lock").read_text(), "a refused writer leaves the holder's name"
+    assert (tmp_path / "writer.lock").read_text() == ""
+    with second.held("me", 0.0):
+        pass
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    for first, second in [[WriterLock(tmp_path / "lock"), WriterLock(tmp_path / "lock")], [ThreadLock()] * 2]:
+        held, order = threading.Event(), []
+
+        def hold(lock: WriterLock | ThreadLock, held: threading.Event, order: list[str]) -> None:
+            with lock.held("the first", 0.0):
+                held.set()
+                threading.Event().wait(0.1)
+                order.append("first")
+
+        thread = threading.Thread(target=hold, args=[first, held, order])
+        thread.start()
+        held.wait()
+        with second.held("the second", 10.0):
+            order.append("second")
+        thread.join()
+        assert order == ["first", "second"]
+
+
+def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="No such file"), WriterLock(tmp_path / "no" / "lock").held("me", 0.0):
+        pass
