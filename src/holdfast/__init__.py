@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.embeddings.storage import save as save_embeddings
     from holdfast.errors import HoldfastError
     from holdfast.evaluation.evaluate import evaluate
+    from holdfast.galleries import Gallery
     from holdfast.geometry import Hypersphere, Space
     from holdfast.methods import METHODS
     from holdfast.methods.base import CompatibilityMethod
@@ -36,6 +37,7 @@ _HOMES = {
     "CompatibilityMethod": "holdfast.methods.base",
     "EmbeddingSet": "holdfast.embeddings",
     "Experiment": "holdfast.training.recipe",
+    "Gallery": "holdfast.galleries",
     "HoldfastError": "holdfast.errors",
     "Hypersphere": "holdfast.geometry",
     "Recipe": "holdfast.training.recipe",
@@ -62,6 +64,7 @@ __all__ = [
     "CompatibilityMethod",
     "EmbeddingSet",
     "Experiment",
+    "Gallery",
     "HoldfastError",
     "Hypersphere",
     "Recipe",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -14,6 +16,9 @@ from holdfast.adapters.pairs import Direction
 from holdfast.errors import ConfigError, DataError, refuse
 
 Scores = NDArray[np.float64]
+
+SCORE_MAP_FORMAT = 1
+"""Version of the files of `load_score_map`."""
 
 
 class MappedScores(NamedTuple):
@@ -228,3 +233,24 @@ def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64
         raise DataError(f"{len(names)} query to leave out in turn.", expected="at least two")
     fold: NDArray[np.int64] = np.random.default_rng(seed).permutation(np.arange(len(names)) % min(FOLDS, len(names)))
     return fold[group]
+
+
+def load_score_map(path: str | Path) -> ScoreMap:
+    """Read what `holdfast.adapting.scores.save_score_map` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if content["format_version"] != SCORE_MAP_FORMAT:
+            raise ValueError(f"format version {content['format_version']}, and {SCORE_MAP_FORMAT} is known")
+        arrays = (np.asarray(content[name], np.float64) for name in ("knots", "values"))
+        return ScoreMap(content["direction"], *arrays)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.given if isinstance(error, ConfigError) else str(error)
+        raise DataError(
+            f"Cannot read the score map '{path}': {reason.rstrip('.')}.",
+            expected="score_map.json, as `holdfast adapt` writes it",
+            to_do="fit it again: `holdfast adapt`.",
+        ) from error

@@ -12,14 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from holdfast.adapters import ScoreMap
-from holdfast.adapters.score_map import ScoreMapError
+from holdfast.adapters.score_map import SCORE_MAP_FORMAT, ScoreMapError
 from holdfast.adapting.candidates import Link
 from holdfast.adapting.held_out import HeldOut
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.storage import write_atomically
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import DataError
 
-FORMAT_VERSION = 1
 QUERIES = 1000  # at most
 NEAREST = 20  # items of a query that are scored under both systems
 OTHERS = 20  # further items, drawn at random
@@ -132,7 +131,7 @@ def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old
         new: Fingerprint of the model that the link was fitted for.
     """
     content = {
-        "format_version": FORMAT_VERSION,
+        "format_version": SCORE_MAP_FORMAT,
         "candidate": candidate,
         "old": old,
         "new": new,
@@ -143,24 +142,3 @@ def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old
         "values": found.score_map.values.tolist(),
     }
     return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))
-
-
-def load_score_map(path: str | Path) -> ScoreMap:
-    """Read what `save_score_map` wrote.
-
-    Raises:
-        DataError: The file is missing or damaged.
-    """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format_version"] != FORMAT_VERSION:
-            raise ValueError(f"format version {content['format_version']}, and {FORMAT_VERSION} is known")
-        arrays = (np.asarray(content[name], np.float64) for name in ("knots", "values"))
-        return ScoreMap(content["direction"], *arrays)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.given if isinstance(error, ConfigError) else str(error)
-        raise DataError(
-            f"Cannot read the score map '{path}': {reason.rstrip('.')}.",
-            expected="score_map.json, as `holdfast adapt` writes it",
-            to_do="fit it again: `holdfast adapt`.",
-        ) from error

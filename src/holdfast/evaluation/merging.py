@@ -21,8 +21,12 @@ Merged = tuple[NDArray[Any], NDArray[np.float64]]
 """Ids, each once, and their merged scores, best first."""
 
 
-def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60) -> Merged:
+def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60, sizes: Sequence[int] | None = None) -> Merged:
     """Merge by rank: an item scores 1 / (k + r), with r its best rank in any list, counted from 1.
+
+    Where the sizes of the generations are known, r is the rank to expect among all items: (r' - 1/2) / share + 1/2,
+    with r' the rank in the item's own list and its generation's share of all items. Without, a generation of a few
+    items would take every other place.
 
     After reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009), which adds up an item's terms over systems
     that all rank all items. Generations rank different items: one that is found twice, because its old row is still
@@ -34,18 +38,27 @@ def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60) -> Merged:
     Args:
         lists: One per generation.
         k: At least 0. It has no say in the order where every item has one best rank; it sets the scale of the scores.
+        sizes: How many items each generation has, at least 1; all alike when left out.
 
     Raises:
-        ConfigError: k is below 0.
+        ConfigError: k is below 0, or there is not one size of at least 1 per list.
         DataError: Ids and scores of a list differ in number, or a score is not a number.
 
     >>> ids, scores = reciprocal_rank_merge([(["a", "b"], [0.9, 0.8]), (["c", "a"], [31.0, 30.0])], k=1)
     >>> ids.tolist(), scores.tolist()
     (['a', 'c', 'b'], [0.5, 0.5, 0.3333333333333333])
+    >>> reciprocal_rank_merge([(["a"], [0.9]), (["c", "d", "e"], [0.8, 0.7, 0.6])], sizes=[10, 90])[0].tolist()
+    ['c', 'd', 'e', 'a']
     """
     refuse(not 0 <= k < np.inf, f"k={k}", "a number of at least 0")
+    refuse(sizes is not None and (len(sizes) != len(lists) or min(sizes, default=1) < 1), f"sizes={sizes}",
+           f"{len(lists)} numbers of at least 1, one per list")  # fmt: skip
     ordered = [_best_first(*hits) for hits in lists]
-    return _joined([(ids, 1 / (k + 1 + np.arange(len(ids)))) for ids, _ in ordered])
+    shares = [1.0] * len(lists) if sizes is None else [size / sum(sizes) for size in sizes]
+    return _joined([
+        (ids, 1 / (k + 0.5 + (np.arange(len(ids)) + 0.5) / share))
+        for (ids, _), share in zip(ordered, shares, strict=True)
+    ])  # fmt: skip
 
 
 def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> Merged:

@@ -1,0 +1,323 @@
+"""Giving items the vectors of another model, batch by batch, in an order of choice, as often interrupted as you like.
+
+A batch is embedded, written, read back, and only then do its items know of their new vectors, all in one commit. What
+an interruption loses is one batch that was embedded and not committed. An item that was written or deleted meanwhile
+keeps what was written: the store passes over rows made of an earlier version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import DataError, GalleryError, StoreError, refuse, unknown_name
+from holdfast.galleries.links import fill_mapped
+from holdfast.galleries.orders import ORDERS, order_ids, pilot_ids
+from holdfast.galleries.sources import VectorSource, check_source
+from holdfast.galleries.state import GalleryState
+from holdfast.galleries.writes import rows_of
+from holdfast.stores.base import Changes, Fill, Items
+
+if TYPE_CHECKING:
+    from holdfast.galleries.base import GalleryBase
+
+LONGEST_PAUSE = 16.0  # seconds between two repetitions
+GROWTH = 1.5  # of the rows between two times that the store is seen to
+FRUITLESS_PASSES = 3  # in a row, after which what others keep rewriting is left lacking
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """What one run of a backfill did.
+
+    Args:
+        generation: Which generation it filled.
+        embedded: Items that the source embedded.
+        written: Items that have a new vector now; the others were written or deleted meanwhile.
+        missing: Items that the source does not have.
+        missing_ids: The first of them.
+        lacking: Items that still have no vector of the generation.
+        seconds: How long it took.
+        stopped: Why it stopped: "done", "budget", or "time".
+    """
+
+    generation: str
+    embedded: int
+    written: int
+    missing: int
+    missing_ids: tuple[str, ...]
+    lacking: int
+    seconds: float
+    stopped: str
+
+
+def backfill(
+    gallery: GalleryBase,
+    source: VectorSource,
+    *,
+    order: str | None = None,
+    batch: int = 4096,
+    budget: int | None = None,
+    rate: float | None = None,
+    seconds: float | None = None,
+    pieces: int = 16,
+    retries: int = 6,
+    pause: float = 0.5,
+    seed: int = 0,
+    class_column: str = "label",
+    pilot: float = 0.02,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Backfilled:
+    """Give items that lack one a vector of the prepared or active generation.
+
+    Args:
+        gallery: Where.
+        source: Where the vectors come from; of that generation's model.
+        order: Name in `ORDERS`. An interrupted backfill goes on in the order it began with, unless that is "id" now;
+            by id when left out.
+        batch: Items per commit.
+        budget: Embed at most so many items in this run.
+        rate: Embed at most so many items a second.
+        seconds: Begin no further batch after so many seconds.
+        pieces: See to the store after so many commits, once the rows have grown by half since the last time: it merges
+            small pieces and brings approximate indexes up to date.
+        retries: How often the store is tried again, with pauses that double, while it is out of reach.
+        pause: Seconds of the first of these pauses.
+        seed: Of random orders.
+        class_column: Metadata column that holds the class, for the order "class-balanced".
+        pilot: Share of the items embedded first for the order "uncertainty" on spaces that know none.
+        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every commit, and "waiting",
+            the seconds of the pause, while the store is out of reach.
+
+    Raises:
+        ConfigError: An unknown order, or a number out of range.
+        DataError: The source is of another model, or what it made is wrong.
+        StoreError: The store stayed out of reach; the same call goes on where this one stopped.
+    """
+    if order is not None and order not in ORDERS:
+        raise unknown_name("order", order, ORDERS)
+    refuse(batch < 1, f"batch={batch}", "at least 1")
+    refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 items a second")
+    refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 items")
+    refuse(retries < 0 or pause < 0, f"retries={retries}, pause={pause}", "at least 0 of both")
+    state = gallery.state
+    target = state.by_name[state.target]
+    check_source(source, target)
+    run = _Run(gallery, source, target.name, batch, budget, rate, seconds, pieces, retries, pause, on_step)
+    run.reach(lambda: fill_mapped(gallery))  # what an interruption left
+    run.total = run.lacking()
+    settings = {"seed": seed, "class_column": class_column}
+    for items in _batches(run, state, order, pilot, settings):
+        if not run.embed(items):
+            break
+    return run.outcome()
+
+
+def _batches(
+    run: _Run, state: GalleryState, order: str | None, pilot: float, settings: dict[str, Any]
+) -> Iterator[Items]:
+    """Yield items without a vector: in the order, and then by id whatever came meanwhile."""
+    if order is None and run.reach(lambda: run.store.queue(run.target)) is not None:
+        order = "random"  # any: what is queued comes first
+    if order not in (None, "id"):
+        yield from _queued(run, state, str(order), pilot, settings)
+    fruitless = 0
+    while fruitless < FRUITLESS_PASSES:
+        embedded, written, run.missing_ids = run.embedded, run.written, {}
+        yield from _by_id(run)
+        if run.embedded == embedded:
+            break
+        fruitless = 0 if run.written > written else fruitless + 1
+    run.reach(lambda: run.store.set_queue(run.target, None))
+
+
+def _by_id(run: _Run) -> Iterator[Items]:
+    after = ""
+
+    def scan() -> Items:
+        _refuse_gone(run.gallery.state, run.target)
+        return run.store.scan(after=after, limit=run.batch, lacking=run.target)
+
+    while len(items := run.reach(scan)):
+        after = items.ids[-1]
+        yield items
+
+
+def _queued(run: _Run, state: GalleryState, order: str, pilot: float, settings: dict[str, Any]) -> Iterator[Items]:
+    store, target = run.store, run.target
+    queue = run.reach(lambda: store.queue(target))
+    if queue is None:
+        if order == "uncertainty":
+            yield from _pilot(run, state, pilot, settings)
+        queue = run.reach(lambda: order_ids(run.gallery, state, target, order, **settings))
+        run.reach(lambda: store.set_queue(target, queue))
+    yield from _named(run, queue)
+
+
+def _pilot(run: _Run, state: GalleryState, share: float, settings: dict[str, Any]) -> Iterator[Items]:
+    yield from _named(run, run.reach(lambda: pilot_ids(run.gallery, state, run.target, share, seed=settings["seed"])))
+
+
+def _named(run: _Run, ids: Sequence[str]) -> Iterator[Items]:
+    """Yield those of the items that lack a vector."""
+    for start in range(0, len(ids), run.batch):
+        items = run.reach(lambda: run.store.fetch(ids[start : start + run.batch]))  # noqa: B023
+        yield _chosen(items, [row for row, held in enumerate(items.generations) if run.target not in held])
+
+
+def _chosen(items: Items, rows: Sequence[int]) -> Items:
+    return Items(
+        [items.ids[row] for row in rows],
+        items.versions[list(rows)],
+        [items.generations[row] for row in rows],
+        [items.metadata[row] for row in rows],
+    )
+
+
+class _Run:
+    """What one run of a backfill has done so far."""
+
+    def __init__(
+        self,
+        gallery: GalleryBase,
+        source: VectorSource,
+        target: str,
+        batch: int,
+        budget: int | None,
+        rate: float | None,
+        seconds: float | None,
+        pieces: int,
+        retries: int,
+        pause: float,
+        on_step: Callable[[dict[str, Any]], None] | None,
+    ) -> None:
+        self.gallery, self.store, self.source, self.target = gallery, gallery.store, source, target
+        self.batch, self.budget, self.rate, self.seconds = batch, budget, rate, seconds
+        self.pieces, self.retries, self.pause, self.on_step = pieces, retries, pause, on_step
+        self.total = self.embedded = self.written = self.commits = 0
+        self.kept_up = 0  # rows of the generation when the store was last seen to
+        self.missing_ids: dict[str, None] = {}
+        self.started, self.stopped = time.monotonic(), "done"
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
+
+    def embed(self, items: Items) -> bool:
+        """Embed and commit items; return whether to go on."""
+        rows = range(len(items))
+        while rows and self._wait() and (left := self._left(len(rows))):
+            part, rows = _chosen(items, rows[:left]), rows[left:]
+            made = self.source.embed(part.ids)
+            self.embedded += len(made)
+            self.missing_ids |= dict.fromkeys(set(part.ids) - set(made.ids))
+            if len(made):
+                self._commit(part, made)
+            self._tell()
+        return not rows
+
+    def _left(self, wanted: int) -> int:
+        """Return how many of the items wanted the budget allows."""
+        left = wanted if self.budget is None else min(wanted, self.budget - self.embedded)
+        self.stopped = "done" if left else "budget"
+        return left
+
+    def _wait(self) -> bool:
+        """Keep the rate, and return whether there is time left."""
+        due = 0.0 if self.rate is None else self.embedded / self.rate
+        time.sleep(max(0.0, min(due, self.seconds or due) - self.elapsed))
+        in_time = self.seconds is None or self.elapsed < self.seconds
+        self.stopped = "done" if in_time else "time"
+        return in_time
+
+    def _commit(self, items: Items, made: EmbeddingSet) -> None:
+        fill = self._fill(items, made)
+        event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
+
+        def commit() -> int:
+            with self.store.writing("backfill", timeout=max(self.gallery.timeout, 60.0)):
+                state = self.gallery.state
+                _refuse_gone(state, self.target)
+                return int(self.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
+
+        written = self.reach(commit)
+        self.written += written
+        self.commits += 1
+        if self.commits >= self.pieces and self._rows() >= GROWTH * self.kept_up:
+            self.keep_up()
+
+    def _fill(self, items: Items, made: EmbeddingSet) -> Fill:
+        if (made.fingerprint, made.space, made.form) != (self.source.fingerprint, self.source.space, "points"):
+            raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
+        place = {identifier: row for row, identifier in enumerate(items.ids)}
+        strangers = [identifier for identifier in made.ids if identifier not in place]
+        if strangers:
+            raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")
+        versions = items.versions[[place[identifier] for identifier in made.ids]]
+        generation = self.gallery.state.by_name.get(self.target)
+        if generation is None:
+            raise _gone(self.target)
+        return Fill(rows_of(generation, made), np.asarray(versions, np.int64))
+
+    def _rows(self) -> int:
+        return int(self.reach(self.store.pointer).covered([self.target]))
+
+    def keep_up(self) -> None:
+        """Let the store merge small pieces, and index new rows where the generations that are searched are indexed."""
+        names = self.gallery.state.by_name
+        indexed = any(self.store.upkeep(name).indexed for name in names)
+        self.reach(lambda: (self.store.build_index if indexed else self.store.keep_up)(self.target))
+        self.commits, self.kept_up = 0, self._rows()
+
+    def reach(self, call: Callable[[], Any]) -> Any:
+        """Call the store, again and again with growing pauses while it is out of reach."""
+        pause = self.pause
+        for _ in range(self.retries):
+            try:
+                return call()
+            except StoreError:
+                self._tell(waiting=pause)
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        return call()
+
+    def _tell(self, **more: Any) -> None:
+        if self.on_step is not None:
+            done = {"done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded}
+            self.on_step({
+                **done, "written": self.written, "missing": len(self.missing_ids), "seconds": self.elapsed, **more
+            })  # fmt: skip
+
+    def lacking(self) -> int:
+        """Return how many items have no vector of the generation."""
+        pointer = self.reach(self.store.pointer)
+        return int(pointer.items - pointer.covered([self.target]))
+
+    def outcome(self) -> Backfilled:
+        """Return what was done."""
+        if self.commits and self.stopped == "done" and self.target in self.gallery.state.by_name:
+            self.keep_up()
+        lacking, missing = self.lacking(), tuple(sorted(self.missing_ids))
+        return Backfilled(
+            self.target, self.embedded, self.written, len(missing), missing[:20], lacking, self.elapsed, self.stopped
+        )
+
+
+def _refuse_gone(state: GalleryState, target: str) -> None:
+    if target not in state.by_name:
+        raise _gone(target)
+
+
+def _gone(target: str) -> GalleryError:
+    return GalleryError(
+        f"The generation {target} was abandoned while it was filled.",
+        expected="a generation that is prepared or active",
+        to_do="prepare it again; the gallery is intact.",
+    )

@@ -1,0 +1,266 @@
+"""The steps of a drill, one after another, with searches throughout."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.evaluation.bootstrap import mean_interval
+from holdfast.galleries.drill_copy import Embedded, Sample, Sides, copied, prepare
+from holdfast.galleries.drill_questions import DEPTH, Answers, Questions, firsts, without_itself
+from holdfast.galleries.drill_result import ALIKE, RIGHT, OrderCurve
+from holdfast.galleries.router import Hit, Reply, generation_of, route
+
+if TYPE_CHECKING:
+    from holdfast.galleries.gallery import Gallery
+
+Progress = Callable[[dict[str, Any]], None]
+Scores = NDArray[np.float32]
+
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Shares of the items with a new vector at which is measured."""
+
+_BATCHES = 20  # of a whole backfill, with a search after each
+_PROBES = 4  # queries of such a search
+_TIMED = 20  # single queries
+_ROUNDING = 1e-4  # between two products of the same vectors
+
+
+class Rehearsal:
+    """One upgrade of a copy so far.
+
+    Args:
+        items: Of the copy.
+        made: Their new vectors.
+        sides: What is upgraded.
+        questions: Queries that search throughout.
+        given: "reports", "adapter" and "score_map" as `Gallery.prepare` takes them.
+        class_column: Metadata column that holds the class.
+        seed: Of random orders and of intervals.
+        tell: Told "step".
+    """
+
+    def __init__(
+        self,
+        items: Sample,
+        made: Embedded,
+        sides: Sides,
+        questions: Questions,
+        given: dict[str, Any],
+        class_column: str,
+        seed: int,
+        tell: Progress,
+    ) -> None:
+        self.items, self.made, self.sides, self.questions, self.given = items, made, sides, questions, given
+        self.class_column, self.seed, self.tell = class_column, seed, tell
+        self.seconds: dict[str, float] = {"embed": made.seconds}
+        self.steps: list[str] = []
+        self.asked = self.incomplete = self.wrong = 0
+        self.failed: list[str] = []
+        self.milliseconds: dict[str, float] = {}
+        self.curves: dict[str, OrderCurve] = {}
+        self.found: dict[float, Answers] = {}
+        self.left_out: dict[str, str] = {}
+        self.linked, self.at_once = "none", False
+
+    def whole(self, order: str) -> None:
+        """Go through all steps of an upgrade, and back."""
+        self.tell({"step": "copying"})
+        with copied(self.items, self.sides, "memory://") as copy:
+            self.before = self._ask(copy, self.questions.old, "before")
+            with self._step("prepare"):
+                self.linked = prepare(copy, self.made, self.sides, self.given)
+            self.at_once = len(route(copy.state, copy.state.target)) > 1
+            if self.at_once:
+                self._swap(copy)
+                self.found = dict(self._filled(copy, order, SHARES))
+            else:  # old vectors and the old model serve until the last item has a new vector
+                self.found = dict.fromkeys(SHARES[:-1], self.before) | dict(self._filled(copy, order, SHARES[-1:]))
+                self._swap(copy)
+            with self._step("complete"):
+                copy.complete(allow_missing=bool(self.missing))
+            self.last = self.found[1.0]
+            self.curves[order] = self._curve(self.found)
+            with self._step("rollback"):
+                copy.rollback()
+            self.after = self._ask(copy, self.questions.old, "after the rollback")
+
+    def again(self, order: str, *, wanted: bool) -> None:
+        """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""
+        if not self.at_once:
+            return  # no order makes a difference before all new vectors are there
+        self.tell({"step": f"measuring the order {order}"})
+        with copied(self.items, self.sides, "memory://") as copy:
+            prepare(copy, self.made, self.sides, self.given)
+            copy.swap()
+            ends = {share: self.found[share] for share in (SHARES[0], SHARES[-1])}
+            try:
+                between = dict(self._filled(copy, order, SHARES[1:-1], probe=False))
+            except ConfigError as error:
+                if wanted:
+                    raise
+                self.left_out[order] = " ".join(error.given.split())
+                return
+            self.curves[order] = self._curve(dict(sorted({**ends, **between}.items())))
+
+    @property
+    def missing(self) -> int:
+        """Items of the sample that the source does not have."""
+        return len(self.items.old) - len(self.made.all)
+
+    def _swap(self, copy: Gallery) -> None:
+        with self._step("swap"):
+            copy.swap(force=None if not self.missing else "a drill with items that the source does not have")
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self.tell({"step": name})
+        self.steps.append(name)
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - begun
+
+    def _filled(
+        self, copy: Gallery, order: str, shares: Sequence[float], *, probe: bool = True
+    ) -> Iterator[tuple[float, Answers]]:
+        """Backfill a copy share by share, and yield what new queries find at each."""
+        done, size = 0, len(self.made.all)
+        for share in shares:
+            budget = None if share == 1 else round(share * size) - done
+            if budget is None or budget > 0:
+                self._fill(copy, order, budget, probe=probe)
+                done = round(share * size)
+            yield share, self._found(copy, f"{100 * share:g} % re-embedded" if probe else None)
+
+    def _fill(self, copy: Gallery, order: str, budget: int | None, *, probe: bool) -> None:
+        searched, begun = 0.0, time.perf_counter()
+
+        def search(told: dict[str, Any]) -> None:
+            nonlocal searched
+            since = time.perf_counter()
+            for asked in (self.questions.old, self.questions.new):
+                self._probe(copy, asked.select(slice(0, _PROBES)))
+            searched += time.perf_counter() - since
+
+        copy.backfill(
+            self.made,
+            order=order,
+            batch=max(1, len(self.made.all) // _BATCHES),
+            budget=budget,
+            seed=self.seed,
+            class_column=self.class_column,
+            on_step=search if probe else None,
+        )
+        if probe:
+            if "backfill" not in self.steps:
+                self.steps.append("backfill")
+            taken = time.perf_counter() - begun - searched
+            self.seconds["backfill"] = self.seconds.get("backfill", 0.0) + taken
+
+    def _ask(self, copy: Gallery, queries: EmbeddingSet, point: str | None) -> Answers:
+        """Let all queries rank all items."""
+        reply = copy.search(queries, len(self.items.old))
+        self._count(copy, reply)
+        self._timed(copy, queries, point)
+        return Answers.of_hits(reply.hits, self.questions, self.items.old.ids)
+
+    def _found(self, copy: Gallery, point: str | None) -> Answers:
+        """Return what new queries find now: every item by its new vector, or by what stands for it.
+
+        Where all vectors answer the queries as they are, items are ranked by a product of matrices, and a search for
+        the first ones has to agree with it.
+        """
+        if self.linked == "adapter":
+            return self._ask(copy, self.questions.new, point)
+        reply = copy.search(self.questions.new, DEPTH + 1)
+        self._count(copy, reply)
+        self._timed(copy, self.questions.new, point)
+        scores = self._scores(copy)
+        self.wrong += disagreeing(reply.hits, scores, self.items.old.ids)
+        return Answers.of_scores(scores, self.questions, firsts(without_itself(reply.hits, self.questions)))
+
+    def _scores(self, copy: Gallery) -> Scores:
+        """Return the scores of all items for new queries (Q, N); minus infinity where they may not be searched."""
+        ids, state = list(self.items.old.ids), copy.state
+        queries = self.made.space.index_form(self.questions.new.vectors, "query")
+        found = np.full((len(queries), len(ids)), -np.inf, np.float32)
+        for source in reversed(route(state, generation_of(state, self.made.fingerprint).name)):
+            names, forms = copy.store.vectors(source.generation, ids)
+            found[:, self.items.old.ids.find(names)] = queries @ forms.T
+        return found
+
+    def _timed(self, copy: Gallery, queries: EmbeddingSet, point: str | None) -> None:
+        if point is not None:
+            self.tell({"step": f"searching {point}"})
+            self.milliseconds[point] = self._latency(copy, queries)
+
+    def _latency(self, copy: Gallery, queries: EmbeddingSet) -> float:
+        """Return the median milliseconds of single queries for ten hits."""
+        taken = []
+        for row in range(min(len(queries), _TIMED)):
+            begun = time.perf_counter()
+            copy.search(queries.select([row]), 10)
+            taken.append(time.perf_counter() - begun)
+        return 1000 * float(np.median(taken))
+
+    def _probe(self, copy: Gallery, queries: EmbeddingSet) -> None:
+        try:
+            self._count(copy, copy.search(queries, 10))
+        except HoldfastError as error:
+            self.asked += len(queries)
+            self.failed.append(" ".join(error.given.split()))
+
+    def _count(self, copy: Gallery, reply: Reply) -> None:
+        """Note how many answers did not see every item once."""
+        self.asked += len(reply.hits)
+        state = copy.state
+        waits = state.prepared is not None and reply.fingerprint == state.by_name[state.prepared].fingerprint
+        whole = waits or reply.uncovered <= (0 if self.at_once else self.missing)
+        for hits in reply.hits:
+            ids = [hit.id for hit in hits]
+            if not whole or len(set(ids)) < len(ids):
+                self.incomplete += 1
+
+    def _curve(self, found: Mapping[float, Answers]) -> OrderCurve:
+        """Return means and differences at the shares of one order."""
+        old = self.before.right(self.questions)
+        values: dict[str, list[float]] = {}
+        differences = []
+        for answers in found.values():
+            right = answers.right(self.questions)
+            per_query = {**right, ALIKE[0]: answers.overlap(self.before), ALIKE[1]: answers.overlap(self.last)}
+            for name, value in per_query.items():
+                values.setdefault(name, []).append(float(np.nanmean(value)))
+            if right:
+                gain = right[RIGHT[0]] - old[RIGHT[0]]
+                low, high = mean_interval(gain, seed=self.seed)
+                differences.append((float(np.nanmean(gain)), low, high))
+        return OrderCurve(
+            tuple(found), {name: tuple(value) for name, value in values.items()}, tuple(differences) or None
+        )
+
+
+def disagreeing(hits: Sequence[Sequence[Hit]], scores: Scores, ids: StringArray) -> int:
+    """Count the queries whose hits are not the best items by scores (Q, N), rounding apart.
+
+    >>> hit = Hit("b", 0.5, "g1", {})
+    >>> disagreeing([[hit], [hit]], np.array([[0.1, 0.5], [0.9, 0.5]], np.float32), StringArray.of(["a", "b"]))
+    1
+    """
+    wrong = 0
+    for of_one, row in zip(hits, scores, strict=True):
+        said = np.array([hit.score for hit in of_one])
+        own = row[ids.find([hit.id for hit in of_one])]
+        best = np.sort(row)[::-1][: len(said)]
+        close = [
+            np.allclose(said, found, rtol=0, atol=_ROUNDING * max(1.0, np.abs(said).max())) for found in (own, best)
+        ]
+        wrong += not all(close)
+    return wrong

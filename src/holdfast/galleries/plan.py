@@ -1,0 +1,235 @@
+"""What a backfill will take, before it starts: measured on a sample of real items, and changing nothing."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.errors import refuse
+from holdfast.galleries.expected_gain import draw
+from holdfast.galleries.sources import VectorSource, check_source
+from holdfast.galleries.state import GalleryState, Link
+from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.galleries.gallery import Gallery
+
+NAMED = 20  # missing ids kept
+
+_ITEMS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What links say of searches by the new model while its generation is filled.
+
+    Args:
+        gallery: Generation that its queries search besides their own.
+        how: Why: "report", "adapter", "mapped" or "forced".
+        reason: File, folder or words that say so.
+        metric: Name of the metric; None where nothing was measured.
+        now: What new queries reach on these vectors: the cross-test.
+        before: What old queries reach on them: the self-test of the old model.
+        at_the_end: What new queries reach when every item has a new vector: the self-test of the new model.
+    """
+
+    gallery: str
+    how: str
+    reason: str
+    metric: str | None
+    now: float | None
+    before: float | None
+    at_the_end: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a backfill will take.
+
+    Args:
+        generation: Which generation it fills.
+        items: Items of the gallery.
+        rows: Items without a vector of the generation.
+        bytes_written: Size of their vectors, without ids, metadata and indexes of the store.
+        bytes_until_gc: Size of the vectors of other generations, which stay until gc.
+        sampled: Items of the sample; 0 without a source.
+        missing: How many of them the source does not have.
+        missing_ids: The first of those.
+        items_per_second: How fast the source is, items that it has; None where nothing could be measured.
+        price_per_thousand: Of embedding 1,000 items; None where nobody said.
+        budget_cost: At most this much for embedding; None without limit.
+        budget_seconds: At most so many seconds of embedding; None without limit.
+        promises: What searches are like meanwhile, one entry per generation that new queries search besides their own.
+    """
+
+    generation: str
+    items: int
+    rows: int
+    bytes_written: int
+    bytes_until_gc: int
+    sampled: int = 0
+    missing: int = 0
+    missing_ids: tuple[str, ...] = ()
+    items_per_second: float | None = None
+    price_per_thousand: float | None = None
+    budget_cost: float | None = None
+    budget_seconds: float | None = None
+    promises: tuple[Promise, ...] = ()
+
+    @property
+    def found_rows(self) -> int:
+        """How many of the rows the source probably has, by its share of the sample."""
+        return round(self.rows * (self.sampled - self.missing) / self.sampled) if self.sampled else self.rows
+
+    @property
+    def seconds(self) -> float | None:
+        """How long embedding these will take; writing comes on top. None where nothing could be measured."""
+        return self.found_rows / self.items_per_second if self.items_per_second else None
+
+    @property
+    def cost(self) -> float | None:
+        """Of embedding these; None without a price."""
+        return None if self.price_per_thousand is None else self.found_rows * self.price_per_thousand / 1000
+
+    @property
+    def rows_within_budget(self) -> int | None:
+        """How many of these the budgets allow; None without one.
+
+        >>> Plan("g2", 9000, 9000, 0, 0, price_per_thousand=0.5, budget_cost=2.0).rows_within_budget
+        4000
+        """
+        allowed = []
+        if self.budget_cost is not None and self.price_per_thousand:
+            allowed.append(math.floor(1000 * self.budget_cost / self.price_per_thousand))
+        if self.budget_seconds is not None and self.items_per_second is not None:
+            allowed.append(math.floor(self.budget_seconds * self.items_per_second))
+        if self.budget_cost is None and self.budget_seconds is None:
+            return None
+        return min(self.found_rows, *allowed) if allowed else self.found_rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, with what follows from them."""
+        derived = ("found_rows", "seconds", "cost", "rows_within_budget")
+        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+
+
+def plan(
+    gallery: Gallery,
+    source: VectorSource | None = None,
+    *,
+    sample: int = 256,
+    price_per_thousand: float | None = None,
+    batch: int = 4096,
+    budget_cost: float | None = None,
+    budget_seconds: float | None = None,
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Plan:
+    """Say what a backfill of the prepared or active generation will take; nothing is changed.
+
+    Half of a random sample of the items without a vector is embedded to warm the source up, then the other half is
+    timed: items that a source has just read would be read faster than others.
+
+    Args:
+        gallery: Where.
+        source: Where the vectors will come from; without it nothing is said of time.
+        sample: Items to embed, at least 2.
+        price_per_thousand: Of embedding 1,000 items, in any currency.
+        batch: Items that the source is asked for at a time, as in the backfill.
+        budget_cost: At most this much, in the same currency.
+        budget_seconds: At most so many seconds of embedding.
+        seed: Of the sample.
+        clock: Tells seconds.
+
+    Raises:
+        ConfigError: A number is out of range, or a budget needs a price or a source.
+        DataError: The source is of another model.
+    """
+    refuse(sample < 2, f"sample={sample}", "at least 2 items")
+    refuse(batch < 1, f"batch={batch}", "at least 1")
+    limits: dict[str, Any] = {
+        "price_per_thousand": price_per_thousand,
+        "budget_cost": budget_cost,
+        "budget_seconds": budget_seconds,
+    }
+    for name, value in limits.items():
+        refuse(value is not None and not 0 <= value < math.inf, f"{name}={value}", "a number of at least 0")
+    refuse(budget_cost is not None and price_per_thousand is None, "A budget without a price.", "price_per_thousand")
+    refuse(budget_seconds is not None and source is None, "A budget of time without a source.", "a source to measure")
+    pointer, state = gallery.now()
+    target = state.by_name[state.target]
+    measured: dict[str, Any] = {}
+    if source is not None:
+        check_source(source, target)
+        measured = _measured(source, _sample(gallery.store, target.name, sample, seed), batch, clock)
+    rows = pointer.items - pointer.covered([target.name])
+    return Plan(
+        generation=target.name,
+        items=pointer.items,
+        rows=rows,
+        bytes_written=rows * target.geometry.index_dim * np.dtype(np.float32).itemsize,
+        bytes_until_gc=sum(gallery.store.upkeep(name).bytes for name in state.by_name if name != target.name),
+        promises=_promises(state),
+        **limits,
+        **measured,
+    )
+
+
+def _sample(store: Store, target: str, size: int, seed: int) -> list[str]:
+    """Return random items without a vector of a generation."""
+    return [name for _, name in heapq.nsmallest(size, _drawn(store, target, seed))]
+
+
+def _drawn(store: Store, target: str, seed: int) -> Iterator[tuple[bytes, str]]:
+    after = ""
+    while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE, lacking=target)):
+        after = items.ids[-1]
+        yield from ((draw(seed, name), name) for name in items.ids)
+
+
+def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Callable[[], float]) -> dict[str, Any]:
+    """Embed one half of the ids, and then the other half against the clock."""
+    half = len(ids) // 2
+    found = _embedded(source, ids[:half], batch)
+    started = clock()
+    timed = _embedded(source, ids[half:], batch)
+    seconds = clock() - started
+    known = {*found, *timed}
+    missing = [name for name in ids if name not in known]
+    return {
+        "sampled": len(ids),
+        "missing": len(missing),
+        "missing_ids": tuple(sorted(missing)[:NAMED]),
+        "items_per_second": len(timed) / seconds if timed and seconds > 0 else None,
+    }
+
+
+def _embedded(source: VectorSource, ids: Sequence[str], batch: int) -> list[str]:
+    """Return the ids that the source has."""
+    return [name for start in range(0, len(ids), batch) for name in source.embed(ids[start : start + batch]).ids]
+
+
+def _promises(state: GalleryState) -> tuple[Promise, ...]:
+    def score(link: Link, name: str) -> float | None:
+        value = link.evidence.get(name)
+        return None if value is None else float(value)
+
+    return tuple(
+        Promise(
+            gallery=link.gallery,
+            how=link.how,
+            reason=link.reason,
+            metric=link.evidence.get("metric"),
+            now=score(link, "cross"),
+            before=score(link, "self_old"),
+            at_the_end=score(link, "self_new"),
+        )
+        for link in state.links
+        if link.query == state.target
+    )

@@ -1,0 +1,197 @@
+"""Which vectors answer which query, and one list of hits from several generations.
+
+A query is answered from its own model's vectors, and for items that have none from those of other generations that a
+link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
+maps queries into another model's space, its scores are on another scale: lists are merged by scores that a score map
+makes comparable, or by rank (see `holdfast.evaluation.merging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast.errors import DataError
+from holdfast.galleries.state import GalleryState, Generation, Link
+from holdfast.stores.base import Hits, Metadata, Pointer
+
+Merge = Literal["score", "calibrated", "rank"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One generation that answers a query.
+
+    Args:
+        generation: Its name.
+        without: Generations asked before it, whose items it leaves out.
+        link: Why it may be searched; None for the query's own.
+    """
+
+    generation: str
+    without: frozenset[str] = frozenset()
+    link: Link | None = None
+
+    def rows(self, pointer: Pointer) -> int:
+        """Return how many items this source answers for."""
+        return sum(
+            count for names, count in pointer.held.items() if self.generation in names and not names & self.without
+        )
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One item found.
+
+    Args:
+        id: Its name.
+        score: Larger is nearer; comparable within one reply.
+        generation: Whose vector was found.
+        metadata: What is known of the item.
+    """
+
+    id: str
+    score: float
+    generation: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to queries of one model.
+
+    Args:
+        hits: At most k per query, best first.
+        fingerprint: Of the queries.
+        active: Generation that was active.
+        sources: Generations that answered.
+        covered: Items that had a vector which these queries may search.
+        items: Items there were.
+        sequence: Commit whose state was searched.
+        merge: How the generations' lists became one.
+    """
+
+    hits: list[list[Hit]]
+    fingerprint: str
+    active: str
+    sources: tuple[str, ...]
+    covered: int
+    items: int
+    sequence: int
+    merge: Merge
+
+    @property
+    def uncovered(self) -> int:
+        """Items without a vector that these queries may search."""
+        return self.items - self.covered
+
+
+def route(state: GalleryState, query: str) -> list[Source]:
+    """Return the sources that answer queries of a generation, in the order in which they are asked."""
+    links = {link.gallery: link for link in state.links if link.query == query}
+    names = [query, *(one.name for one in reversed(state.generations) if one.name in links and one.name != query)]
+    return [Source(name, frozenset(names[:place]), links.get(name)) for place, name in enumerate(names)]
+
+
+def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
+    """Return every pair of a generation and others whose items it leaves out that a search may ask for."""
+    pairs = {
+        (source.generation, source.without)
+        for generation in state.generations
+        for source in route(state, generation.name)
+        if source.without
+    }
+    return sorted(pairs, key=lambda pair: (pair[0], sorted(pair[1])))
+
+
+def generation_of(state: GalleryState, fingerprint: str) -> Generation:
+    """Return the generation whose model made queries or items of this fingerprint.
+
+    Raises:
+        DataError: No generation of the gallery was made by that model.
+    """
+    found = state.of(fingerprint)
+    if found is None:
+        known = ", ".join(f"{one.name}: {one.fingerprint}" for one in state.generations)
+        raise DataError(
+            f"Vectors with the fingerprint {fingerprint}.",
+            expected=f"a model of this gallery ({known})",
+            to_do="embed with one of these models, or `holdfast gallery prepare` the new one; the gallery is intact.",
+        )
+    return found
+
+
+def merged(
+    found: Sequence[tuple[Source, Hits]],
+    k: int,
+    score_maps: Mapping[str, Any],
+    rows: Mapping[str, int] | None = None,
+) -> tuple[list[list[Hit]], Merge]:
+    """Make one list per query out of those of several sources.
+
+    Args:
+        found: Hits of every source that was searched, the query's own first.
+        k: Hits per query.
+        score_maps: Maps from scores of a generation to those of the query's own, by generation name.
+        rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
+    """
+    own = [(source, hits) for source, hits in found if source.link is None or source.link.adapter is None]
+    others = [(source, hits) for source, hits in found if source.link is not None and source.link.adapter is not None]
+    queries = range(len(found[0][1].ids)) if found else range(0)
+    lists = [[_by_score(own, query, k), *(_by_score([other], query, k) for other in others)] for query in queries]
+    if not others or not own:
+        return [_best(one[0] if own else one[1], k) for one in lists], "score"
+    calibrated = all(source.generation in score_maps for source, _ in others)
+    maps = [None, *(score_maps.get(source.generation) for source, _ in others)]
+    join = _calibrated(maps) if calibrated else _by_rank(_sizes([own, *([other] for other in others)], rows))
+    return [_best(join(one), k) for one in lists], "calibrated" if calibrated else "rank"
+
+
+def _best(hits: list[Hit], k: int) -> list[Hit]:
+    return hits[:k]
+
+
+def _by_score(found: Sequence[tuple[Source, Hits]], query: int, k: int) -> list[Hit]:
+    hits = [
+        Hit(identifier, float(score), source.generation, metadata)
+        for source, of_source in found
+        for identifier, score, metadata in zip(
+            of_source.ids[query], of_source.scores[query], of_source.metadata[query], strict=True
+        )
+    ]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k] if len(found) > 1 else hits
+
+
+def _calibrated(maps: Sequence[Any]) -> Callable[[list[list[Hit]]], list[Hit]]:
+    from holdfast.evaluation.merging import calibrated_merge
+
+    return lambda lists: _joined(lists, calibrated_merge(_pairs(lists), maps))
+
+
+def _sizes(parts: Sequence[Sequence[tuple[Source, Hits]]], rows: Mapping[str, int] | None) -> list[int] | None:
+    """Return how many items each list was found among."""
+    if rows is None:
+        return None
+    return [max(1, sum(rows[source.generation] for source, _ in part)) for part in parts]
+
+
+def _by_rank(sizes: Sequence[int] | None) -> Callable[[list[list[Hit]]], list[Hit]]:
+    from holdfast.evaluation.merging import reciprocal_rank_merge
+
+    return lambda lists: _joined(lists, reciprocal_rank_merge(_pairs(lists), sizes=sizes))
+
+
+def _pairs(lists: list[list[Hit]]) -> list[tuple[list[str], list[float]]]:
+    return [([hit.id for hit in hits], [hit.score for hit in hits]) for hits in lists]
+
+
+def _joined(lists: list[list[Hit]], merged_lists: tuple[Any, Any]) -> list[Hit]:
+    by_id = {hit.id: hit for hits in reversed(lists) for hit in hits}
+    ids, scores = merged_lists
+    return [
+        Hit(str(identifier), float(score), by_id[str(identifier)].generation, by_id[str(identifier)].metadata)
+        for identifier, score in zip(ids, np.asarray(scores), strict=True)
+    ]

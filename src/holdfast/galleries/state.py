@@ -1,0 +1,296 @@
+"""What a gallery is made of and which steps of an upgrade are possible: values and one pure function.
+
+The journal holds the events; the state is what `advance` makes of them, one after another, so that the state of a
+gallery can always be told from its journal.
+
+::
+
+    create ─▶ steady ──prepare──▶ prepared ──swap──▶ swapped ──complete──▶ completed ──gc──▶ steady
+                 ▲                 │    ▲               │                      │
+                 └─────abandon─────┘    └───────────────┴───────rollback──────┘
+
+A backfill is possible wherever a generation lacks vectors, and a third generation can be prepared while the second is
+still being filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from holdfast.errors import ConfigError, UpgradeStateError
+from holdfast.geometry import Space, space_from_record
+
+How = Literal["report", "adapter", "mapped", "forced"]
+Phase = Literal["steady", "prepared", "swapped", "completed"]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The vectors of a gallery that one model made.
+
+    Args:
+        name: Short name, unique for ever in its gallery.
+        fingerprint: Of the model.
+        space: Record of its space, see `Space.record`.
+        mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
+        adapter: Folder of that adapter.
+        note: What people call the model.
+    """
+
+    name: str
+    fingerprint: str
+    space: Mapping[str, Any]
+    mapped_from: str | None = None
+    adapter: str | None = None
+    note: str = ""
+
+    @property
+    def geometry(self) -> Space:
+        """Its space."""
+        return space_from_record(self.space)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Why queries of one model may search the vectors of another one.
+
+    Args:
+        query: Generation whose model embeds the queries.
+        gallery: Generation whose vectors they search.
+        how: "report" (a passing compatibility report of these two fingerprints), "adapter" (it maps the queries),
+            "mapped" (the vectors were mapped into the space of the queries), or "forced".
+        reason: The file or folder that says so, or what was given as the reason.
+        evidence: Numbers of the report, as far as there are any.
+        adapter: Folder of the adapter that maps queries; None where they are used as they are.
+        score_map: File of the map from scores of these vectors to those of the queries' own; None where there is none.
+    """
+
+    query: str
+    gallery: str
+    how: How
+    reason: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    adapter: str | None = None
+    score_map: str | None = None
+
+
+@dataclass(frozen=True)
+class GalleryState:
+    """What a gallery is, apart from its rows.
+
+    Args:
+        generations: Those whose vectors can be searched, in the order they came.
+        active: The generation whose model embeds queries and new items now.
+        prepared: The one that is to become active, or None.
+        previous: Those that were active before, the last one last: where rollbacks lead.
+        retired: Names of those that wait for gc and are not searched any more.
+        links: Who may search what besides the own vectors.
+        columns: Types of the metadata columns, by name.
+        completed: Whether the upgrade to the active generation is finished, so that gc may remove the previous ones.
+        allowed_missing: Items that the active generation may lack, as recorded when it was completed.
+        created: How many generations there ever were, so that no name is used twice.
+    """
+
+    generations: tuple[Generation, ...] = ()
+    active: str = ""
+    prepared: str | None = None
+    previous: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    completed: bool = False
+    allowed_missing: int = 0
+    created: int = 0
+
+    @property
+    def phase(self) -> Phase:
+        """Where the upgrade stands."""
+        if self.prepared is not None:
+            return "prepared"
+        if not self.previous:
+            return "steady"
+        return "completed" if self.completed else "swapped"
+
+    @property
+    def by_name(self) -> dict[str, Generation]:
+        """The generations by name."""
+        return {generation.name: generation for generation in self.generations}
+
+    @property
+    def target(self) -> str:
+        """The generation that a backfill fills: the prepared one, or else the active one."""
+        return self.prepared or self.active
+
+    def of(self, fingerprint: str) -> Generation | None:
+        """Return the generation of a model, or None."""
+        return next((one for one in self.generations if one.fingerprint == fingerprint), None)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return plain values, from which `from_record` makes the state again."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> GalleryState:
+        """Return the state of a record."""
+        values = dict(record)
+        values["generations"] = tuple(Generation(**one) for one in values["generations"])
+        values["links"] = tuple(Link(**one) for one in values["links"])
+        for name in ("previous", "retired"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+Event = Mapping[str, Any]
+
+
+def advance(state: GalleryState, event: Event) -> GalleryState:
+    """Return the state after an event; events that only concern rows leave it as it is.
+
+    Args:
+        state: Before.
+        event: Plain values with "kind" and what the kind needs: "create" (generation, columns), "prepare" (generation,
+            links, bridge), "vouch" (link), "swap" (link, if it is forced), "complete" (missing), "rollback", "abandon",
+            "gc".
+
+    Raises:
+        UpgradeStateError: The step is not possible from here; the message says what is.
+        ConfigError: The kind is unknown.
+    """
+    kind = str(event.get("kind"))
+    if kind in ROW_EVENTS:
+        return state
+    if kind not in _STEPS:
+        raise ConfigError(f"An event of the kind '{kind}'.", expected=f"one of {', '.join([*_STEPS, *ROW_EVENTS])}")
+    _refuse(not state.generations and kind != "create", state, kind, "a gallery that was created")
+    return _STEPS[kind](state, event)
+
+
+def replay(events: list[Event]) -> GalleryState:
+    """Return the state that a journal leads to."""
+    state = GalleryState()
+    for event in events:
+        state = advance(state, event)
+    return state
+
+
+def _create(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(bool(state.generations), state, "create", "a gallery without generations")
+    first = Generation(**event["generation"])
+    return GalleryState(generations=(first,), active=first.name, columns=dict(event["columns"]), created=1)
+
+
+def _prepare(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.prepared is not None, state, "prepare another generation", "no prepared generation: swap or abandon")
+    new = Generation(**event["generation"])
+    bridge = () if event.get("bridge") is None else (Generation(**event["bridge"]),)
+    links = tuple(_checked(Link(**link)) for link in event.get("links", ()))
+    return replace(
+        state,
+        generations=(*state.generations, *bridge, new),
+        prepared=new.name,
+        links=(*state.links, *links),
+        created=state.created + 1 + len(bridge),
+    )
+
+
+def _checked(link: Link) -> Link:
+    if link.how not in get_args(How):
+        raise ConfigError(f"A link by '{link.how}'.", expected=f"one of {', '.join(get_args(How))}")
+    return link
+
+
+def _vouch(state: GalleryState, event: Event) -> GalleryState:
+    link = _checked(Link(**event["link"]))
+    ends = {link.query, link.gallery}
+    known = ends <= set(state.by_name)
+    _refuse(not known or len(ends) < 2, state, f"link {link.query} to {link.gallery}", "two of its generations")
+    others = tuple(one for one in state.links if (one.query, one.gallery) != (link.query, link.gallery))
+    return replace(state, links=(*others, link))
+
+
+def _swap(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.prepared is None, state, "swap", "a prepared generation: `holdfast gallery prepare`")
+    return replace(
+        _vouch(state, event) if event.get("link") else state,
+        active=state.prepared or "",
+        prepared=None,
+        previous=(*state.previous, state.active),
+        completed=False,
+        allowed_missing=0,
+    )
+
+
+def _complete(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.phase != "swapped", state, "complete", "an upgrade that was swapped and is not completed yet")
+    return replace(state, completed=True, allowed_missing=int(event.get("missing", 0)))
+
+
+def _rollback(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(not state.previous, state, "roll back", "an earlier generation that gc has not removed")
+    _refuse(state.prepared is not None, state, "roll back", "no prepared generation: abandon it first")
+    return replace(
+        state,
+        active=state.previous[-1],
+        previous=state.previous[:-1],
+        prepared=state.active,
+        completed=False,
+        allowed_missing=0,
+    )
+
+
+def _abandon(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.prepared is None, state, "abandon", "a prepared generation, or one that was rolled back")
+    return _without(state, _with_bridges(state, {state.prepared or ""}), prepared=None)
+
+
+def _gc(state: GalleryState, event: Event) -> GalleryState:
+    gone: set[str] = set()
+    if state.completed and state.prepared is None:
+        kept = {state.active, state.prepared}
+        gone = {one.name for one in state.generations if one.name not in kept}
+    left = _without(state, gone) if gone else state
+    return replace(left, retired=(), previous=tuple(one for one in left.previous if one not in gone))
+
+
+def _with_bridges(state: GalleryState, names: set[str]) -> set[str]:
+    """Add the generations that were mapped from these, or that only queries of these search."""
+    mapped = [one for one in state.generations if one.mapped_from is not None]
+    users = {one.name: {link.query for link in state.links if link.gallery == one.name} for one in mapped}
+    return names | {one.name for one in mapped if one.mapped_from in names or users[one.name] <= names}
+
+
+def _without(state: GalleryState, gone: set[str], **changes: Any) -> GalleryState:
+    return replace(
+        state,
+        generations=tuple(one for one in state.generations if one.name not in gone),
+        retired=(*state.retired, *sorted(gone)),
+        links=tuple(one for one in state.links if not gone & {one.query, one.gallery}),
+        **changes,
+    )
+
+
+def _refuse(wrong: bool, state: GalleryState, step: str, expected: str) -> None:
+    if wrong:
+        raise UpgradeStateError(
+            f"Cannot {step}: the gallery is {state.phase} (active {state.active or 'nothing'}"
+            + (f", prepared {state.prepared}" if state.prepared else "")
+            + ").",
+            expected=expected,
+            to_do="`holdfast gallery status` shows where the upgrade stands; nothing was changed.",
+        )
+
+
+_STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
+    "create": _create,
+    "prepare": _prepare,
+    "vouch": _vouch,
+    "swap": _swap,
+    "complete": _complete,
+    "rollback": _rollback,
+    "abandon": _abandon,
+    "gc": _gc,
+}
+ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy")
+"""Events that change rows only."""

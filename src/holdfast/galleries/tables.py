@@ -1,0 +1,97 @@
+"""Tables of vectors that others wrote, read piece by piece."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import DataError
+
+RECORD = b"holdfast"  # key in the metadata of Parquet files that `export` wrote
+
+
+class Table(Protocol):
+    """Rows with named columns, never read all at once."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """Arrow types of the columns by name; `pyarrow.null()` for one that cannot be read."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What it says of its vectors ("fingerprint" and "space"), where it says anything."""
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield record batches of at most so many rows, with these columns, all of one moment."""
+
+
+class ParquetTable:
+    """A Parquet file, or all of a folder one after another by name.
+
+    Args:
+        path: The file, or a folder of ``.parquet`` files with the same columns.
+
+    Raises:
+        DataError: There is none, one cannot be read, or they have different columns.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
+        self.name = f"'{path}'"
+        if not self.files:
+            raise DataError(f"The folder {self.name} holds no .parquet file.", expected="at least one")
+        opened = [_opened(file) for file in self.files]
+        first = opened[0].schema_arrow
+        for file, other in zip(self.files, opened, strict=True):
+            if not other.schema_arrow.equals(first):
+                raise DataError(
+                    f"'{file}' has other columns than '{self.files[0]}'.",
+                    expected="the same columns of the same types in all files of a folder",
+                    to_do="import them one by one.",
+                )
+        self.schema = dict(zip(first.names, first.types, strict=True))
+        self.rows = sum(file.metadata.num_rows for file in opened)
+        found = (first.metadata or {}).get(RECORD)
+        self.record: Mapping[str, Any] = json.loads(found) if found else {}
+        for file in opened:
+            file.close()
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield record batches, one row group of a file at a time."""
+        for path in self.files:
+            file = _opened(path)
+            try:
+                yield from file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False)
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(path, error) from error
+            finally:
+                file.close()
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"Cannot read '{path}': {error}.",
+        expected="a complete Parquet file",
+        to_do="write it again, or restore it from a copy.",
+    )

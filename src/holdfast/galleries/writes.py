@@ -1,0 +1,199 @@
+"""From sets of embeddings and columns of metadata to the changes of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError, unknown_name
+from holdfast.galleries.links import load_adapter_of
+from holdfast.galleries.router import generation_of
+from holdfast.galleries.state import GalleryState, Generation
+from holdfast.geometry import Space
+from holdfast.stores.base import Changes, Rows, Upsert
+from holdfast.stores.filters import COLUMN_TYPES
+
+if TYPE_CHECKING:
+    from holdfast.galleries.gallery import Gallery
+
+ROWS_AT_ONCE = 50_000  # of one commit
+_RESERVED = ("id", "version", "vector", "score", "generation")
+
+
+def checked_columns(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return types of metadata columns, checked.
+
+    Raises:
+        ConfigError: A type is unknown, or a name is taken or no plain word.
+    """
+    for name, kind in columns.items():
+        if kind not in COLUMN_TYPES:
+            raise unknown_name("column type", kind, COLUMN_TYPES)
+        if name in _RESERVED or not name.isidentifier():
+            raise ConfigError(
+                f"A metadata column '{name}'.",
+                expected=f"a name of letters, digits and underscores, not one of {', '.join(_RESERVED)}",
+            )
+    return dict(columns)
+
+
+def new_generation(
+    state: GalleryState, fingerprint: str, space: Space, note: str, *, number: int | None = None
+) -> dict[str, Any]:
+    """Return the record of a generation of a model that the gallery does not have.
+
+    Raises:
+        ConfigError: It has one.
+    """
+    known = state.of(fingerprint)
+    if known is not None:
+        raise ConfigError(
+            f"The gallery has a generation of the model {fingerprint} already: {known.name}.",
+            expected="another model",
+            to_do="`holdfast gallery status` lists the generations; the gallery is intact.",
+        )
+    name = f"g{state.created + 1 if number is None else number}"
+    return {"name": name, "fingerprint": fingerprint, "space": space.record(), "note": note}
+
+
+def named_generation(state: GalleryState, name: str) -> Generation:
+    """Return a generation by its name or fingerprint.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    found = state.by_name.get(name) or state.of(name)
+    if found is None:
+        raise unknown_name("generation", name, state.by_name, listing="holdfast gallery status")
+    return found
+
+
+def write(
+    gallery: Gallery,
+    kind: str,
+    sets: Sequence[EmbeddingSet],
+    metadata: Mapping[str, Sequence[Any]] | None,
+    on_step: Callable[[dict[str, Any]], None] | None,
+) -> int:
+    """Write sets of embeddings in commits of at most `ROWS_AT_ONCE` items; see `Gallery.upsert`."""
+    if not sets:
+        raise ConfigError("No embeddings to write.", expected="one set or more")
+    state = gallery.state
+    _check_sets(state, sets)
+    ids = list(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
+    values = _metadata(state, ids, sets, metadata)
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        part = ids[start : start + ROWS_AT_ONCE]
+        _write_part(gallery, kind, part, values[start : start + ROWS_AT_ONCE], sets)
+        if on_step is not None:
+            on_step({"done": start + len(part), "total": len(ids)})
+    return len(ids)
+
+
+def _write_part(
+    gallery: Gallery, kind: str, ids: list[str], metadata: list[dict[str, Any]], sets: Sequence[EmbeddingSet]
+) -> None:
+    parts = [embeddings.select(rows[rows >= 0]) for embeddings in sets for rows in [embeddings.ids.find(ids)]]
+    with gallery.store.writing(kind, timeout=gallery.timeout):
+        state = gallery.state  # another process may have moved it
+        rows = [rows_of(generation_of(state, part.fingerprint), part) for part in parts if len(part)]
+        rows += _mapped(state, parts)
+        if kind == "add":
+            _refuse_known(gallery.store.fetch(ids).ids)
+        changes = Changes(upsert=Upsert(ids, metadata, rows))
+        gallery.store.commit(changes, state.to_record(), {"kind": kind, "items": len(ids)})
+
+
+def rows_of(generation: Generation, embeddings: EmbeddingSet) -> Rows:
+    """Return the rows that a store keeps of points of a generation."""
+    form = embeddings.space.index_form(embeddings.vectors, "gallery")
+    return Rows(generation.name, list(embeddings.ids), np.ascontiguousarray(form, np.float32))
+
+
+def _mapped(state: GalleryState, parts: Sequence[EmbeddingSet]) -> list[Rows]:
+    """Return what adapters make of the parts, for generations of mapped vectors."""
+    given = {generation_of(state, part.fingerprint).name: part for part in parts if len(part)}
+    return [
+        rows_of(one, load_adapter_of(one.adapter).apply(given[one.mapped_from]))
+        for one in state.generations
+        if one.mapped_from in given and one.adapter is not None and one.name not in given
+    ]
+
+
+def _refuse_known(known: Sequence[str]) -> None:
+    if known:
+        raise DataError(
+            f"{len(known)} ids are in the gallery already: {shown(known)}.",
+            expected="new ids",
+            to_do="`upsert` replaces items; the gallery is intact.",
+        )
+
+
+def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:
+    for embeddings in sets:
+        generation = generation_of(state, embeddings.fingerprint)
+        if embeddings.space != generation.geometry or embeddings.form != "points":
+            raise SpaceMismatchError(
+                f"The vectors are {embeddings.form} on the {embeddings.space}.",
+                expected=f"points of the {generation.geometry}, as {generation.name} has them",
+            )
+        if embeddings.role == "query":
+            raise DataError(
+                "The vectors are those of queries.", expected='the role "document" or "both"',
+                to_do="embed the items as documents; the gallery is intact.",
+            )  # fmt: skip
+    names = [embeddings.fingerprint for embeddings in sets]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"Several sets of one model: {shown(names)}.", expected="one set per model")
+
+
+def _metadata(
+    state: GalleryState,
+    ids: Sequence[str],
+    sets: Sequence[EmbeddingSet],
+    given: Mapping[str, Sequence[Any]] | None,
+) -> list[dict[str, Any]]:
+    """Return the values of every item, checked, by column."""
+    columns = _own_columns(state, sets[0]) if given is None else given
+    for name, values in columns.items():
+        if name not in state.columns:
+            raise unknown_name("metadata column", name, state.columns)
+        if given is not None and len(values) != len(ids):
+            raise DataError(
+                f"{len(values)} values of '{name}' for {len(ids)} items.", expected="one per item, or None in its place"
+            )
+    found: list[dict[str, Any]] = [{} for _ in ids]
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            if value is not None:
+                found[row][name] = _typed(name, value, state.columns[name])
+    return found
+
+
+def _own_columns(state: GalleryState, embeddings: EmbeddingSet) -> dict[str, Any]:
+    """Return the columns of a set that the gallery has, its labels by name under "label"."""
+    columns: dict[str, Any] = {name: values for name, values in embeddings.columns.items() if name in state.columns}
+    if embeddings.labels is not None and "label" in state.columns:
+        names = embeddings.class_names
+        columns["label"] = embeddings.labels if names is None else list(names[embeddings.labels])
+    return columns
+
+
+def _typed(name: str, value: Any, kind: str) -> Any:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if kind == "number" and isinstance(plain, int) and not isinstance(plain, bool):
+        plain = float(plain)
+    if kind == "text" and name == "label" and isinstance(plain, int) and not isinstance(plain, bool):
+        plain = str(plain)  # classes without names
+    wrong = not isinstance(plain, COLUMN_TYPES[kind]) or (isinstance(plain, bool) and kind != "truth")
+    if wrong or (isinstance(plain, float) and not np.isfinite(plain)):
+        raise DataError(
+            f"The value {value!r} in the column '{name}'.",
+            expected=f"values of the type '{kind}', or None",
+            to_do="correct it, or create the gallery with another type of this column; the gallery is intact.",
+        )
+    return plain

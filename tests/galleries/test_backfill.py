@@ -1,0 +1,339 @@
+"""Backfills that are interrupted, raced and cut off, and still end where an undisturbed one does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, GalleryError, SpaceMismatchError, StoreError
+from holdfast.galleries import Gallery
+from holdfast.galleries.backfill import FRUITLESS_PASSES
+from holdfast.galleries.orders import ORDERS
+from holdfast.geometry import Hypersphere, Space
+from holdfast.stores.disk import Disk
+
+IDS = [f"i{row:02}" for row in range(20)]
+SPHERE = Hypersphere(4)
+
+
+class Source:
+    """Embeds what it is asked for, remembers it, and does something else meanwhile."""
+
+    def __init__(
+        self,
+        embed: Callable[..., EmbeddingSet],
+        *,
+        model: str = "new",
+        space: Space = SPHERE,
+        lacks: Sequence[str] = (),
+    ) -> None:
+        self.make, self.model, self.space, self.lacks = embed, model, space, set(lacks)
+        self.fingerprint = f"declared:{model}"
+        self.calls: list[list[str]] = []
+        self.meanwhile: Callable[[list[str]], None] = lambda ids: None
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        self.calls.append(list(ids))
+        self.meanwhile(list(ids))
+        return self.make(self.model, [one for one in ids if one not in self.lacks], space=self.space)
+
+    @property
+    def asked(self) -> list[str]:
+        return [identifier for call in self.calls for identifier in call]
+
+
+@pytest.fixture
+def source(embed) -> Source:
+    return Source(embed)
+
+
+def filled(url: str, embed: Callable[..., EmbeddingSet], **options: Any) -> Gallery:
+    """A gallery of twenty old items of four classes, and "new" prepared."""
+    gallery = Gallery.create(url, fingerprint="declared:old", space=SPHERE, columns={"label": "text"}, **options)
+    gallery.add(embed("old", IDS), metadata={"label": [f"c{row % 4}" for row in range(20)]})
+    gallery.prepare("declared:new", SPHERE)
+    return gallery
+
+
+@pytest.fixture
+def shop(embed) -> Any:
+    with filled("memory://", embed, count_traffic=True) as gallery:
+        yield gallery
+
+
+def stored(gallery: Gallery, generation: str = "g2") -> dict[str, tuple[int, bytes]]:
+    """Version and vector of every row of a generation."""
+    return {
+        identifier: (int(version), vector.tobytes())
+        for ids, versions, vectors in gallery.store.scan_rows(generation)
+        for identifier, version, vector in zip(ids, versions, vectors, strict=True)
+    }
+
+
+def forms(embeddings: EmbeddingSet) -> dict[str, bytes]:
+    """What a store keeps of points."""
+    kept = embeddings.space.index_form(embeddings.vectors, "gallery")
+    return {one: form.tobytes() for one, form in zip(embeddings.ids, kept, strict=True)}
+
+
+def test_a_backfill_gives_every_item_its_vector(shop, source, embed) -> None:
+    told: list[dict[str, Any]] = []
+    done = shop.backfill(source, batch=8, on_step=told.append)
+    assert (done.generation, done.embedded, done.written, done.missing, done.lacking) == ("g2", 20, 20, 0, 0)
+    assert done.stopped == "done"
+    assert [len(call) for call in source.calls] == [8, 8, 4]
+    assert [(step["done"], step["total"]) for step in told] == [(8, 20), (16, 20), (20, 20)]
+    assert {one: vector for one, (_, vector) in stored(shop).items()} == forms(embed("new", IDS))
+    again = shop.backfill(source)
+    assert (again.embedded, again.stopped, len(source.calls)) == (0, "done", 3)
+
+
+def test_it_fills_the_active_generation_where_none_is_prepared(shop, source) -> None:
+    shop.swap(force="tests")
+    assert shop.backfill(source).generation == "g2"
+    assert shop.complete().right == 20
+
+
+@pytest.mark.parametrize(("order", "interruptions"), [("id", 1), ("random", 3)])
+def test_a_resumed_backfill_equals_an_uninterrupted_one(place, embed, order, interruptions) -> None:
+    with filled("memory://", embed) as whole:
+        undisturbed = Source(embed)
+        whole.backfill(undisturbed, order=order, batch=3, seed=7)
+        expected = stored(whole)
+    source = Source(embed)
+    filled(place, embed).close()
+    for _ in range(interruptions):
+        stop_at = len(source.calls) + 2
+        source.meanwhile = lambda ids, stop_at=stop_at: _stop(len(source.calls) >= stop_at)
+        with Gallery.open(place) as part, pytest.raises(KeyboardInterrupt):
+            part.backfill(source, order=order, batch=3, seed=7)
+    source.meanwhile = lambda ids: None
+    with Gallery.open(place) as gallery:
+        gallery.backfill(source, order=order, batch=3, seed=99)
+        assert stored(gallery) == expected
+        assert gallery.store.queue("g2") is None
+    assert list(dict.fromkeys(source.asked)) == undisturbed.asked
+    assert len(source.asked) <= 20 + 3 * interruptions
+
+
+def _stop(now: bool) -> None:
+    if now:
+        raise KeyboardInterrupt
+
+
+class Fragile(Disk):
+    """Stops, or fails, when it has reached a step so many times."""
+
+    def __init__(self) -> None:
+        self.step, self.failures, self.error, self.after = "", 0, OSError("gone"), 0  # type: BaseException
+
+    def reached(self, point: str) -> None:
+        if point == self.step:
+            self.after -= 1
+            if self.after < 0 and self.failures:
+                self.failures -= 1
+                raise self.error
+
+
+@pytest.mark.parametrize("step", ["memory.rows", "memory.read_back", "database.commit"])
+def test_a_crash_at_the_commit_costs_one_batch_embedded_twice(tmp_path, embed, source, step) -> None:
+    disk = Fragile()
+    place = f"memory:{tmp_path / 'g'}"
+    with filled(place, embed, disk=disk) as gallery:
+        disk.step, disk.failures, disk.after, disk.error = step, 1, 2, KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            gallery.backfill(source, batch=4)
+        assert len(source.calls) == 3
+    with Gallery.open(place) as gallery:
+        assert len(stored(gallery)) == 8
+        gallery.backfill(source, batch=4)
+        assert gallery.census().right == 20
+    assert sorted(source.asked) == sorted([*IDS, *IDS[8:12]])
+
+
+def test_a_store_out_of_reach_is_waited_for(tmp_path, embed, source) -> None:
+    disk, told = Fragile(), []
+    with filled(f"memory:{tmp_path / 'g'}", embed, disk=disk) as gallery:
+        disk.step, disk.failures, disk.after = "memory.rows", 3, 1
+        done = gallery.backfill(source, batch=8, pause=0.001, on_step=told.append)
+        assert (done.written, disk.failures) == (20, 0)
+        assert [step["waiting"] for step in told if "waiting" in step] == [0.001, 0.002, 0.004]
+        assert source.asked == IDS  # nothing was embedded again
+
+
+def test_a_store_that_stays_out_of_reach_ends_it_and_a_later_call_goes_on(tmp_path, embed, source) -> None:
+    disk = Fragile()
+    with filled(f"memory:{tmp_path / 'g'}", embed, disk=disk) as gallery:
+        disk.step, disk.failures, disk.after = "memory.rows", 3, 1
+        with pytest.raises(StoreError, match="gone"):
+            gallery.backfill(source, batch=8, retries=2, pause=0.001)
+        assert len(stored(gallery)) == 8
+        assert gallery.backfill(source, batch=8).written == 12
+    assert sorted(source.asked) == sorted([*IDS, *IDS[8:16]])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_ends_with_every_item(shop, source, embed, asked, order) -> None:
+    shop.search(asked("old"))
+    shop._write_traffic()
+    shop.vouch("g2", "g1", force="the pilot needs scores")
+    done = shop.backfill(source, order=order, batch=3, pilot=0.2)
+    assert (done.written, done.lacking, done.stopped) == (20, 0, "done")
+    assert sorted(source.asked) == IDS
+
+
+def test_classes_advance_together(shop, source) -> None:
+    shop.backfill(source, order="class-balanced", batch=4, budget=8)
+    labels = [metadata["label"] for metadata in shop.store.fetch(source.asked).metadata]
+    assert sorted(labels) == sorted(["c0", "c1", "c2", "c3"] * 2)
+
+
+def test_an_order_that_was_begun_is_gone_on_with(shop, source, embed) -> None:
+    other = Source(embed)
+    with filled("memory://", embed) as same:
+        same.backfill(other, order="random", batch=5, seed=3)
+    shop.backfill(source, order="random", batch=5, seed=3, budget=7)
+    shop.backfill(source, batch=5, budget=6)
+    shop.backfill(source, order="random", batch=5, seed=4)
+    assert source.asked == other.asked
+    assert source.asked != sorted(source.asked)
+
+
+def test_a_budget_is_kept_to_the_item(shop, source) -> None:
+    done = shop.backfill(source, batch=8, budget=11)
+    assert (done.embedded, done.written, done.lacking, done.stopped) == (11, 11, 9, "budget")
+    assert [len(call) for call in source.calls] == [8, 3]
+    assert shop.backfill(source, budget=0).stopped == "budget"
+    done = shop.backfill(source, budget=9)
+    assert (done.written, done.lacking, done.stopped) == (9, 0, "done")
+
+
+@pytest.mark.parametrize("order", ["id", "random"])
+def test_a_budget_is_not_spent_on_items_that_the_source_lacks(shop, embed, order) -> None:
+    source = Source(embed, lacks=IDS[:12])
+    done = shop.backfill(source, order=order, batch=50, budget=5, seed=1)
+    assert (done.embedded, done.written, done.stopped) == (5, 5, "budget")
+    done = shop.backfill(source, order=order, batch=50, budget=5)
+    assert (done.written, done.missing, done.lacking, done.stopped) == (3, 12, 12, "done")
+    assert done.missing_ids == tuple(IDS[:12])
+
+
+def test_no_batch_begins_after_the_time_is_up(shop, source) -> None:
+    assert (shop.backfill(source, seconds=0).stopped, source.calls) == ("time", [])
+    source.meanwhile = lambda ids: time.sleep(0.5)
+    done = shop.backfill(source, batch=4, seconds=0.5)
+    assert (done.written, done.stopped) == (4, "time")
+
+
+def test_the_rate_is_kept_but_not_beyond_the_time(shop, source) -> None:
+    done = shop.backfill(source, batch=4, rate=100, budget=12)
+    assert done.seconds >= 0.08
+    done = shop.backfill(source, batch=4, rate=0.001, seconds=0.5)  # the second batch would be due in an hour
+    assert (done.written, done.stopped) == (4, "time")
+
+
+def test_what_the_source_lacks_is_named_and_stays(shop, embed) -> None:
+    source = Source(embed, lacks=["i03", "i17"])
+    done = shop.backfill(source, batch=6)
+    assert (done.written, done.missing, done.missing_ids, done.lacking) == (18, 2, ("i03", "i17"), 2)
+    assert sorted(stored(shop)) == [one for one in IDS if one not in source.lacks]
+
+
+def test_items_that_change_meanwhile_keep_what_was_written(shop, source, embed) -> None:
+    def rewrite(ids: list[str]) -> None:
+        if "i05" in ids and len(source.calls) < 4:
+            shop.upsert(embed("old", ["i05"], draw=1), embed("new", ["i05"], draw=1))
+            shop.upsert(embed("old", ["i06"], draw=1))
+            shop.delete(["i07"])
+
+    source.meanwhile = rewrite
+    done = shop.backfill(source, batch=4)
+    rows = stored(shop)
+    assert "i07" not in rows
+    assert rows["i05"][1] == forms(embed("new", ["i05"], draw=1))["i05"]
+    assert rows["i06"][1] == forms(embed("new", ["i06"]))["i06"]  # embedded again, as what it is now
+    assert source.asked.count("i06") == 2
+    assert (done.embedded, done.written, done.lacking) == (21, 18, 0)
+    assert (len(shop), shop.census().right) == (19, 19)
+
+
+def test_items_that_come_meanwhile_are_embedded_too(shop, source, embed) -> None:
+    late = iter(["a before all", "z after all"])
+    source.meanwhile = lambda ids: [shop.add(embed("old", [one])) for one in [next(late, None)] if one]  # type: ignore[assignment,func-returns-value]
+    assert shop.backfill(source, batch=30).lacking == 0
+    assert len(stored(shop)) == 22
+
+
+def test_an_item_that_is_rewritten_for_ever_does_not_hold_it_up_for_ever(shop, source, embed) -> None:
+    source.meanwhile = lambda ids: shop.upsert(embed("old", ["i00"]))  # type: ignore[assignment,return-value]
+    done = shop.backfill(source)
+    assert (done.written, done.lacking) == (19, 1)
+    assert source.asked.count("i00") == 1 + FRUITLESS_PASSES
+
+
+def test_a_delete_and_a_new_item_of_the_same_name_are_two_items(shop, source, embed) -> None:
+    def replace(ids: list[str]) -> None:
+        if len(source.calls) == 1:
+            shop.delete(["i00"])
+            shop.add(embed("old", ["i00"], draw=1))
+
+    source.meanwhile = replace
+    shop.backfill(source)
+    assert source.asked.count("i00") == 2
+    assert shop.census().right == 20
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_generation_that_is_abandoned_meanwhile_ends_it(shop, source, collected) -> None:
+    def abandon(ids: list[str]) -> None:
+        if len(source.calls) == 2:
+            shop.abandon()
+            if collected:
+                shop.gc()
+
+    source.meanwhile = abandon
+    with pytest.raises(GalleryError, match="g2 was abandoned while it was filled"):
+        shop.backfill(source, batch=4)
+    assert shop.state.phase == "steady"
+
+
+def test_a_swap_and_a_rollback_meanwhile_change_nothing(shop, source) -> None:
+    steps: list[Callable[[], Any]] = [lambda: shop.swap(force="tests"), shop.rollback, shop.swap]
+    source.meanwhile = lambda ids: steps.pop(0)() if steps else None
+    assert shop.backfill(source, batch=4).lacking == 0
+    assert shop.state.active == "g2"
+
+
+def test_what_is_not_of_the_generation_is_refused(shop, embed) -> None:
+    with pytest.raises(DataError, match=r"(?s)declared:newest.*those of g2: declared:new"):
+        shop.backfill(Source(embed, model="newest"))
+    with pytest.raises(SpaceMismatchError, match="dimension 5"):
+        shop.backfill(Source(embed, space=Hypersphere(5)))
+
+    class Changes(Source):
+        def __init__(self, **change: Any) -> None:
+            super().__init__(embed)
+            self.change = change
+
+        def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+            return super().embed(ids).replace(**self.change)
+
+    for change in ({"fingerprint": "declared:newest"}, {"form": "features"}):
+        with pytest.raises(DataError, match="The source made"):
+            shop.backfill(Changes(**change))
+    with pytest.raises(DataError, match="The source made vectors of 'x0'"):
+        shop.backfill(Changes(ids=[f"x{row}" for row in range(20)]))
+    assert stored(shop) == {}
+
+
+@pytest.mark.parametrize(
+    "options", [{"order": "randon"}, {"batch": 0}, {"rate": 0}, {"budget": -1}, {"retries": -1}, {"pause": -1}]
+)
+def test_options_out_of_range_are_refused_before_anything_is_embedded(shop, source, options) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(options))}"):
+        shop.backfill(source, **options)
+    assert source.calls == []

@@ -1,0 +1,96 @@
+"""A search finds what a loop over all items finds, and says what it could not search."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.galleries import Gallery
+from holdfast.galleries.state import GalleryState, replay
+from holdfast.geometry import Hypersphere
+from holdfast.stores.filters import Condition
+
+IDS = [f"i{row:02}" for row in range(12)]
+SPHERE = Hypersphere(4)
+
+
+def test_a_search_ranks_as_the_space_does(space, embed, asked) -> None:
+    items, queries = embed("old", IDS, space=space), asked("old", space=space)
+    with Gallery.create("memory://", fingerprint="declared:old", space=space) as gallery:
+        gallery.add(items)
+        found = [[hit.id for hit in hits] for hits in gallery.search(queries, k=12).hits]
+    similar = space.similarity(torch.tensor(queries.vectors), torch.tensor(items.vectors))
+    assert found == [[IDS[row] for row in rows] for rows in similar.argsort(dim=1, descending=True)]
+
+
+def test_searches_before_during_and_after_an_upgrade(
+    space, place, embed, only_these, asked, reported, same_as_a_loop, points_of
+) -> None:
+    old, new = embed("old", IDS, space=space), embed("new", IDS, space=space)
+    with Gallery.create(place, fingerprint="declared:old", space=space) as gallery:
+        gallery.add(old)
+        same_as_a_loop(gallery, asked("old", space=space), points_of(old), ["old"])
+        gallery.prepare("declared:new", space, reports=[reported(space=space)])
+        gallery.swap()
+        for written in (0, 5, 12):
+            part = new.select(slice(0, written))
+            if written:
+                gallery.backfill(only_these(part))
+            held = points_of(old, part)
+            same_as_a_loop(gallery, asked("old", space=space), held, ["old"])
+            same_as_a_loop(gallery, asked("new", space=space), held, ["new", "old"])
+        assert gallery.complete().right == 12
+        gallery.gc(older_than=0)
+        same_as_a_loop(gallery, asked("new", space=space), points_of(new), ["new"])
+        with pytest.raises(DataError, match="declared:old"):
+            gallery.search(asked("old", space=space))
+        events = [entry.event for entry in gallery.store.journal()]
+        assert replay(events) == GalleryState.from_record(gallery.store.pointer().manifest)
+
+
+def test_a_reply_says_what_it_could_not_search(gallery, embed, asked) -> None:
+    gallery.add(embed("old", IDS))
+    gallery.prepare("declared:new", SPHERE)
+    gallery.upsert(embed("new", ["z"]))
+    reply = gallery.search(asked("new"), k=20)
+    assert [[hit.id for hit in hits] for hits in reply.hits] == [["z"]] * 3
+    assert (reply.covered, reply.uncovered, reply.items, reply.sources) == (1, 12, 13, ("g2",))
+    assert (reply.active, reply.fingerprint, reply.sequence) == ("g1", "declared:new", 4)
+    assert gallery.search(asked("old"), k=20).covered == 12
+
+
+def test_an_array_is_of_the_active_model_unless_said_otherwise(prepared, asked, hits_of) -> None:
+    queries = asked("new")
+    assert prepared.search(queries.vectors).fingerprint == "declared:old"
+    plain = prepared.search(queries.vectors, 5, fingerprint="declared:new").hits
+    assert [[(hit.id, hit.score, hit.generation) for hit in one] for one in plain] == hits_of(prepared, queries)
+    assert len(prepared.search(queries.vectors[0]).hits) == 1
+
+
+def test_wrong_queries_are_refused(prepared, asked) -> None:
+    with pytest.raises(DataError, match="declared:nobody"):
+        prepared.search(asked("nobody"))
+    with pytest.raises(SpaceMismatchError, match="dimension 5"):
+        prepared.search(asked("old", space=Hypersphere(5)))
+    with pytest.raises(SpaceMismatchError, match="features"):
+        prepared.search(asked("old", form="features"))
+    with pytest.raises(ConfigError, match="k=0"):
+        prepared.search(asked("old"), k=0)
+    with pytest.raises(ConfigError, match="declared:new for queries of declared:old"):
+        prepared.search(asked("old"), fingerprint="declared:new")
+    with pytest.raises(ConfigError, match="colour"):
+        prepared.search(asked("old"), where=[Condition("colour", "=", "red")])
+
+
+def test_an_empty_gallery_answers_with_empty_lists(gallery, asked) -> None:
+    reply = gallery.search(asked("old"))
+    assert (reply.hits, reply.covered, reply.items) == ([[], [], []], 0, 0)
+
+
+def test_what_is_retrieved_is_counted_where_asked_for(embed, asked) -> None:
+    gallery = Gallery.create("memory://", fingerprint="declared:old", space=SPHERE, count_traffic=True)
+    gallery.add(embed("old", IDS[:3]))
+    gallery.search(asked("old"), k=2)
+    gallery._write_traffic()
+    assert sum(gallery.store.traffic().values()) == 6

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError
+from holdfast.galleries import Gallery
+from holdfast.galleries.plan import Plan, plan
+from holdfast.geometry import Hypersphere, Lorentz
+
+Embed = Callable[..., EmbeddingSet]
+IDS = [f"i{row:03d}" for row in range(200)]
+
+
+class Clocked:
+    """A source with a clock of its own: a batch takes 0.5 seconds and 0.01 per item, the first batch 100 more."""
+
+    fingerprint, space = "declared:new", Hypersphere(4)
+
+    def __init__(self, embed: Embed, lacking: Sequence[str] = ()) -> None:
+        self.make, self.lacking, self.now = embed, set(lacking), 0.0
+        self.batches: list[list[str]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        self.now += 0.5 + 0.01 * len(ids) + (0 if self.batches else 100)
+        self.batches.append(list(ids))
+        return self.make("new", [name for name in ids if name not in self.lacking])
+
+
+@pytest.fixture
+def prepared(gallery: Gallery, embed: Embed, reported: Callable[..., Path]) -> Gallery:
+    gallery.add(embed("old", IDS))
+    gallery.prepare("declared:new", Hypersphere(4), reports=[reported()])
+    return gallery
+
+
+def test_speed_is_that_of_a_warm_source_on_items_it_has_not_seen(prepared: Gallery, embed: Embed) -> None:
+    source = Clocked(embed)
+    found = plan(prepared, source, sample=100, batch=20, clock=source.clock, price_per_thousand=0.4)
+    assert [len(batch) for batch in source.batches] == [20, 20, 10, 20, 20, 10]
+    asked = [name for batch in source.batches for name in batch]
+    assert len(set(asked)) == 100 and set(asked) <= set(IDS) and sorted(asked) != asked
+    assert found.items_per_second == pytest.approx(50 / 2.0)  # three batches and 50 items
+    assert found.seconds == pytest.approx(200 / 25) and found.cost == pytest.approx(0.08)
+    assert (found.sampled, found.missing, found.missing_ids, found.found_rows) == (100, 0, (), 200)
+
+
+def test_missing_items_cost_no_time_and_are_named(prepared: Gallery, embed: Embed) -> None:
+    source = Clocked(embed, lacking=IDS[::4])
+    found = plan(prepared, source, sample=1000, batch=1000, clock=source.clock, price_per_thousand=1000)
+    assert (found.sampled, found.missing, found.found_rows) == (200, 50, 150)
+    assert found.missing_ids == tuple(IDS[::4][:20])
+    timed = len([name for name in source.batches[1] if name not in source.lacking])
+    assert found.items_per_second == pytest.approx(timed / 1.5) and found.cost == 150
+    assert found.seconds == pytest.approx(150 / (timed / 1.5))
+
+
+def test_a_source_that_has_nothing(prepared: Gallery, embed: Embed) -> None:
+    source = Clocked(embed, lacking=IDS)
+    found = plan(prepared, source, sample=10, clock=source.clock, budget_seconds=60)
+    assert (found.missing, found.items_per_second, found.seconds, found.found_rows) == (10, None, None, 0)
+    assert found.rows_within_budget == 0
+
+
+def test_rows_and_bytes_are_those_of_what_is_lacking(prepared: Gallery, embed: Embed) -> None:
+    before = prepared.store.pointer()
+    found = plan(prepared)
+    assert (found.generation, found.items, found.rows, found.bytes_written) == ("g2", 200, 200, 200 * 4 * 4)
+    assert found.bytes_until_gc == prepared.store.upkeep("g1").bytes > 0
+    assert (found.sampled, found.items_per_second, found.seconds, found.cost) == (0, None, None, None)
+    assert prepared.store.pointer() == before, "nothing was changed"
+    prepared.backfill(Clocked(embed, lacking=IDS[150:]))
+    source = Clocked(embed)
+    left = plan(prepared, source)
+    assert (left.rows, left.sampled, left.bytes_written) == (50, 50, 50 * 16)
+    assert left.bytes_until_gc == found.bytes_until_gc, "what was filled is here to stay"
+    assert sorted(name for batch in source.batches for name in batch) == IDS[150:]
+
+
+def test_the_index_form_counts_for_bytes(embed: Embed) -> None:
+    with Gallery.create("memory://", fingerprint="declared:old", space=Lorentz(4)) as gallery:
+        gallery.add(embed("old", ["a", "b"], space=Lorentz(4)))
+        gallery.prepare("declared:new", Lorentz(4))
+        assert plan(gallery).bytes_written == 2 * (4 + 2) * 4
+
+
+def test_promises_are_those_of_the_report(prepared: Gallery, reported: Callable[..., Path]) -> None:
+    record = json.loads(reported().read_text())["evaluations"]["new"]
+    (promise,) = plan(prepared).promises
+    assert (promise.gallery, promise.how, promise.metric) == ("g1", "report", "map")
+    assert promise.now == record["cross"]["map"] and promise.before == record["self_old"]["map"]
+    assert promise.at_the_end == record["self_new"]["map"] > promise.now > promise.before
+    json.dumps(plan(prepared).to_dict())
+
+
+def test_a_gallery_without_a_link_promises_nothing(gallery: Gallery, embed: Embed) -> None:
+    gallery.add(embed("old", IDS))
+    gallery.prepare("declared:new", Hypersphere(4))
+    assert plan(gallery).promises == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"budget_cost": 0.05, "price_per_thousand": 0.5}, 100),
+        ({"budget_cost": 9.0, "price_per_thousand": 0.5}, 180),
+        ({"budget_cost": 9.0, "price_per_thousand": 0.0}, 180),
+        ({"budget_seconds": 4.0, "items_per_second": 25.9}, 103),
+        ({"budget_seconds": 4.0, "items_per_second": 25.0, "budget_cost": 0.01, "price_per_thousand": 0.5}, 20),
+    ],
+)
+def test_rows_within_a_budget(limits: dict[str, Any], expected: int | None) -> None:
+    found = Plan("g2", 1000, 200, 0, 0, sampled=100, missing=10, **limits)
+    assert found.rows_within_budget == expected
+    assert found.to_dict()["rows_within_budget"] == expected
+
+
+def test_wrong_numbers_and_sources_are_refused(prepared: Gallery, embed: Embed) -> None:
+    for values, message in (
+        ({"sample": 1}, "sample=1"), ({"batch": 0}, "batch=0"), ({"price_per_thousand": -1.0}, "at least 0"),
+        ({"budget_cost": 1.0}, "price_per_thousand"), ({"budget_seconds": 1.0}, "a source to measure"),
+        ({"budget_seconds": float("nan")}, "budget_seconds=nan"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            plan(prepared, **values)  # type: ignore[arg-type]
+    source = Clocked(embed)
+    source.fingerprint = "declared:other"
+    with pytest.raises(DataError, match="those of g2: declared:new"):
+        plan(prepared, source)
+    assert source.batches == []

@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from holdfast.adapters import build_adapter
+from holdfast.data import ArrayImages, ImageSet, RetrievalData, TextSet
+from holdfast.embeddings import EmbeddingSet, StringArray, storage
+from holdfast.errors import ConfigError, DataError, HoldfastError, ReleaseError, SpaceMismatchError
+from holdfast.galleries.encoding import ReleaseVectors, TextVectors, through_adapter, through_head
+from holdfast.galleries.id_index import IdIndex
+from holdfast.galleries.item_sources import CallableItems, ImageItems, TextItems, images_in_parquet
+from holdfast.galleries.sources import CallableVectors, FileVectors, Parallel, VectorSource, check_source
+from holdfast.galleries.state import Generation
+from holdfast.geometry import Hypersphere, Lorentz
+from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.feature_encoder import FeatureSpec
+from holdfast.models.release import Release, make_release
+from holdfast.models.seeding import seeded
+from holdfast.models.text_encoders import TextEncoder, open_text_encoder
+from holdfast.training.encode import embed_images
+from holdfast.training.encode_features import embed_features
+from holdfast.training.encode_texts import embed_texts
+
+Embed = Callable[..., EmbeddingSet]
+NEW = "declared:new"
+
+
+# Ids
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    parts=st.lists(st.lists(st.text(max_size=3), max_size=8), max_size=3), wanted=st.lists(st.text(max_size=3)),
+    hash_of=st.sampled_from([hash, len, lambda name: 0]),
+)  # fmt: skip
+def test_the_index_finds_what_a_search_of_all_ids_finds(
+    parts: list[list[str]], wanted: list[str], hash_of: Callable[[str], int]
+) -> None:
+    """Also where different ids have one hash, and where an id is there twice."""
+    ids = [name for part in parts for name in part]
+    wanted = wanted + ids[::2]
+    index = IdIndex(*(StringArray.of(part) for part in parts), hash_of=hash_of)
+    rows = index.find(wanted)
+    assert rows.tolist() == [ids.index(name) if name in ids else -1 for name in wanted]
+    found = {}
+    for part, which, places in index.by_part(rows[rows >= 0]):
+        found |= {int(row): parts[part][place] for row, place in zip(which, places, strict=True)}
+    assert [found[row] for row in range(len(found))] == [name for name in wanted if name in ids]
+
+
+# Files
+
+
+def written(embeddings: EmbeddingSet, path: Path) -> Path:
+    write = {".npz": storage.to_npz, ".parquet": storage.to_parquet}.get(path.suffix, storage.save)
+    return write(embeddings, path)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".parquet"])
+def test_files_give_what_they_have_in_the_order_asked_for(suffix: str, embed: Embed, tmp_path: Path) -> None:
+    every = embed("new", ["e", "a", "d", "c", "b"])
+    files = [written(every.select(rows), tmp_path / f"{rows[0]}{suffix}") for rows in ([0, 1, 2], [3], [4])]
+    source = FileVectors(files, None if suffix == ".safetensors" else NEW)
+    assert (source.fingerprint, source.space, len(source)) == (NEW, Hypersphere(4), 5)
+    found = source.embed(["c", "nothing", "e", "b", "a"])
+    assert list(found.ids) == ["c", "e", "b", "a"] and found.fingerprint == NEW
+    np.testing.assert_array_equal(found.vectors, embed("new", ["c", "e", "b", "a"]).vectors)
+    assert len(source.embed(["x"])) == 0 and len(source.embed([])) == 0
+
+
+def test_a_folder_is_that_of_an_embedding_run(embed: Embed, tmp_path: Path) -> None:
+    storage.save(embed("new", ["q"], role="query"), tmp_path / "both" / "query.safetensors")
+    storage.save(embed("new", ["a"], role="document"), tmp_path / "both" / "gallery.safetensors")
+    storage.save(embed("new", ["b"]), tmp_path / "one" / "embeddings.safetensors")
+    found = FileVectors([tmp_path / "both", tmp_path / "one"]).embed(["q", "a", "b"])
+    assert list(found.ids) == ["a", "b"]
+
+
+def test_vectors_of_files_stay_in_files(embed: Embed, tmp_path: Path) -> None:
+    source = FileVectors([storage.save(embed("new", ["a", "b"]), tmp_path / "v.safetensors")])
+    base = source._sets[0].vectors
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    assert type(base).__name__ in ("mmap", "memoryview")
+
+
+def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], Any], type[HoldfastError], str]]:
+    new = embed("new", ["a", "b"])
+    one = storage.save(new, folder / "one.safetensors")
+    again = storage.save(embed("new", ["b", "c"]), folder / "again.safetensors")
+    npz = storage.to_npz(new, folder / "made.npz")
+    np.savez(folder / "wide.npz", vectors=new.vectors.astype(np.float64), ids=["a", "b"])
+    old = storage.save(embed("old", ["d"]), folder / "old.safetensors")
+    query = storage.save(embed("new", ["d"], role="query"), folder / "query.safetensors")
+    features = storage.save(embed("new", ["d"], form="features"), folder / "features.safetensors")
+    lorentz = storage.save(embed("new", ["d"], space=Lorentz(4)), folder / "lorentz.safetensors")
+    return {
+        "no file": (lambda: FileVectors([]), ConfigError, "No file"),
+        "missing": (lambda: FileVectors([folder / "x.npz"]), ConfigError, "no vectors in '.*x.npz'"),
+        "empty folder": (lambda: FileVectors([folder / "sub"]), ConfigError, "gallery.safetensors or"),
+        "twice": (lambda: FileVectors([one, again]), DataError, r"'b', the first in .*one.* and .*again"),
+        "nameless": (lambda: FileVectors([npz]), ConfigError, "declared:<name>"),
+        "wide": (lambda: FileVectors([folder / "wide.npz"], NEW), DataError, "float64"),
+        "other model": (lambda: FileVectors([one, old]), DataError, "old.safetensors' was made by declared:old"),
+        "other name": (lambda: FileVectors([one], "declared:x"), DataError, "vectors of declared:x"),
+        "query": (lambda: FileVectors([query]), DataError, "role 'query'"),
+        "features": (lambda: FileVectors([features]), DataError, "holds features"),
+        "space": (lambda: FileVectors([one, lorentz]), SpaceMismatchError, "Lorentz"),
+    }
+
+
+@pytest.mark.parametrize("case", ["no file", "missing", "empty folder", "twice", "nameless", "wide", "other model",
+                                  "other name", "query", "features", "space"])  # fmt: skip
+def test_files_that_cannot_be_used_are_refused(case: str, embed: Embed, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    opening, error, message = refused_files(embed, tmp_path)[case]
+    with pytest.raises(error, match=message):
+        opening()
+
+
+def test_other_precisions_are_cast_where_that_was_asked_for(embed: Embed, tmp_path: Path) -> None:
+    new = embed("new", ["a", "b"])
+    np.savez(tmp_path / "wide.npz", vectors=new.vectors.astype(np.float64), ids=["a", "b"])
+    found = FileVectors([tmp_path / "wide.npz"], NEW, cast=True).embed(["b"])
+    np.testing.assert_array_equal(found.vectors, new.vectors[1:])
+
+
+def test_a_vector_that_is_no_number_is_refused_by_its_id(embed: Embed, tmp_path: Path) -> None:
+    new = embed("new", ["a", "b", "c"])
+    vectors = new.vectors.copy()
+    vectors[1, 2] = np.nan
+    values = {**new._values(), "vectors": vectors}
+    source = FileVectors([storage.save(EmbeddingSet.trusted(**values), tmp_path / "v.safetensors")])
+    assert len(source.embed(["a", "c"])) == 2
+    with pytest.raises(DataError, match=r"NaN(.|\n)*'b'"):
+        source.embed(["a", "b", "c"])
+
+
+# Images
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    with seeded(0):
+        encoder = Encoder(EncoderSpec(dim=6, image_size=16))
+    return make_release(encoder, Hypersphere(6))
+
+
+@pytest.fixture(scope="module")
+def images() -> ImageSet:
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 3, 16, 16), np.uint8)
+    return ImageSet(ArrayImages(pixels), np.arange(7) % 2, ("x", "y"), StringArray.of("abcdefg"))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_a_release_embeds_the_images_that_are_there(batch_size: int, release: Release, images: ImageSet) -> None:
+    items = ImageItems(images.select([6, 0, 2, 4]), images.select([1, 3]))  # in two sets, without f
+    source = ReleaseVectors(release, items, batch_size=batch_size)
+    found = source.embed(["f", "d", "a", "?", "g", "b"])
+    assert list(found.ids) == ["d", "a", "g", "b"]
+    assert (found.fingerprint, found.space, found.role) == (release.fingerprint, release.space, "document")
+    expected = embed_images(release, images.select([3, 0, 6, 1]))
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
+    assert len(source.embed(["?"])) == 0
+
+
+def test_images_may_come_from_a_function(release: Release, images: ImageSet) -> None:
+    known = dict(zip(images.ids, images.read(np.arange(7)), strict=True))
+    source = ReleaseVectors(release, CallableItems(lambda ids: [known.get(name) for name in ids]))
+    found = source.embed(["b", "?", "a"])
+    assert list(found.ids) == ["b", "a"]
+    np.testing.assert_allclose(found.vectors, embed_images(release, images.select([1, 0])).vectors, atol=1e-6)
+    known["a"] = known["a"][:, :8]
+    with pytest.raises(DataError, match=r"1 images.*'a'(.|\n)*\(3, 16, 16\)"):
+        source.embed(["b", "a"])
+
+
+def test_a_release_without_images_is_refused(release: Release, images: ImageSet) -> None:
+    head = make_release(FeatureSpec(frozen=NEW, width=4, dim=4).build(), Hypersphere(4))
+    with pytest.raises(ReleaseError, match="takes embeddings"):
+        ReleaseVectors(head, ImageItems(images))
+    with pytest.raises(ConfigError, match="one shape"):
+        ImageItems(images, ImageSet(ArrayImages(np.zeros((1, 1, 8, 8), np.uint8)), np.zeros(1, int), ("x",), ["z"]))  # type: ignore[arg-type]
+
+
+def test_all_images_of_a_data_set_are_found(images: ImageSet) -> None:
+    train, searched = images.select([0, 1, 2, 3]), images.select([4, 5, 6])
+    data = RetrievalData("drawn", train, searched, searched, True, None, "")
+    known, pixels = ImageItems.of(data).read(["f", "?", "a", "g"])
+    assert known == ["f", "a", "g"]
+    np.testing.assert_array_equal(pixels, images.read(np.array([5, 0, 6])))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_images_in_a_parquet_file(nested: bool, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), np.uint8)
+    encoded = []
+    for image in pixels:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "png")
+        encoded.append({"bytes": buffer.getvalue(), "path": None} if nested else buffer.getvalue())
+    path = tmp_path / "images.parquet"
+    pq.write_table(pa.table({"name": [5, 6, 7], "picture": encoded}), path)
+    items = ImageItems(images_in_parquet(path, (3, 8, 8), image_column="picture", id_column="name"))
+    known, found = items.read(["7", "4", "5"])
+    assert known == ["7", "5"]
+    np.testing.assert_array_equal(found, pixels[[2, 0]].transpose(0, 3, 1, 2))
+    with pytest.raises(DataError, match=r"no column 'image'(.|\n)*name, picture"):
+        images_in_parquet(path, (3, 8, 8), id_column="name")
+    with pytest.raises(DataError, match="Cannot read images"):
+        images_in_parquet(path, (3, 8, 8), image_column="name", id_column="picture")
+
+
+# Texts
+
+
+@pytest.fixture(scope="module")
+def encoder() -> TextEncoder:
+    return open_text_encoder("wordllama", truncate_dim=16, query_prefix="find: ")
+
+
+@pytest.fixture(scope="module")
+def texts() -> TextSet:
+    words = ["what is my balance", "play a song", "how much money have I", "no"]
+    return TextSet(StringArray.of(words), None, (), StringArray.of("wxyz"))
+
+
+def test_a_text_model_embeds_the_texts_as_documents(encoder: TextEncoder, texts: TextSet) -> None:
+    source = TextVectors(encoder, TextItems.of(texts))
+    found, expected = source.embed(["z", "?", "w"]), embed_texts(encoder, texts.select([3, 0]), role="document")
+    assert list(found.ids) == ["z", "w"] and (found.role, found.prefix) == ("document", "")
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
+    assert len(source.embed(["?"])) == 0
+    with pytest.raises(ConfigError, match="these texts are both"):
+        TextVectors(encoder, TextItems(texts), role="both")
+
+
+def test_a_head_over_a_text_model_embeds_texts_and_files(encoder: TextEncoder, texts: TextSet, tmp_path: Path) -> None:
+    with seeded(1):
+        head = make_release(FeatureSpec(frozen=encoder.fingerprint, width=16, dim=5).build(), Lorentz(5))
+    plain = embed_texts(encoder, texts, role="document")
+    expected = embed_features(head, plain)
+    stored = FileVectors([storage.save(plain, tmp_path / "plain.safetensors")])
+    for source in (TextVectors(encoder, TextItems(texts)), stored):
+        carried = through_head(source, head)
+        assert (carried.fingerprint, carried.space) == (head.fingerprint, Lorentz(5))
+        found = carried.embed(["y", "?", "x"])
+        assert list(found.ids) == ["y", "x"] and found.fingerprint == head.fingerprint
+        np.testing.assert_allclose(found.vectors, expected.vectors[[2, 1]], atol=1e-6)
+        assert carried.embed(["?"]).space == Lorentz(5)
+
+
+def test_a_head_or_adapter_over_another_model_is_refused(embed: Embed, tmp_path: Path) -> None:
+    source = FileVectors([storage.save(embed("new", ["a"]), tmp_path / "new.safetensors")])
+    head = make_release(FeatureSpec(frozen="declared:x", width=4, dim=4).build(), Hypersphere(4))
+    with pytest.raises(ReleaseError, match="head over declared:x"):
+        through_head(source, head)
+    ids = [f"i{row}" for row in range(30)]
+    adapter = build_adapter("ridge", {"direction": "old_to_new"}).fit(embed("x", ids), embed("y", ids))
+    with pytest.raises(ConfigError, match="maps declared:x"):
+        through_adapter(source, adapter)
+
+
+def test_an_adapter_maps_what_a_source_has(embed: Embed, tmp_path: Path) -> None:
+    ids = [f"i{row}" for row in range(30)]
+    old = embed("old", ids)
+    adapter = build_adapter("ridge", {"direction": "old_to_new"}).fit(old, embed("new", ids))
+    source = through_adapter(FileVectors([storage.save(old, tmp_path / "old.safetensors")]), adapter)
+    assert (source.fingerprint, source.space) == (adapter.mapped_fingerprint, Hypersphere(4))
+    found = source.embed(["i7", "?", "i3"])
+    np.testing.assert_allclose(found.vectors, adapter.apply(old).vectors[[7, 3]], atol=1e-6)
+    assert found.fingerprint == source.fingerprint
+
+
+# Functions
+
+
+def test_a_function_embeds_ids_or_items() -> None:
+    def of_ids(ids: list[str]) -> np.ndarray:
+        return np.array([[len(name), 1.0] for name in ids], np.float32)
+
+    found = CallableVectors(of_ids, NEW, Hypersphere(2)).embed(["aaa", "b"])
+    assert list(found.ids) == ["aaa", "b"] and found.vectors.tolist() == [[3, 1], [1, 1]]
+    items = CallableItems(lambda ids: [None if name == "?" else name.upper() * 2 for name in ids])
+    asked: list[Any] = []
+
+    def of_items(items: list[str]) -> np.ndarray:
+        asked.append(items)
+        return of_ids(items)
+
+    source = CallableVectors(of_items, NEW, Hypersphere(2), items)
+    assert source.embed(["?", "ab", "c"]).vectors.tolist() == [[4, 1], [2, 1]] and asked == [["ABAB", "CC"]]
+    assert len(source.embed(["?"])) == 0 and len(asked) == 1
+    with pytest.raises(DataError, match="1 items came for 2 ids"):
+        CallableVectors(of_items, NEW, Hypersphere(2), CallableItems(lambda ids: ids[:1])).embed(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "error", "message"),
+    [
+        (np.ones((1, 2), np.float32), DataError, "1 vectors, 2 ids"),
+        (np.ones((2, 2)), DataError, "float64"),
+        (np.ones((2, 3), np.float32), SpaceMismatchError, "dimension 3"),
+        (np.array([[1, 1], [1, np.nan]], np.float32), DataError, "'b'"),
+        (np.array([[0, 0], [1, 1]], np.float32), DataError, "'a'"),
+        ([[1.0, 1.0], [1.0, 1.0]], DataError, "list"),
+    ],
+)
+def test_what_a_function_returns_is_checked(vectors: Any, error: type[HoldfastError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        CallableVectors(lambda ids: vectors, NEW, Hypersphere(2)).embed(["a", "b"])
+
+
+def test_a_source_of_another_model_or_space_is_refused() -> None:
+    source: VectorSource = CallableVectors(lambda ids: np.ones((len(ids), 2), np.float32), NEW, Hypersphere(2))
+    check_source(source, Generation("g2", NEW, Hypersphere(2).record()))
+    with pytest.raises(DataError, match="those of g2: declared:x"):
+        check_source(source, Generation("g2", "declared:x", Hypersphere(2).record()))
+    with pytest.raises(SpaceMismatchError, match="dimension 3"):
+        check_source(source, Generation("g2", NEW, Hypersphere(3).record()))
+
+
+# Threads
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 9])
+def test_several_threads_give_what_one_gives(workers: int, embed: Embed, tmp_path: Path) -> None:
+    ids = [f"i{row}" for row in range(7)]
+    plain = FileVectors([storage.save(embed("new", ids[:5]), tmp_path / "v.safetensors")])
+    source = Parallel(plain, workers)
+    assert (source.fingerprint, source.space) == (plain.fingerprint, plain.space)
+    for asked in (ids[::-1], ids[:1], ["?"], []):
+        found, expected = source.embed(asked), plain.embed(asked)
+        assert list(found.ids) == list(expected.ids)
+        np.testing.assert_array_equal(found.vectors, expected.vectors)
+
+
+def test_threads_work_at_the_same_time_and_tell_of_errors() -> None:
+    together = threading.Barrier(3, timeout=10)
+
+    def function(ids: Sequence[str]) -> np.ndarray:
+        together.wait()  # until all three are here
+        return np.ones((len(ids), 2), np.float32)
+
+    assert len(Parallel(CallableVectors(function, NEW, Hypersphere(2)), 3).embed(["a", "b", "c"])) == 3
+    wrong = CallableVectors(lambda ids: np.ones((len(ids), 2)), NEW, Hypersphere(2))
+    with pytest.raises(DataError, match="float64"):
+        Parallel(wrong, 2).embed(["a", "b"])
+    with pytest.raises(ConfigError, match="workers=0"):
+        Parallel(wrong, 0)

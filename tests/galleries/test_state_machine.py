@@ -1,0 +1,275 @@
+"""Any sequence of writes, searches, backfills and steps of upgrades does what plain dictionaries do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import GalleryError
+from holdfast.galleries import Gallery
+from holdfast.galleries.state import replay
+from holdfast.geometry import Hypersphere
+
+SPACE = Hypersphere(4)
+IDS = [f"i{row}" for row in range(8)]
+some = st.lists(st.sampled_from(IDS), min_size=1, max_size=5, unique=True)
+any_number = st.integers(0, 10)
+
+
+class GalleryMachine(RuleBasedStateMachine):
+    """A gallery beside dictionaries of what it has to hold; generation g<n> is that of the model "m<n>"."""
+
+    embed: ClassVar[Callable[..., EmbeddingSet]]
+    same_as_a_loop: ClassVar[Callable[..., None]]
+    places: ClassVar[Callable[[], str]]
+    search_always: ClassVar[bool] = True
+
+    @initialize()
+    def create(self) -> None:
+        self.place, self.draws = type(self).places(), itertools.count()
+        self.gallery = Gallery.create(self.place, fingerprint="declared:m1", space=SPACE)
+        self.items: dict[str, dict[int, Any]] = {}  # points by id and generation, those that wait for gc included
+        self.live, self.retired, self.previous = [1], [], []  # type: list[int], list[int], list[int]
+        self.active, self.prepared, self.created = 1, 0, 1
+        self.links: set[tuple[int, int]] = set()
+        self.completed, self.allowed = False, 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "gallery"):
+            self.gallery.close()
+
+    # Rows
+
+    @rule(by_model=st.lists(some, min_size=1, max_size=3))
+    def upsert(self, by_model: list[list[str]]) -> None:
+        """Write some items of some of the models, newest first."""
+        models = self.live[::-1][: len(by_model)]
+        sets = [self.drawn(model, ids) for model, ids in zip(models, by_model, strict=False)]
+        assert self.gallery.upsert(*sets) == len({one for embeddings in sets for one in embeddings.ids})
+        for one in {one for embeddings in sets for one in embeddings.ids}:
+            self.items[one] = {}
+        for model, embeddings in zip(models, sets, strict=True):
+            self.keep(model, embeddings)
+
+    @rule(ids=some)
+    def delete(self, ids: list[str]) -> None:
+        assert self.gallery.delete(ids) == len([self.items.pop(one) for one in ids if one in self.items])
+
+    @rule(budget=st.one_of(st.none(), st.integers(0, 6)), batch=st.integers(1, 4))
+    def backfill(self, budget: int | None, batch: int) -> None:
+        target, machine = self.prepared or self.active, self
+        lacking = sorted(one for one, held in self.items.items() if target not in held)
+
+        class Source:
+            fingerprint, space = f"declared:m{target}", SPACE
+
+            def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+                made = machine.drawn(target, ids)
+                machine.keep(target, made)
+                return made
+
+        done = self.gallery.backfill(Source(), budget=budget, batch=batch)
+        assert done.written == (len(lacking) if budget is None else min(budget, len(lacking)))
+        assert all(target in self.items[one] for one in lacking[: done.written])
+        assert done.lacking == len(lacking) - done.written
+
+    def drawn(self, model: int, ids: Sequence[str]) -> EmbeddingSet:
+        return type(self).embed(f"m{model}", ids, draw=next(self.draws), space=SPACE)
+
+    def keep(self, model: int, embeddings: EmbeddingSet) -> None:
+        for one, point in zip(embeddings.ids, embeddings.vectors, strict=True):
+            self.items[one][model] = point
+
+    # Upgrades
+
+    @precondition(lambda self: not self.prepared and self.created < 5)
+    @rule(linked=any_number)
+    def prepare(self, linked: int) -> None:
+        """Prepare a generation, and vouch for it on none, some or all of the others."""
+        self.created += 1
+        generation = self.gallery.prepare(f"declared:m{self.created}", SPACE)
+        assert generation.name == f"g{self.created}"
+        self.prepared = self.created
+        for other in self.live:
+            if linked >> other & 1 or linked > 7:
+                self.link(self.created, other)
+        self.live.append(self.created)
+
+    @precondition(lambda self: len(self.live) > 1)
+    @rule(query=any_number, gallery=any_number)
+    def vouch(self, query: int, gallery: int) -> None:
+        ends = self.live[query % len(self.live)], self.live[gallery % len(self.live)]
+        if ends[0] != ends[1]:
+            self.link(*ends)
+
+    def link(self, query: int, gallery: int) -> None:
+        self.gallery.vouch(f"g{query}", f"g{gallery}", force="the machine says so")
+        self.links.add((query, gallery))
+
+    @precondition(lambda self: self.prepared)
+    @rule()
+    def swap(self) -> None:
+        found = self.covered(self.sources(self.active) + self.sources(self.prepared))
+        if found > self.covered(self.sources(self.prepared)):
+            with pytest.raises(
+                GalleryError, match=f"would not find {found - self.covered(self.sources(self.prepared))} of"
+            ):
+                self.gallery.swap()
+            self.gallery.swap(force="the machine says so")
+            self.links.add((self.prepared, self.active))
+        else:
+            self.gallery.swap()
+        self.previous.append(self.active)
+        self.active, self.prepared, self.completed, self.allowed = self.prepared, 0, False, 0
+
+    @precondition(lambda self: not self.prepared and self.previous and not self.completed)
+    @rule(allow=st.booleans())
+    def complete(self, allow: bool) -> None:
+        lacking = sum(self.active not in held for held in self.items.values())
+        if lacking and not allow:
+            with pytest.raises(GalleryError, match=f"{lacking} of {len(self.items)} items have no vector"):
+                self.gallery.complete()
+        else:
+            self.gallery.complete(allow_missing=allow)
+            self.completed, self.allowed = True, lacking
+
+    @precondition(lambda self: not self.prepared and self.previous)
+    @rule()
+    def rollback(self) -> None:
+        self.active, self.prepared = self.previous.pop(), self.active
+        self.completed, self.allowed = False, 0
+        assert self.gallery.rollback() == sum(self.active not in held for held in self.items.values())
+
+    @precondition(lambda self: self.prepared)
+    @rule()
+    def abandon(self) -> None:
+        if self.covered(self.live) > self.covered([one for one in self.live if one != self.prepared]):
+            with pytest.raises(GalleryError, match="no other vector"):
+                self.gallery.abandon()
+        else:
+            self.gallery.abandon()
+            self.retire([self.prepared])
+            self.prepared = 0
+
+    @rule()
+    def gc(self) -> None:
+        collected = self.completed and not self.prepared
+        gone = [one for one in self.live if collected and one != self.active]
+        if self.covered(self.live) - self.covered([one for one in self.live if one not in gone]) > self.allowed:
+            with pytest.raises(GalleryError, match="no other vector"):
+                self.gallery.gc(older_than=0)
+            return
+        self.gallery.gc(older_than=0)
+        self.retire(gone)
+        self.previous = [one for one in self.previous if one not in gone]
+        for held in self.items.values():
+            for one in self.retired:
+                held.pop(one, None)
+        self.retired = []
+
+    def retire(self, gone: list[int]) -> None:
+        self.live = [one for one in self.live if one not in gone]
+        self.retired += gone
+        self.links = {ends for ends in self.links if not set(ends) & set(gone)}
+
+    @rule()
+    def reopen(self) -> None:
+        self.gallery.close()
+        self.gallery = Gallery.open(self.place)
+
+    # What has to hold
+
+    def sources(self, query: int) -> list[int]:
+        return [query, *(one for one in reversed(self.live) if (query, one) in self.links)]
+
+    def covered(self, generations: Sequence[int]) -> int:
+        return sum(any(one in held for one in generations) for held in self.items.values())
+
+    @rule()
+    def search(self) -> None:
+        held = {
+            one: {f"declared:m{model}": point for model, point in points.items() if model in self.live}
+            for one, points in self.items.items()
+        }
+        for model in self.live:
+            queries = type(self).embed(f"m{model}", ["q1", "q2"], role="query", space=SPACE)
+            sources = [f"m{one}" for one in self.sources(model)]
+            type(self).same_as_a_loop(self.gallery, queries, held, sources, k=4)
+
+    @invariant()
+    def all_is_as_it_should_be(self) -> None:
+        if not hasattr(self, "gallery"):
+            return
+        pointer, state = self.gallery.now()
+        assert (pointer.items, state.active) == (len(self.items), f"g{self.active}")
+        assert (state.prepared, state.previous) == (
+            f"g{self.prepared}" if self.prepared else None, tuple(f"g{one}" for one in self.previous)
+        )  # fmt: skip
+        assert list(state.by_name) == [f"g{one}" for one in self.live]
+        assert sorted(state.retired) == [f"g{one}" for one in sorted(self.retired)]
+        assert (state.completed, state.allowed_missing) == (self.completed, self.allowed)
+        assert set().union(*pointer.held) <= {f"g{one}" for one in (*self.live, *self.retired)}
+        for generation in (*self.live, *self.retired):
+            assert pointer.covered([f"g{generation}"]) == self.covered([generation])
+        if type(self).search_always:
+            self.search()
+
+    @rule()
+    def count(self) -> None:
+        """Read everything: rows, items, and the journal."""
+        for generation in self.live:
+            found = self.gallery.census(f"g{generation}")
+            assert (found.items, found.right, found.wrong) == (len(self.items), self.covered([generation]), {})
+            rows = {one: point for ids, _, part in self.gallery.store.scan_rows(f"g{generation}")
+                    for one, point in zip(ids, part, strict=True)}  # fmt: skip
+            expected = {one: held[generation] for one, held in self.items.items() if generation in held}
+            assert sorted(rows) == sorted(expected)
+            for one, point in rows.items():
+                np.testing.assert_allclose(point, expected[one], atol=1e-6)
+        assert replay([entry.event for entry in self.gallery.store.journal()]) == self.gallery.state
+
+
+def run(machine: dict[str, Any], *, examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        type("Machine", (GalleryMachine,), machine),
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=bool(os.environ.get("CI"))
+        ),
+    )
+
+
+def parts(embed: Any, same_as_a_loop: Any, folder: Path, kind: str, **more: Any) -> dict[str, Any]:
+    number = itertools.count()
+    places = staticmethod(lambda: f"{kind}:{folder / str(next(number))}")
+    return {"embed": staticmethod(embed), "same_as_a_loop": staticmethod(same_as_a_loop), "places": places, **more}
+
+
+def test_a_gallery_in_memory_does_what_dictionaries_do(embed, same_as_a_loop, tmp_path) -> None:
+    run(parts(embed, same_as_a_loop, tmp_path, "memory"), examples=15, steps=25)
+
+
+def test_a_gallery_of_lance_does_what_dictionaries_do(embed, same_as_a_loop, tmp_path) -> None:
+    run(parts(embed, same_as_a_loop, tmp_path, "lance", search_always=False), examples=4, steps=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "examples"), [("memory", 100), ("lance", 15)])
+def test_long_histories_do_what_dictionaries_do(embed, same_as_a_loop, tmp_path, kind, examples) -> None:
+    run(parts(embed, same_as_a_loop, tmp_path, kind), examples=examples, steps=40)
