@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import GalleryError, StoreError
-from holdfast.stores import lance_rows, open_store
+from holdfast.stores import lance_care, lance_rows, open_store
 from holdfast.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition
@@ -369,6 +369,8 @@ def test_an_index_finds_nearly_the_same_and_covers_new_rows(store: LanceStore, c
     store.build_index(G1)
     assert store.upkeep(G1).indexed == store.upkeep(G1).rows == 6_000
     assert store.journal()[-1].event == {"kind": "index", "generation": G1}
+    rest = store._place(G1, frozenset([G2]), store.pointer().sequence)
+    assert lance_care.indexed_rows(store._tables.reader(rest)) == 6_000
     for without in (frozenset[str](), frozenset([G2])):
         exact, near = (
             store.search(clusters, 10, generation=G1, without=without, exact=flag, at=store.pointer()).ids

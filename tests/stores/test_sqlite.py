@@ -92,9 +92,8 @@ def test_other_threads_never_see_half_a_transaction(database: SqliteDatabase) ->
     assert len(seen) == 50 and all(found in ([], [1, 2]) for found in seen)
 
 
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
 def test_what_is_read_together_belongs_to_one_commit(database: SqliteDatabase) -> None:
-    if database.path == ":memory:":
-        pytest.skip("others wait until it is read")
     with database.reading():
         assert numbers(database) == []
         in_thread(lambda: database.execute("INSERT INTO numbers VALUES (1)"))
@@ -117,7 +116,8 @@ def test_what_was_closed_says_so(database: SqliteDatabase) -> None:
 def test_many_ids_are_found_whatever_is_in_them(database: SqliteDatabase) -> None:
     database.execute("CREATE TABLE items (id text PRIMARY KEY)")
     ids = ["it's", 'a"b', "ü", "[1]", "\\", "\n", *map(str, range(5000))]
-    database.execute_many("INSERT INTO items VALUES (?)", ([identifier] for identifier in ids))
+    with database.transaction():
+        database.execute_many("INSERT INTO items VALUES (?)", ([identifier] for identifier in ids))
     clause, value = database.among("id", [*ids[:100], "missing"])
     assert {row[0] for row in database.execute(f"SELECT id FROM items WHERE {clause}", [value])} == set(ids[:100])
 

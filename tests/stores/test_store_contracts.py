@@ -26,7 +26,8 @@ from holdfast.stores.base import Changes, Committed, Fill, Items, NewGeneration,
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition, Filter
 
-KINDS = ("memory in RAM", "memory in a folder", "lance", "postgresql")
+LASTING = ("memory in a folder", "lance", "postgresql")
+KINDS = ("memory in RAM", *LASTING)
 WIDTHS = {"g1": 4, "g2": 6, "g3": 4}
 COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
 NAMES = (
@@ -595,9 +596,8 @@ with store.writing("one that is killed"):
 """
 
 
+@pytest.mark.parametrize("place", LASTING, indirect=True)
 def test_what_a_killed_writer_had_not_finished_does_not_exist_and_its_lock_is_free(place: Place) -> None:
-    if not place.lasting:
-        pytest.skip("a gallery in RAM ends with its process")
     rng, model, store = np.random.default_rng(5), Obvious(), place.create()
     first, second = everything_at_once(rng)
     commit(store, first), model.apply(first)
@@ -616,6 +616,26 @@ def test_what_a_killed_writer_had_not_finished_does_not_exist_and_its_lock_is_fr
     for found in (store, place.open()):
         same_as(found, model)
         same_searches(found, model, found.pointer(), rng)
+
+
+VISITOR = """
+import sys
+from holdfast.stores import open_store
+store = open_store(sys.argv[1])
+print(store.pointer().sequence, store.scan(limit=9).ids)
+store.close()
+"""
+
+
+@pytest.mark.parametrize("place", LASTING, indirect=True)
+def test_another_process_that_comes_and_goes_takes_nothing_along(place: Place, store: Store) -> None:
+    rows = [Rows(name, ["a"], np.ones((1, width), np.float32)) for name, width in WIDTHS.items()]
+    commit(store, Changes(upsert=Upsert(["a"], [{}], rows)))
+    visit = [sys.executable, "-c", VISITOR, place.url]
+    assert subprocess.run(visit, capture_output=True, text=True, check=True).stdout == "2 ['a']\n"
+    commit(store, Changes(upsert=Upsert(["b"], [{}], [Rows("g1", ["b"], np.ones((1, 4), np.float32))])))
+    for found in (store, place.open()):
+        assert found.scan(limit=9).ids == ["a", "b"] and found.pointer().sequence == 3
 
 
 def test_a_search_goes_on_at_its_pointer_while_others_write(place: Place, store: Store) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, unknown_name
 from holdfast.galleries.links import load_adapter_of
@@ -84,20 +85,30 @@ def write(
         raise ConfigError("No embeddings to write.", expected="one set or more")
     state = gallery.state
     _check_sets(state, sets)
-    ids = list(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
-    values = _metadata(state, ids, sets, metadata)
+    ids, places = _places(sets)
+    columns = _columns(state, len(ids), sets, metadata)
     for start in range(0, len(ids), ROWS_AT_ONCE):
-        part = ids[start : start + ROWS_AT_ONCE]
-        _write_part(gallery, kind, part, values[start : start + ROWS_AT_ONCE], sets)
+        part = slice(start, start + ROWS_AT_ONCE)
+        names = list(ids[part])
+        chosen = [rows[part] for rows in places]
+        parts = [of.select(rows[rows >= 0]) for of, rows in zip(sets, chosen, strict=True)]
+        _write_part(gallery, kind, names, _metadata(columns, start, len(names)), parts)
         if on_step is not None:
-            on_step({"done": start + len(part), "total": len(ids)})
+            on_step({"done": start + len(names), "total": len(ids)})
     return len(ids)
 
 
+def _places(sets: Sequence[EmbeddingSet]) -> tuple[StringArray, list[NDArray[np.int64]]]:
+    """Return the ids of all sets, each once, and the row of every id in each set, -1 where it is not there."""
+    if len(sets) == 1:
+        return sets[0].ids, [np.arange(len(sets[0]))]
+    ids = StringArray.of(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
+    return ids, [embeddings.ids.find(ids) for embeddings in sets]
+
+
 def _write_part(
-    gallery: Gallery, kind: str, ids: list[str], metadata: list[dict[str, Any]], sets: Sequence[EmbeddingSet]
+    gallery: Gallery, kind: str, ids: list[str], metadata: list[dict[str, Any]], parts: Sequence[EmbeddingSet]
 ) -> None:
-    parts = [embeddings.select(rows[rows >= 0]) for embeddings in sets for rows in [embeddings.ids.find(ids)]]
     with gallery.store.writing(kind, timeout=gallery.timeout):
         state = gallery.state  # another process may have moved it
         rows = [rows_of(generation_of(state, part.fingerprint), part) for part in parts if len(part)]
@@ -151,26 +162,31 @@ def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:
         raise ConfigError(f"Several sets of one model: {shown(names)}.", expected="one set per model")
 
 
-def _metadata(
-    state: GalleryState,
-    ids: Sequence[str],
-    sets: Sequence[EmbeddingSet],
-    given: Mapping[str, Sequence[Any]] | None,
-) -> list[dict[str, Any]]:
-    """Return the values of every item, checked, by column."""
+def _columns(
+    state: GalleryState, items: int, sets: Sequence[EmbeddingSet], given: Mapping[str, Sequence[Any]] | None
+) -> dict[str, list[Any]]:
+    """Return the values of every column, checked, None where an item has none."""
     columns = _own_columns(state, sets[0]) if given is None else given
     for name, values in columns.items():
         if name not in state.columns:
             raise unknown_name("metadata column", name, state.columns)
-        if given is not None and len(values) != len(ids):
+        if given is not None and len(values) != items:
             raise DataError(
-                f"{len(values)} values of '{name}' for {len(ids)} items.", expected="one per item, or None in its place"
+                f"{len(values)} values of '{name}' for {items} items.", expected="one per item, or None in its place"
             )
-    found: list[dict[str, Any]] = [{} for _ in ids]
+    return {
+        name: [None if value is None else _typed(name, value, state.columns[name]) for value in values]
+        for name, values in columns.items()
+    }
+
+
+def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> list[dict[str, Any]]:
+    """Return the values of some items; further ones than a column has are items of other sets."""
+    found: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, values in columns.items():
-        for row, value in enumerate(values):
+        for metadata, value in zip(found, values[start : start + count], strict=False):
             if value is not None:
-                found[row][name] = _typed(name, value, state.columns[name])
+                metadata[name] = value
     return found
 
 

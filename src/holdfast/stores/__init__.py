@@ -19,7 +19,10 @@ STORES = {
 """Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)`` and ``open(...)``."""
 
 _DEFAULT = "lance"
-_EXTRAS = {"lancedb": "lance", "lance": "lance", "pyarrow": "lance", "psycopg": "pgvector", "pgvector": "pgvector"}
+_INSTALL = {
+    "lancedb": "lancedb", "lance": "pylance", "pyarrow": "pyarrow",
+    "psycopg": "'holdfast[pgvector]'", "pgvector": "'holdfast[pgvector]'",
+}  # fmt: skip
 
 
 def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> Store:
@@ -84,10 +87,10 @@ def _class(kind: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        install = _INSTALL.get((error.name or "").partition(".")[0])
+        if install is None:
             raise
         raise GalleryError(
             f"Galleries of kind '{kind}' need the package '{error.name}', which is not installed.",
-            to_do=f"pip install 'holdfast[{extra}]'; the gallery, if there is one, is intact.",
+            to_do=f"pip install {install}; the gallery, if there is one, is intact.",
         ) from error

@@ -105,7 +105,7 @@ def fits(value: object, kind: str) -> bool:
     if not isinstance(value, wanted) or (isinstance(value, bool) and kind != "truth"):
         return False
     if isinstance(value, str):
-        return "\0" not in value and not any("\ud800" <= sign <= "\udfff" for sign in value)
+        return "\0" not in value and (value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value))
     return -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, float) and math.isfinite(value)
 
 

@@ -196,7 +196,7 @@ class Ledger:
         self.database.execute_many(
             "INSERT INTO items VALUES (?, ?, ?, ?)",
             (
-                (identifier, plan.sequence, masks[identifier], json.dumps(dict(metadata)))
+                (identifier, plan.sequence, masks[identifier], json.dumps(dict(metadata)) if metadata else "{}")
                 for identifier, metadata in zip(upsert.ids, upsert.metadata, strict=True)
             ),
         )

@@ -78,8 +78,12 @@ def planned(changes: Changes, sequence: int, fetch: Callable[[Sequence[str]], It
 
 def _fillable(fill: Fill, now: Items, replaced: Collection[str]) -> tuple[NDArray[np.bool_], Appended]:
     """Return which rows of a fill meet the item that they were made for, without a vector yet, and those rows."""
-    place = {identifier: row for row, identifier in enumerate(now.ids) if identifier not in replaced}
     generation = fill.rows.generation
+    together = {names: names | {generation} for names in set(now.generations)}
+    if _untouched(fill, now, replaced):
+        whole = [together[names] for names in now.generations]
+        return np.ones(len(now), np.bool_), Appended(fill.rows, now.versions, now.metadata, whole)
+    place = {identifier: row for row, identifier in enumerate(now.ids) if identifier not in replaced}
     filled = np.zeros(len(fill.rows.ids), np.bool_)
     rows, versions = [], now.versions.tolist()
     for number, (identifier, version) in enumerate(zip(fill.rows.ids, fill.versions.tolist(), strict=True)):
@@ -88,23 +92,33 @@ def _fillable(fill: Fill, now: Items, replaced: Collection[str]) -> tuple[NDArra
             filled[number] = True
             rows.append(row)
     kept = Rows(generation, [now.ids[row] for row in rows], fill.rows.vectors[filled])
-    together = {names: names | {generation} for names in set(now.generations)}
     holding = [together[now.generations[row]] for row in rows]
     return filled, Appended(kept, now.versions[rows], [now.metadata[row] for row in rows], holding)
 
 
+def _untouched(fill: Fill, now: Items, replaced: Collection[str]) -> bool:
+    """Say if every item is what it was when the fill was made, as is nearly always so."""
+    return (
+        not replaced
+        and now.ids == list(fill.rows.ids)
+        and np.array_equal(now.versions, fill.versions)
+        and not any(fill.rows.generation in names for names in set(now.generations))
+    )
+
+
 def _upserted(upsert: Upsert, sequence: int) -> list[Appended]:
-    holding: dict[str, set[str]] = {identifier: set() for identifier in upsert.ids}
+    holding: dict[str, frozenset[str]] = {}
     for rows in upsert.rows:
+        alone = frozenset({rows.generation})
         for identifier in rows.ids:
-            holding[identifier].add(rows.generation)
+            holding[identifier] = holding[identifier] | alone if identifier in holding else alone
     metadata = dict(zip(upsert.ids, upsert.metadata, strict=True))
     return [
         Appended(
             Rows(rows.generation, list(rows.ids), rows.vectors),
             np.full(len(rows.ids), sequence, np.int64),
             [metadata[identifier] for identifier in rows.ids],
-            [frozenset(holding[identifier]) for identifier in rows.ids],
+            [holding[identifier] for identifier in rows.ids],
         )
         for rows in upsert.rows
         if len(rows.ids)
