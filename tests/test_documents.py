@@ -61,7 +61,9 @@ def test_the_command_for_sessions(photos: Path) -> None:
     }
 
 
-def test_the_commands_for_two_frozen_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_for_two_frozen_models_and_a_live_gallery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
     (block,) = [block for block in blocks("bash") if "holdfast adapt" in block]
@@ -71,6 +73,21 @@ def test_the_commands_for_two_frozen_models(tmp_path: Path, monkeypatch: pytest.
     old, new = (load_embeddings(Path("runs") / side / "embeddings.safetensors") for side in ("old", "new"))
     assert new.space == old.space and new.ids == old.ids and new.fingerprint != old.fingerprint
     assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
+    live_gallery(capsys)
+
+
+def live_gallery(capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands that go on from there."""
+    (block,) = [block for block in blocks("bash") if "holdfast gallery" in block]
+    lines = [shlex.split(line)[1:] for line in block.splitlines()]
+    assert [line[1] for line in lines] == ["create", "prepare", "swap", "search", "backfill", "status", "rollback"]
+    said = []
+    for line in lines:
+        capsys.readouterr()
+        assert main(line) == 0
+        said.append(capsys.readouterr().err)
+    assert "my parcel" in said[3] and "300 items are left" in said[4]
+    assert "200 of 500 items (40 %)" in said[5] and "g1 is active again" in said[6]
 
 
 def test_the_example_of_two_text_models(
@@ -110,7 +127,7 @@ def test_every_number_that_was_measured_is_in_a_committed_result() -> None:
         if file.suffix in (".md", ".txt")
     )
     committed = {" ".join(line.split()) for line in results.splitlines()}
-    measured = README.partition("ends with this table")[2].partition("## Five ways in")[0]
+    measured = README.partition("ends with this table")[2].partition("## Six ways in")[0]
     measured += README.partition("## What was measured")[2].partition("## Installing")[0]
     rows = [line for line in measured.splitlines() if re.match(r"\|.*\d\.\d", line)]
     assert len(rows) > 10

@@ -288,16 +288,17 @@ def test_a_delete_and_a_new_item_of_the_same_name_are_two_items(shop, source, em
 
 
 @pytest.mark.parametrize("collected", [False, True])
-def test_a_generation_that_is_abandoned_meanwhile_ends_it(shop, source, collected) -> None:
-    def abandon(ids: list[str]) -> None:
+@pytest.mark.parametrize("embedding", [False, True])
+def test_a_generation_that_is_abandoned_meanwhile_ends_it(shop, source, collected, embedding) -> None:
+    def abandon(_: Any) -> None:
         if len(source.calls) == 2:
             shop.abandon()
             if collected:
                 shop.gc()
 
-    source.meanwhile = abandon
+    source.meanwhile = abandon if embedding else source.meanwhile
     with pytest.raises(GalleryError, match="g2 was abandoned while it was filled"):
-        shop.backfill(source, batch=4)
+        shop.backfill(source, batch=4, on_step=None if embedding else abandon)
     assert shop.state.phase == "steady"
 
 

@@ -101,7 +101,7 @@ PLANTED: dict[str, tuple[str, list[Any], list[tuple[str, str | None, int]]]] = {
                [("version", None, 1), ("outdated", "g1", 1), ("outdated", "g2", 1)]),
     "counts": ("""UPDATE pointer SET held = '{"g1": 12, "g1 g2": 20}'""", [],
                [("counts", None, 2), ("rows", "g1", 2)]),
-    "gap": ("DELETE FROM journal WHERE sequence = 3", [], [("journal", None, 1)]),
+    "gap": ("DELETE FROM journal WHERE sequence = 5", [], [("journal", None, 1)]),
     "other journal": ("""UPDATE journal SET event = '{"kind": "upsert"}' WHERE sequence = 4""", [],
                       [("journal", None, 3)]),
     "no journal": ("UPDATE journal SET event = '{}' WHERE sequence = 2", [], [("journal", None, 1)]),

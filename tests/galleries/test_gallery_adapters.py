@@ -49,7 +49,8 @@ def test_an_adapter_of_queries_searches_old_vectors_and_merges_by_rank(
         own = [hit.id for hit in hits if hit.generation == "g2"]
         # a third is new: its first is expected at rank (1/2) * 3 + 1/2 = 2, the old ones at 1.25, 2.75, 4.25, ...
         assert [hit.id for hit in hits] == [left[0], own[0], left[1], left[2], own[1], left[3]]
-        assert [hit.score for hit in hits] == pytest.approx([1 / (60 + rank) for rank in (1.25, 2, 2.75, 4.25, 5, 5.75)])
+        scores = [1 / (60 + rank) for rank in (1.25, 2, 2.75, 4.25, 5, 5.75)]
+        assert [hit.score for hit in hits] == pytest.approx(scores)
     assert (reply.merge, reply.covered) == ("rank", 12)
 
 

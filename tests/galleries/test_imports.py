@@ -214,6 +214,8 @@ def test_a_file_that_is_none_is_named(shop: Gallery, tmp_path: Path, write: Any)
 
 def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None:
     lancedb = pytest.importorskip("lancedb")
+    from holdfast.stores.read_lance import LanceTable
+
     database = lancedb.connect(str(tmp_path / "lake"))
     table = database.create_table("items", pa.table(rows(embed, IDS[:6])))
     table.add(pa.table(rows(embed)).slice(6, 4))
@@ -227,6 +229,9 @@ def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None
     assert import_lance(shop, tmp_path / "lake", "items", batch=2, on_step=grow).written == 10
     check_whole(shop, embed)
     assert len(told) >= 5
+    held = LanceTable(tmp_path / "lake", "items")
+    table.delete("id = 'i08'")
+    assert held.rows == sum(map(len, held.batches(["id"], 2))) == 9  # as it was when it was opened
     with pytest.raises(ConfigError, match=r"(?s)Unknown table 'item'.*Did you mean 'items'"):
         import_lance(shop, tmp_path / "lake", "item")
     with pytest.raises(DataError, match="There is no folder"):
@@ -355,10 +360,11 @@ def test_an_item_that_changes_while_it_is_read_comes_out_whole(
     vectors, left = full.store.vectors, [1]
 
     def slow(generation: str, ids: Any) -> Any:
+        found = vectors(generation, ids)
         if left:
             left.pop()
             full.upsert(embed("old", ["i03"], draw=1), metadata={"label": ["fresh"]})
-        return vectors(generation, ids)
+        return found
 
     monkeypatch.setattr(full.store, "vectors", slow)
     export(full, None, tmp_path / "out.parquet")

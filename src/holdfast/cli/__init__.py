@@ -19,6 +19,7 @@ COMMANDS = {
     "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
     "adapt": "let a new frozen model search what an old one embedded, with an adapter or a compatible head",
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
+    "gallery": "keep a live gallery: search, swap the model, backfill, roll back",
 }
 
 

@@ -105,6 +105,31 @@ def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 @contextmanager
+def rate_progress(name: str, total: int | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show how many items are done, how many a second, and the time left.
+
+    Args:
+        name: Of the work.
+        total: Of items, where it is known before.
+
+    Yields:
+        A function that takes an event with "done" and perhaps "total" and "state", a word or two.
+    """
+    rate = TextColumn("{task.fields[rate]} {task.fields[state]}", markup=False)
+    started = time.monotonic()
+    with _progress(MofNCompleteColumn(), rate) as progress:
+        task = progress.add_task(name, total=total, rate="", state="")
+
+        def on_step(event: dict[str, Any]) -> None:
+            per_second = event["done"] / max(time.monotonic() - started, 1e-3)
+            changes = {"total": event["total"]} if "total" in event else {}
+            state, rate = event.get("state", ""), f"{per_second:,.0f} items/s"
+            progress.update(task, completed=event["done"], rate=rate, state=state, **changes)
+
+        yield on_step
+
+
+@contextmanager
 def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how many items are done; yields a function that takes the number of finished items."""
     with _progress(MofNCompleteColumn()) as progress:

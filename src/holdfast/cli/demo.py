@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, training_progress
+from holdfast.cli.demo_gallery import live_gallery
 from holdfast.cli.evidence import Pictures, Sides, write_evidence
 from holdfast.cli.parsing import parse
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.training.recipe import Experiment
 
 METHODS_SHOWN = ("independent", "p2s", "bct")
+SERVED = "p2s"  # the compatible model that the live gallery changes to
 METHODS_ALL = (*METHODS_SHOWN, "l2", "mixbct", "advbct")
 
 
@@ -25,10 +27,12 @@ def demo(out: Path = Path("runs/demo"), all: bool = False, seed: int = 0, json: 
     """Run the main job on rendered characters: train, embed, evaluate, report.
 
     An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
-    that their queries search the old model's gallery. All are measured on 200 characters that none has seen.
+    that their queries search the old model's gallery. All are measured on 200 characters that none has seen. At last a
+    live gallery is carried from the old model to a compatible one, and back.
 
     Args:
-        out: Folder for releases, embeddings, results.json and report.html; what is there already is not made again.
+        out: Folder for releases, embeddings, results.json, report.html and the gallery; models and embeddings that are
+            there already are not made again.
         all: Train every method, not only independent, p2s and bct.
         seed: Of everything.
         json: Print one JSON document with all numbers.
@@ -77,6 +81,7 @@ def main(words: list[str]) -> int:
     write_settings(out, "demo.yaml", text)
     for name, release in releases.items():
         write_card(release, out / name, markdown_table(document))
+    document = {**document, "gallery": live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)}
     if arguments["json"]:
         print_json(document)
     console.print(f"{time.monotonic() - started:.0f} s in all", style="dim")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.data.text_set import TextSet
     from holdfast.embeddings import EmbeddingSet, Role
+    from holdfast.models.release import Release
     from holdfast.models.text_encoders import TextEncoder
 
 ROLES: Mapping[str, Role] = {"train": "document", "query": "query", "gallery": "document"}
@@ -68,7 +69,7 @@ def _job(arguments: Mapping[str, Any], model: Any, folder: Path, device: torch.d
 
     if arguments["release"]:
         return _job_of_head(arguments, model, folder, device)
-    encoder = _opened(model, arguments, device)
+    encoder = open_text_model(model, arguments, device)
     if arguments["adapter"] is None:
         return Job(encoder, folder, lambda embeddings: embeddings)
     adapter = adapter_for(arguments["adapter"], {encoder.fingerprint}, model)
@@ -76,10 +77,25 @@ def _job(arguments: Mapping[str, Any], model: Any, folder: Path, device: torch.d
 
 
 def _job_of_head(arguments: Mapping[str, Any], path: Path, folder: Path, device: torch.device) -> Job:
-    """Open a head and the text model it was trained over: the one on record, unless another place is given."""
+    from holdfast.training.encode_features import embed_features
+
+    release, encoder = open_head(path, arguments, device)
+    return Job(encoder, folder, lambda embeddings: embed_features(release, embeddings), {"release": str(path)})
+
+
+def open_head(path: Path, arguments: Mapping[str, Any], device: torch.device) -> tuple[Release, TextEncoder]:
+    """Open a head and the text model it was trained over: the one on record, unless another place is given.
+
+    Args:
+        path: Folder of the head.
+        arguments: "text_model" (a list) and `OPTIONS`, as far as they were given.
+        device: Where to compute.
+
+    Raises:
+        ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
+    """
     from holdfast.models.feature_encoder import FeatureSpec
     from holdfast.models.release import load_release
-    from holdfast.training.encode_features import embed_features
 
     release = load_release(path)
     recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
@@ -99,12 +115,12 @@ def _job_of_head(arguments: Mapping[str, Any], path: Path, folder: Path, device:
             expected="the very model that the head was trained over, with the same --max-length and --truncate-dim",
             to_do="pass --text-model with the folder of that model; nothing was written.",
         )
-    return Job(encoder, folder, lambda embeddings: embed_features(release, embeddings), {"release": str(path)})
+    return release, encoder
 
 
 def _opened_for_head(path: Path, model: str, options: Mapping[str, Any], device: torch.device) -> TextEncoder:
     try:
-        return _opened(model, options, device)
+        return open_text_model(model, options, device)
     except ConfigError as error:
         raise ReleaseError(
             f"The text model of the head '{path}' cannot be opened: {error.given}",
@@ -113,7 +129,8 @@ def _opened_for_head(path: Path, model: str, options: Mapping[str, Any], device:
         ) from error
 
 
-def _opened(model: str, options: Mapping[str, Any], device: torch.device) -> TextEncoder:
+def open_text_model(model: str, options: Mapping[str, Any], device: torch.device) -> TextEncoder:
+    """Open a frozen text model with what was given of `OPTIONS`."""
     from holdfast.models.text_encoders import open_text_encoder
 
     with console.status(f"opening {model}"):

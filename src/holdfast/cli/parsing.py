@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
 
@@ -130,7 +130,8 @@ def _written(name: str, value: Any, kind: Any, command: str) -> list[str]:
         values = list(value) if isinstance(value, list | tuple) else [value]
         refuse(words and not values, f"`holdfast {command}` was given --{name} without a value.", "one value or more")
         whole = words and len(values) == 1 and values[0].startswith("[")
-        return [f"--{name}={values[0] if whole else '[' + ', '.join(map(_scalar_text, values)) + ']'}"]
+        write = json.dumps if get_args(kind)[:1] == (str,) and words else _scalar_text  # the id 007 stays as it is
+        return [f"--{name}={values[0] if whole else '[' + ', '.join(map(write, values)) + ']'}"]
     if words:
         given = f"`holdfast {command}` was given {len(value)} values for --{name}: {' '.join(value) or 'none'}."
         refuse(len(value) != 1, given, "one value")

@@ -70,7 +70,7 @@ class ReleaseVectors:
         if not known:
             return nothing_of(self)
         images = ImageSet(ArrayImages(self._pixels(known, pixels)), np.zeros(len(known), np.int64), ("",), known)  # type: ignore[arg-type]
-        return embed_images(self.release, images, role=ROLE, batch_size=self.batch_size, device=self.device)
+        return embed_images(self.release, images, batch_size=self.batch_size, device=self.device)
 
     def _pixels(self, ids: list[str], images: NDArray[np.uint8] | list[Any]) -> NDArray[np.uint8]:
         wrong = [

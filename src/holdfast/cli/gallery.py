@@ -1,0 +1,101 @@
+"""``holdfast gallery``: its subcommands, and the way to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from holdfast.cli.gallery_common import without_passwords
+from holdfast.cli.parsing import parse
+from holdfast.errors import ConfigError, HoldfastError, refuse, unknown_name
+
+SUBCOMMANDS = {
+    "create": ("gallery_create:create", "make a gallery for the vectors of a model, filled if embeddings are given"),
+    "import": ("gallery_import:import_rows", "take vectors from files, a LanceDB table or a PostgreSQL table"),
+    "add": ("gallery_rows:add", "add new items"),
+    "upsert": ("gallery_rows:upsert", "add items, or replace them with all their vectors"),
+    "delete": ("gallery_rows:delete", "remove items with all their vectors"),
+    "search": ("gallery_search:search", "find the nearest items, with the generation of every hit"),
+    "status": ("gallery_status:status", "show where the gallery and its upgrade stand, and what to type next"),
+    "doctor": ("gallery_checks:doctor", "read everything again and say what is wrong; exit code 1 if something is"),
+    "export": ("gallery_checks:export", "write the vectors and metadata of a generation to a file"),
+    "plan": ("gallery_plan:plan", "say what an upgrade would take: items, hours, cost, room; nothing is changed"),
+    "drill": ("gallery_drill:drill", "rehearse the upgrade on a copy and measure it; exit code 1 if it would fail"),
+    "prepare": ("gallery_upgrade:prepare", "make room for a new model; nothing that is served changes"),
+    "vouch": ("gallery_upgrade:vouch", "let queries of one model search vectors of another, as a report allows"),
+    "swap": ("gallery_upgrade:swap", "make the prepared model the active one, at once"),
+    "backfill": ("gallery_backfill:backfill", "give items new vectors, batch by batch; stopped anywhere, it goes on"),
+    "complete": ("gallery_upgrade:complete", "count every new vector and declare the upgrade finished"),
+    "rollback": ("gallery_upgrade:rollback", "make the former model active again, at once and without embedding"),
+    "abandon": ("gallery_upgrade:abandon", "give up the prepared model"),
+    "gc": ("gallery_upgrade:gc", "remove vectors that are not needed any more"),
+    "journal": ("gallery_status:journal", "list what was done to the gallery, last entries last"),
+    "migrate": ("gallery_status:migrate", "bring a gallery of an earlier format version up to date"),
+}  # fmt: skip
+"""By name: module and function, and what it does."""
+
+READING = ("search", "status", "doctor", "export", "plan", "drill", "journal")
+"""Those that change nothing."""
+
+_SAY_INTACT = ("intact", "nothing was", "as it was", "kept", "in the gallery", "acknowledged")
+_ALIASES = {"-k": "--k", "--from": "--embeddings"}
+
+
+def main(words: list[str]) -> int:
+    """Run one subcommand and return its exit code; passwords in what it says of an error are left out.
+
+    Raises:
+        SystemExit: Help was asked for.
+        HoldfastError: What the subcommand refused.
+    """
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        if words:
+            raise SystemExit(0)
+        return 2
+    name, rest = words[0], [_ALIASES.get(word, word) for word in words[1:]]
+    if rest and not rest[0].startswith("-"):
+        rest = ["--gallery", *rest]
+    try:
+        arguments, _ = parse(_function(name), rest, f"gallery {name}")
+        refuse(arguments["gallery"] == "memory://", "A gallery in RAM alone, which ends with this command.",
+               "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
+        return _function(name)(**arguments)
+    except HoldfastError as error:
+        parts = (error.given, error.expected, _next_step(name, error))
+        raise type(error)(*map(without_passwords, parts)) from None
+
+
+def _function(name: str) -> Callable[..., int]:
+    if name not in SUBCOMMANDS:
+        raise unknown_name("subcommand of `holdfast gallery`", name, SUBCOMMANDS, listing="holdfast gallery --help")
+    module, _, function = SUBCOMMANDS[name][0].partition(":")
+    found: Callable[..., int] = getattr(import_module(f"holdfast.cli.{module}"), function)
+    return found
+
+
+def _next_step(name: str, error: HoldfastError) -> str:
+    """Return what to do after an error, and in every case whether data is intact."""
+    if any(words in error.to_do for words in _SAY_INTACT):
+        return error.to_do
+    changed = name not in READING and not isinstance(error, ConfigError)
+    intact = "the gallery is intact" if changed else "nothing was changed"
+    to_do = error.to_do or f"`holdfast gallery {name if name in SUBCOMMANDS else ''} --help` lists the options"
+    return f"{to_do.rstrip('. ')}; {intact}."
+
+
+def _help() -> str:
+    width = max(map(len, SUBCOMMANDS)) + 2
+    return "\n".join(
+        [
+            "A gallery that changes its model while it answers: search, backfill, swap, roll back.",
+            "",
+            "usage: holdfast gallery SUBCOMMAND --gallery URL [--option value ...]",
+            "",
+            *(f"  {name:<{width}}{text}" for name, (_, text) in SUBCOMMANDS.items()),
+            "",
+            "URL is a folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file) or a database, postgresql://…",
+            "(with pgvector). `holdfast gallery SUBCOMMAND --help` lists the options; every one takes --json.",
+            "Exit codes: 0 fine, 1 a check or verdict failed, 2 wrong use or bad input, 130 interrupted.",
+        ]
+    )

@@ -1,0 +1,239 @@
+"""What the subcommands of ``holdfast gallery`` share: opening a gallery, models, files of vectors, words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.embeddings import EmbeddingSet
+    from holdfast.galleries import Gallery
+    from holdfast.galleries.state import GalleryState
+    from holdfast.geometry import Space
+
+DECLARED = "declared:"
+IMPORTED = (".npz", ".npy", ".parquet")
+_PASSWORDS = (
+    (re.compile(r"(://[^/:@\s']*):[^@\s']*@"), r"\1@"),
+    (
+        re.compile(
+            r"(?<=\?)(\w*(?:password|secret)\w*)=[^&\s']*&?|&(\w*(?:password|secret)\w*)=[^&\s']*", re.IGNORECASE
+        ),
+        "",
+    ),
+)
+
+
+def without_passwords(text: str) -> str:
+    """Leave the passwords of database URLs out of a text.
+
+    >>> without_passwords("no answer from postgresql://me:secret@host/db?password=x&a=b")
+    'no answer from postgresql://me@host/db?a=b'
+    """
+    for pattern, instead in _PASSWORDS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def command(subcommand: str, url: str, *words: object) -> str:
+    """Return what to type, without a password.
+
+    >>> command("swap", "my gallery", "--force", "REASON")
+    "holdfast gallery swap --gallery 'my gallery' --force REASON"
+    """
+    return shlex.join(["holdfast", "gallery", subcommand, "--gallery", without_passwords(url), *map(str, words)])
+
+
+@contextmanager
+def opened(url: str, wait: float = 10.0) -> Iterator[Gallery]:
+    """Open a gallery for a while.
+
+    Args:
+        url: Where it is.
+        wait: Seconds to wait for another writer.
+    """
+    from holdfast.galleries import Gallery
+
+    refuse(wait < 0, f"--wait {wait}.", "at least 0 seconds")
+    with Gallery.open(url, timeout=wait) as gallery:
+        yield gallery
+
+
+class Model(NamedTuple):
+    """The identity of a model whose vectors a gallery is to hold.
+
+    Args:
+        fingerprint: Of the model.
+        space: Of its vectors.
+        note: What people call it.
+    """
+
+    fingerprint: str
+    space: Space
+    note: str
+
+
+def model_of(
+    release: Path | None, model: str | None, dim: int | None, embeddings: Path | None, *, cast: bool = False
+) -> Model:
+    """Return the model that exactly one way of naming it gives.
+
+    Args:
+        release: Folder of a release.
+        model: What a person calls the model of vectors made elsewhere; with ``embeddings``, of that file.
+        dim: Dimension of those vectors.
+        embeddings: A file or folder of its embeddings.
+        cast: See `open_vectors`.
+
+    Raises:
+        ConfigError: None or several ways were given, or a part is missing.
+    """
+    declared = model is not None and embeddings is None
+    refuse(
+        sum([release is not None, declared, embeddings is not None]) != 1,
+        "No model was named."
+        if release is None and not declared and embeddings is None
+        else "Several models were named.",
+        "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere",
+    )
+    refuse(dim is not None and not declared, f"--dim {dim}.", "it only with --model NAME; others say it themselves")
+    if release is not None:
+        return _of_release(release)
+    if embeddings is not None:
+        found = open_vectors(embeddings, fingerprint=None if model is None else f"{DECLARED}{model}", cast=cast)
+        return Model(found.fingerprint, found.space, model or name_of(embeddings))
+    refuse(dim is None or dim < 1, f"--model {model} {'without --dim' if dim is None else f'--dim {dim}'}.",
+           "the dimension of its vectors: --dim D, at least 1")  # fmt: skip
+    from holdfast.geometry import Hypersphere
+
+    return Model(f"{DECLARED}{model}", Hypersphere(int(dim or 0)), str(model))
+
+
+def _of_release(folder: Path) -> Model:
+    from holdfast.models.release import load_release
+
+    release = load_release(folder)
+    return Model(release.fingerprint, release.space, name_of(folder))
+
+
+def name_of(path: Path) -> str:
+    """Return what people call a folder or file of a model: the last part of its name that says something.
+
+    >>> name_of(Path("runs/new/gallery.safetensors")), name_of(Path("old.npz")), name_of(Path("runs/v1.2"))
+    ('new', 'old', 'v1.2')
+    """
+    last = path.resolve() if path.name in ("", ".", "..") else path
+    if last.suffix == ".safetensors" and last.parent.name:
+        return last.parent.name
+    return last.stem if last.suffix in (*IMPORTED, ".safetensors") else last.name
+
+
+def made_by(state: GalleryState, model: str | None) -> str | None:
+    """Return the fingerprint that a person gives vectors which do not say which model made them.
+
+    Args:
+        state: Of the gallery.
+        model: A generation or fingerprint of the gallery, whose model made them; or what people call the model.
+    """
+    if model is None:
+        return None
+    known = state.by_name.get(model) or state.of(model)
+    return f"{DECLARED}{model}" if known is None else known.fingerprint
+
+
+def open_vectors(
+    path: Path,
+    *,
+    parts: tuple[str, ...] = ("gallery", "embeddings"),
+    fingerprint: str | None = None,
+    cast: bool = False,
+) -> EmbeddingSet:
+    """Open a file of embeddings, or the part of a folder that `holdfast embed` wrote.
+
+    Args:
+        path: The file or folder.
+        parts: Names of the parts to look for in a folder, the first one found is opened.
+        fingerprint: Of the model that made an .npz, .npy or .parquet file, which does not say so.
+        cast: Accept other floating types than float32 in such files.
+
+    Raises:
+        ConfigError: There is no such file, or nobody says which model made its vectors.
+        DataError: It is damaged or breaks a promise of `EmbeddingSet`.
+    """
+    from holdfast.cli.evidence import open_file
+    from holdfast.embeddings import storage
+
+    file = part_of(path, parts) if path.is_dir() else path
+    if file.suffix not in IMPORTED or not file.exists():
+        found = open_file(file)
+        refuse(
+            fingerprint not in (None, found.fingerprint),
+            f"'{file}' says that {found.fingerprint} made it, not {fingerprint}.",
+            "--model only for .npz, .npy and .parquet files, which say nothing of their model",
+        )
+        return found
+    if fingerprint is None:
+        raise unnamed(f"'{file}'")
+    importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
+    return importer(file, fingerprint=fingerprint, cast=cast)
+
+
+def part_of(folder: Path, parts: tuple[str, ...]) -> Path:
+    """Return the first of these parts that a folder of embeddings has.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    found = [folder / f"{part}.safetensors" for part in parts if (folder / f"{part}.safetensors").exists()]
+    if found:
+        return found[0]
+    there = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    raise ConfigError(
+        f"The folder '{folder}' holds {there}.",
+        expected=" or ".join(f"{part}.safetensors" for part in parts),
+        to_do="`holdfast embed` writes them.",
+    )
+
+
+def unnamed(what: str) -> ConfigError:
+    """Build the error for vectors that do not say which model made them, where nobody says it either."""
+    return ConfigError(
+        f"{what} does not say which model made its vectors.",
+        expected="--model NAME, always the same one for the same model",
+        to_do="`holdfast gallery status` shows the models of a gallery; --model takes a generation, too, such as g1. "
+        "Nothing was changed.",
+    )
+
+
+def size(count: float) -> str:
+    """Write a number of bytes.
+
+    >>> size(0), size(1536), size(3 * 1024**3)
+    ('0 B', '1.5 KiB', '3.0 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Write a duration.
+
+    >>> duration(0.01), duration(0.42), duration(75), duration(7300), duration(200_000)
+    ('less than 0.1 s', '0.4 s', '75 s', '2.0 h', '2.3 days')
+    """
+    if seconds < 0.05:
+        return "less than 0.1 s"
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

@@ -1,0 +1,163 @@
+"""``holdfast gallery drill``."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.console import console, print_json, print_table, rate_progress
+from holdfast.cli.gallery_common import made_by, open_vectors, opened, without_passwords
+from holdfast.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.embeddings import EmbeddingSet
+    from holdfast.galleries import Gallery
+    from holdfast.galleries.drill import Drill
+
+PASSED = ("ready", "no gain")
+
+
+def drill(
+    gallery: str,
+    out: Path = Path("runs/drill"),
+    release: Path | None = None,
+    data: str | None = None,
+    texts: str | None = None,
+    vectors: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    text_model: str | None = None,
+    model: str | None = None,
+    report: list[Path] = [],  # noqa: B006
+    adapter: Path | None = None,
+    score_map: Path | None = None,
+    sample: int = 2000,
+    queries: list[Path] = [],  # noqa: B006
+    old_model: str | None = None,
+    order: list[str] = [],  # noqa: B006
+    class_column: str = "label",
+    most_queries: int = 200,
+    workers: int = 0,
+    batch_size: int | None = None,
+    document_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    cast: bool = False,
+    seed: int = 0,
+    json: bool = False,
+) -> int:
+    """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
+
+    The gallery is only read. The exit code is 0 if the upgrade finds as much as today or more, at the end and on the
+    way, and 1 otherwise; so it is without labels, where that cannot be told.
+
+    Args:
+        gallery: Where it is.
+        out: Folder for drill.json and drill.html.
+        release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
+        data: The images by name or folder, whose ids are those of the gallery.
+        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
+        vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
+        text_model: Frozen model that embeds the texts; a head names its own.
+        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
+        report: results.json of `holdfast evaluate`, where the new model is not prepared yet.
+        adapter: Folder of an adapter between the two models, likewise.
+        score_map: With an adapter of queries: score_map.json; the one beside the adapter when left out.
+        sample: Items of the copy, at least 20.
+        queries: Two files of the same queries, by the old and by the new model; sampled items search when left out.
+        old_model: What you call the old model, of .npz, .npy and .parquet queries.
+        order: Orders to rehearse, the first one whole; all that can be used when left out.
+        class_column: Metadata column of the class: items of a query's class are right.
+        most_queries: Use so many queries at most.
+        workers: Threads that embed parts of a batch at once.
+        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
+        document_prefix: Text before every text; what the model asks for when left out.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        seed: Of the sample, and of random orders.
+        json: Print one JSON document with all numbers.
+    """
+    from holdfast.cli.gallery_sources import source_of
+    from holdfast.galleries.drill import drill as rehearsed
+
+    arguments = {**locals(), "adapter": None}
+    refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
+    links: dict[str, Any] = {"reports": report, "adapter": adapter, "score_map": score_map}
+    numbers: dict[str, Any] = {"sample": sample, "most_queries": most_queries, "seed": seed}
+    with opened(gallery) as it:
+        source = source_of(arguments, it)
+        if source is None:
+            raise ConfigError(
+                "Nothing to embed with was given.",
+                expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
+            )
+        asked = _queries(it, queries, (old_model, model), cast)
+        with rate_progress("drill", None) as show:
+            found = rehearsed(
+                it, source, queries=asked, orders=order or None, class_column=class_column, **links, **numbers,
+                on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
+            )  # fmt: skip
+    document = _document(found)
+    page = _write(document, out)
+    _tell(document)
+    console.print(f"\nresults  {out / 'drill.json'}\nreport   {page}  (open it in a browser)")
+    if json:
+        print_json(document)
+    return 0 if found.verdict in PASSED else 1
+
+
+def _queries(
+    gallery: Gallery, paths: list[Path], models: tuple[str | None, str | None], cast: bool
+) -> tuple[EmbeddingSet, EmbeddingSet] | None:
+    """Open the same queries by both models, old and new."""
+    if not paths:
+        return None
+    old, new = (
+        open_vectors(path, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name), cast=cast)
+        for path, name in zip(paths, models, strict=True)
+    )
+    return old, new
+
+
+def _document(found: Drill) -> dict[str, Any]:
+    from holdfast.reports.drill_page import drill_document
+
+    return drill_document({**found.to_dict(), "gallery": without_passwords(found.gallery)})
+
+
+def _write(document: dict[str, Any], out: Path) -> Path:
+    """Write drill.json and drill.html, and return the page."""
+    from holdfast.embeddings.storage import write_atomically
+    from holdfast.reports.drill_page import write_drill_report
+
+    text = json_module.dumps(document, indent=2, allow_nan=False) + "\n"
+    write_atomically(out / "drill.json", lambda part: part.write_text(text, encoding="utf-8"))
+    with console.status("writing the report"):
+        return write_drill_report(document, out)
+
+
+def _tell(document: dict[str, Any]) -> None:
+    """Print the orders as a table, and what it all means."""
+    from holdfast.reports.drill_words import drill_headline, findings, next_step, short_metric
+    from holdfast.reports.formats import plain_text
+
+    metric = document["metric"]
+    rows = [
+        [name, *(f"{value:.3f}" for value in (curve["values"][metric][0], curve["area"][metric],
+                                               curve["values"][metric][-1]))]
+        for name, curve in document["curves"].items()
+    ]  # fmt: skip
+    title = f"Drill on {document['sampled']:,} of {document['items']:,} items: {short_metric(metric)} of new queries"
+    print_table(title, ["order", "at the swap", "mean on the way", "at the end"], rows)
+    console.print(f"\n{plain_text(drill_headline(document))}", style="bold")
+    for sentence in findings(document):
+        console.print(plain_text(sentence))
+    for name, why in document["left_out"].items():
+        console.print(f"The order {name} was left out: {plain_text(why)}")
+    console.print(f"Next: {plain_text(next_step(document))}")

@@ -1,0 +1,178 @@
+"""``holdfast gallery import``: vectors that are there already, from files, LanceDB and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.cli.console import console, print_json, rate_progress
+from holdfast.cli.gallery_common import command, made_by, open_vectors, opened, unnamed, without_passwords
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import DataError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.embeddings import EmbeddingSet
+    from holdfast.galleries import Gallery
+    from holdfast.galleries.imports import Imported
+    from holdfast.galleries.tables import Table
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def import_rows(
+    gallery: str,
+    embeddings: Path | None = None,
+    lance: Path | None = None,
+    postgres: str | None = None,
+    table: str | None = None,
+    id_column: str = "id",
+    vector_column: str = "vector",
+    take: list[str] = [],  # noqa: B006 - read only, shown as the default
+    model: str | None = None,
+    skip_existing: bool = False,
+    batch: int = 10_000,
+    cast: bool = False,
+    wait: float = 10.0,
+    json: bool = False,
+) -> int:
+    """Add items from a file of embeddings, a Parquet file or folder, a LanceDB table or a PostgreSQL table.
+
+    Rows are read and written piece by piece. Interrupted, the same command with --skip-existing goes on. Labels and
+    further columns are taken along if the gallery has columns of their names.
+
+    Args:
+        gallery: Where it is.
+        embeddings: A folder that `holdfast embed` wrote (its gallery), a folder of .parquet files, or one .safetensors,
+            .npz, .npy or .parquet file. Also written --from.
+        lance: Folder of LanceDB, with --table.
+        postgres: URL of a database, with --table.
+        table: Name of the table.
+        id_column: Column of ids, in tables and Parquet files.
+        vector_column: Column of vectors there.
+        take: Which columns of a table become metadata, where names differ: price=unit_price.
+        model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
+            such as g1.
+        skip_existing: Pass over items that are there already.
+        batch: Items per commit.
+        cast: Accept other types of numbers than float32.
+        wait: Seconds to wait for another writer.
+        json: Print one JSON document.
+    """
+    given = [name for name, value in (("embeddings", embeddings), ("lance", lance), ("postgres", postgres))
+             if value is not None]  # fmt: skip
+    refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to import.",
+           "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
+    refuse((table is None) != (embeddings is not None), "--table goes with --lance and --postgres.", "both, or neither")
+    with opened(gallery, wait) as it:
+        fingerprint = made_by(it.state, model)
+        options: dict[str, Any] = {"skip_existing": skip_existing, "batch": batch, "cast": cast}
+        found = _table(embeddings, lance, postgres, table)
+        try:
+            if found is None:
+                refuse(bool(take), "--take for a file of embeddings.", "it only with tables and Parquet files")
+                read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast)
+                done = add_set(it, read, str(embeddings), skip_existing=skip_existing, batch=batch)
+            else:
+                columns = {"id_column": id_column, "vector_column": vector_column, "columns": _taken(take, found, it)}
+                done = add_table(it, found, fingerprint, **columns, **options)
+        except KeyboardInterrupt:
+            console.print("\nInterrupted. What was written is kept; the same command with --skip-existing continues.")
+            return 130
+        items = len(it)
+    tell(done, items, gallery)
+    if json:
+        print_json({**vars(done), "source": without_passwords(done.source), "items": items})
+    return 0
+
+
+def _table(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:
+    """Return the table to read; None for a file of embeddings."""
+    from holdfast.galleries.tables import ParquetTable
+
+    if lance is not None:
+        from holdfast.stores.read_lance import LanceTable
+
+        return LanceTable(lance, str(table))
+    if postgres is not None:
+        from holdfast.stores.read_postgres import PostgresTable
+
+        return PostgresTable(postgres, str(table))
+    path = embeddings or Path()
+    return ParquetTable(path) if is_parquet(path) else None
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether this is a Parquet file, or a folder of such files."""
+    return (path.is_file() and path.suffix == ".parquet") or (path.is_dir() and any(path.glob("*.parquet")))
+
+
+def _taken(words: list[str], table: Table, gallery: Gallery) -> dict[str, str] | None:
+    """Return the table's column for every metadata column: those of the same name, and those that were given."""
+    if not words:
+        return None
+    pairs = [word.partition("=") for word in words]
+    for word, (name, sign, column) in zip(words, pairs, strict=True):
+        refuse(not (name and sign and column), f"--take {word}.", "COLUMN_OF_THE_GALLERY=COLUMN_OF_THE_TABLE")
+    same = {name: name for name in gallery.state.columns if name in table.schema}
+    return same | {name: column for name, _, column in pairs}
+
+
+def add_table(gallery: Gallery, table: Table, fingerprint: str | None, **options: Any) -> Imported:
+    """Add the rows of a table, showing progress; see `holdfast.galleries.imports.import_table`.
+
+    Raises:
+        ConfigError: Neither the table nor anybody says which model made its vectors.
+    """
+    from holdfast.galleries.imports import import_table
+
+    if fingerprint is None and not table.record.get("fingerprint"):
+        raise unnamed(table.name)
+    with rate_progress("importing", table.rows) as on_step:
+        return import_table(
+            gallery, table, fingerprint=fingerprint, on_step=lambda event: on_step({"done": event["read"]}), **options
+        )
+
+
+def add_set(
+    gallery: Gallery, embeddings: EmbeddingSet, name: str, *, skip_existing: bool = False, batch: int = 10_000
+) -> Imported:
+    """Add a set of embeddings in commits of ``batch`` items, showing progress.
+
+    Raises:
+        DataError: An id is there already, unless those are skipped.
+    """
+    from holdfast.galleries.imports import Imported
+
+    refuse(not 1 <= batch <= 50_000, f"--batch {batch}.", "1 to 50,000 items")
+    if not len(embeddings):
+        raise DataError(f"'{name}' has no items.", expected="at least one", to_do="embed some; nothing was changed.")
+    written = 0
+    with rate_progress("importing", len(embeddings)) as on_step:
+        for start in range(0, len(embeddings), batch):
+            part = embeddings.select(slice(start, start + batch))
+            there = set(gallery.store.fetch(list(part.ids)).ids)
+            if there and not skip_existing:
+                raise _known(sorted(there), name, written)
+            rows = np.array([row for row, one in enumerate(part.ids) if one not in there], np.int64)
+            written += gallery.add(part.select(rows)) if len(rows) else 0
+            on_step({"done": start + len(part)})
+    return Imported(f"'{name}'", len(embeddings), written, len(embeddings) - written)
+
+
+def _known(ids: list[str], name: str, written: int) -> DataError:
+    kept = f"the {written:,} items written before are in the gallery" if written else "nothing was written"
+    return DataError(
+        f"'{name}': {len(ids)} ids are in the gallery already: {shown(ids)}.",
+        expected="new ids",
+        to_do=f"--skip-existing passes over them; `holdfast gallery upsert` replaces them; {kept}.",
+    )
+
+
+def tell(done: Imported, items: int, url: str) -> None:
+    """Say what was imported, and what to type next."""
+    skipped = f", {done.skipped:,} were there already" if done.skipped else ""
+    console.print(f"{done.written:,} items from {without_passwords(done.source)}{skipped}; {items:,} in the gallery.")
+    console.print(f"Next: {command('status', url)}")

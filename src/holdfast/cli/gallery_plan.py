@@ -1,0 +1,171 @@
+"""``holdfast gallery plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.console import console, print_json
+from holdfast.cli.gallery_common import command, duration, opened, size
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import refuse
+
+if TYPE_CHECKING:
+    from holdfast.galleries import Gallery
+    from holdfast.galleries.plan import Plan
+    from holdfast.galleries.sources import VectorSource
+    from holdfast.galleries.state import GalleryState
+    from holdfast.stores.base import Items, Pointer, Store
+
+
+def plan(
+    gallery: str,
+    release: Path | None = None,
+    data: str | None = None,
+    texts: str | None = None,
+    vectors: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    text_model: str | None = None,
+    adapter: Path | None = None,
+    model: str | None = None,
+    report: list[Path] = [],  # noqa: B006
+    sample: int = 256,
+    batch: int = 4096,
+    price_per_thousand: float | None = None,
+    max_cost: float | None = None,
+    seconds: float | None = None,
+    workers: int = 0,
+    batch_size: int | None = None,
+    document_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    cast: bool = False,
+    seed: int = 0,
+    json: bool = False,
+) -> int:
+    """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
+
+    A random sample of the items is embedded and timed. The new model need not be prepared yet.
+
+    Args:
+        gallery: Where it is.
+        release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
+        data: The images by name or folder, whose ids are those of the gallery.
+        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
+        vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
+        text_model: Frozen model that embeds the texts; a head names its own.
+        adapter: Folder of an adapter that maps these vectors into the new model's space.
+        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
+        report: results.json of `holdfast evaluate` of a model that is not prepared yet, to say how search would be.
+        sample: Items to embed, at least 2.
+        batch: Items that are embedded at a time.
+        price_per_thousand: Of embedding 1,000 items, in any currency.
+        max_cost: With it: how far so much would reach.
+        seconds: How far so many seconds would reach.
+        workers: Threads that embed parts of a batch at once.
+        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
+        document_prefix: Text before every text; what the model asks for when left out.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        seed: Of the sample.
+        json: Print one JSON document.
+    """
+    from holdfast.cli.gallery_sources import source_of
+    from holdfast.galleries.plan import plan as planned
+
+    arguments = dict(locals())
+    budget: dict[str, Any] = {"price_per_thousand": price_per_thousand, "budget_cost": max_cost}
+    with opened(gallery) as it:
+        source = source_of(arguments, it)
+        with console.status("embedding a sample"):
+            case = _as_if_prepared(it, source, report)
+            found = planned(case, source, sample=sample, batch=batch, budget_seconds=seconds, seed=seed, **budget)
+        there = found.generation in it.state.by_name
+    for line in told(found):
+        console.print(line)
+    console.print(f"Next: {command('backfill' if there else 'prepare', gallery)} …")
+    if json:
+        print_json(found.to_dict())
+    return 0
+
+
+class _AsIf:
+    """A gallery in a state that it is not in, with one generation more; for reading only.
+
+    Args:
+        store: The gallery's.
+        pointer: What exists.
+        state: The other state.
+    """
+
+    def __init__(self, store: Store, pointer: Pointer, state: GalleryState) -> None:
+        self.store, self.upkeep = self, store.upkeep
+        self._scan, self._now = store.scan, (pointer, state)
+
+    def now(self) -> tuple[Pointer, GalleryState]:
+        """Return the pointer that there is, and the other state."""
+        return self._now
+
+    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
+        """Return the next items: every one lacks a vector of the generation that is not there."""
+        return self._scan(after=after, limit=limit)
+
+
+def _as_if_prepared(gallery: Gallery, source: VectorSource | None, reports: Sequence[Path]) -> Any:
+    """Return the gallery as it would be with the model of the source prepared, where it is not yet."""
+    from holdfast.galleries.evidence import link_from_report
+    from holdfast.galleries.state import Generation, advance
+    from holdfast.galleries.writes import new_generation
+
+    pointer, state = gallery.now()
+    known = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
+    refuse(known and bool(reports), "--report for a model that is prepared.", "it only before; the gallery has it now")
+    if source is None or known:
+        return gallery
+    values = new_generation(state, source.fingerprint, source.space, "")
+    links = [link_from_report(path, Generation(**values), state.by_name[state.active]) for path in reports]
+    event = {"kind": "prepare", "generation": values, "links": [vars(link) for link in links]}
+    return _AsIf(gallery.store, pointer, advance(state, event))
+
+
+def told(found: Plan) -> list[str]:
+    """Say in words what a backfill takes."""
+    lines = [
+        f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
+        f"of vectors come, {size(found.bytes_until_gc)} of others stay until gc."
+    ]
+    if found.sampled:
+        lines.append(_measured(found))
+    if found.cost is not None:
+        lines.append(f"Cost: {found.cost:,.2f}.")
+    if found.rows_within_budget is not None:
+        lines.append(f"Within the budget: {found.rows_within_budget:,} of {found.found_rows:,} items.")
+    return [*lines, *map(_promised, found.promises)]
+
+
+def _measured(found: Plan) -> str:
+    lacks = f" The source lacks {found.missing} of {found.sampled} sampled items: "
+    missing = f"{lacks}{shown(found.missing_ids, found.missing)}." if found.missing else ""
+    if found.items_per_second is None or found.seconds is None:
+        return f"The speed could not be measured.{missing}"
+    return (
+        f"Time: {duration(found.seconds)} of embedding at {found.items_per_second:,.0f} items/s, measured on "
+        f"{found.sampled} items.{missing}"
+    )
+
+
+def _promised(promise: Any) -> str:
+    """Say what searches are like meanwhile."""
+    reason = f"Meanwhile new queries search vectors of {promise.gallery}, too ({promise.how}: {promise.reason})"
+    if promise.metric is None or promise.now is None:
+        return f"{reason}."
+    scores = {"now": promise.now, "old queries": promise.before, "at the end": promise.at_the_end}
+    known = ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
+    return f"{reason}: {promise.metric} {known}."

@@ -1,0 +1,205 @@
+"""``holdfast gallery search``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.cli.choices import device_named, input_options, open_data
+from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.embeddings import EmbeddingSet
+    from holdfast.galleries import Gallery, Reply
+
+KINDS = {
+    "queries": "--queries FILE_OR_FOLDER of embeddings",
+    "like": "--like ID of an item",
+    "data": "--data DATA --release RELEASE",
+    "image": "--image FILE … --release RELEASE",
+    "text": "--text WORDS --release HEAD",
+}
+ROWS_SHOWN = 40
+
+
+def search(
+    gallery: str,
+    queries: Path | None = None,
+    like: str | None = None,
+    data: str | None = None,
+    image: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    text: list[str] = [],  # noqa: B006
+    release: Path | None = None,
+    text_model: str | None = None,
+    model: str | None = None,
+    k: int = 10,
+    where: list[str] = [],  # noqa: B006
+    approximate: bool = False,
+    count_traffic: bool = False,
+    query_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    cast: bool = False,
+    json: bool = False,
+) -> int:
+    """Find the items nearest to queries, among all vectors that queries of their model may search.
+
+    Args:
+        gallery: Where it is.
+        queries: Embeddings: a folder that `holdfast embed` wrote (its queries), or one file.
+        like: Id of an item of the gallery, whose stored vector is the query; the item itself is left out.
+        data: Images by name or folder, whose queries are embedded by --release.
+        image: Files of images, likewise.
+        text: Texts, each in quotes, embedded by --release (a head over a frozen model) or --text-model.
+        release: What embeds --data, --image or --text.
+        text_model: Frozen model that embeds --text; a head names its own.
+        model: What you call the model of .npz, .npy and .parquet queries; or a generation, such as g1.
+        k: Hits per query. Also written -k.
+        where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
+        approximate: Use approximate indexes where there are any; every vector is compared otherwise.
+        count_traffic: Count the hits, for a backfill in the order traffic.
+        query_prefix: Text before every text; what the model asks for when left out, "" for none.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector of a text.
+        device: Where to embed: cpu, cuda, cuda:1, mps.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        json: Print one JSON document: hits with generation and metadata, and how many items could be found at all.
+    """
+    from holdfast.stores.filters import read_filter
+
+    arguments = dict(locals())
+    given = [name for name in KINDS if arguments[name] not in (None, [])]
+    refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
+           f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
+    refuse(k < 1, f"--k {k}.", "at least 1 hit")
+    with opened(gallery) as it:
+        it.count_traffic = count_traffic
+        conditions = read_filter(where, it.state.columns)
+        asked = _item(it, str(like)) if given == ["like"] else _queries(it, arguments, given[0])
+        more = int(given == ["like"])
+        found = it.search(asked, k + more, where=conditions, exact=not approximate)
+    if more:
+        found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != like][:k]])
+    _tell(asked, found, gallery)
+    if json:
+        print_json(_document(asked, found))
+    return 0
+
+
+def _item(gallery: Gallery, identifier: str) -> EmbeddingSet:
+    """Return the stored vector of an item as a query: that of the active model, or else the newest."""
+    from holdfast.embeddings import EmbeddingSet, StringArray
+
+    state = gallery.state
+    names = [state.active, *reversed([one for one in state.by_name if one != state.active])]
+    for generation in (state.by_name[name] for name in names):
+        ids, form = gallery.store.vectors(generation.name, [identifier])
+        if ids:
+            points = np.ascontiguousarray(generation.geometry.from_index_form(form), np.float32)
+            return EmbeddingSet(StringArray.of(ids), points, generation.fingerprint, generation.geometry)
+    raise ConfigError(
+        f"There is no item '{identifier}' with a vector.",
+        expected="an id of the gallery",
+        to_do="`holdfast gallery export` lists them; the gallery is intact.",
+    )
+
+
+def _queries(gallery: Gallery, arguments: dict[str, Any], kind: str) -> EmbeddingSet:
+    if kind == "queries":
+        fingerprint = made_by(gallery.state, arguments["model"])
+        parts = ("query", "embeddings")
+        return open_vectors(arguments["queries"], parts=parts, fingerprint=fingerprint, cast=arguments["cast"])
+    refuse(arguments["release"] is None and (kind != "text" or arguments["text_model"] is None),
+           f"--{kind} without a model.", KINDS[kind])  # fmt: skip
+    return _texts(arguments) if kind == "text" else _images(arguments)
+
+
+def _images(arguments: dict[str, Any]) -> EmbeddingSet:
+    from holdfast.cli.gallery_sources import open_for_images
+    from holdfast.training.encode import embed_images
+
+    release, spec = open_for_images(arguments["release"])
+    if arguments["data"] is None:
+        images = _files(arguments["image"], spec)
+    else:
+        options = input_options(arguments["data"], spec, arguments["data_options"])
+        images = open_data(arguments["data"], arguments["data_root"], options).query
+    with console.status("embedding the queries"):
+        return embed_images(release, images, role="query", device=device_named(arguments["device"]))
+
+
+def _files(paths: list[Path], spec: Any) -> Any:
+    """Return files as images that an encoder takes."""
+    from holdfast.data.image_set import ImageSet
+    from holdfast.data.images import FileImages
+    from holdfast.embeddings import StringArray
+
+    missing = [str(path) for path in paths if not path.is_file()]
+    refuse(bool(missing), f"There is no '{', '.join(missing)}'.", "files of images")
+    shape = (spec.channels, spec.image_size, spec.image_size)
+    labels = np.zeros(len(paths), np.int64)
+    return ImageSet(FileImages(paths, shape, fit=spec.fit), labels, ("",), StringArray.of(map(str, paths)))
+
+
+def _texts(arguments: dict[str, Any]) -> EmbeddingSet:
+    from holdfast.cli.embed_texts import open_head, open_text_model
+    from holdfast.cli.gallery_sources import OPTIONAL
+    from holdfast.data.text_set import TextSet
+    from holdfast.embeddings import StringArray
+    from holdfast.training.encode_features import embed_features
+    from holdfast.training.encode_texts import embed_texts
+
+    device, model, words = device_named(arguments["device"]), arguments["text_model"], arguments["text"]
+    texts = TextSet(StringArray.of(words), None, (), StringArray.of(words))
+    options = {**OPTIONAL, **{key: arguments[key] for key in OPTIONAL if key in arguments}}
+    if arguments["release"] is None:
+        return embed_texts(open_text_model(model, options, device), texts, role="query")
+    head, encoder = open_head(arguments["release"], {**options, "text_model": [model] if model else []}, device)
+    return embed_features(head, embed_texts(encoder, texts, role="query"))
+
+
+def _tell(asked: EmbeddingSet, found: Reply, url: str) -> None:
+    """Print the hits as a table, and among what they were found."""
+    several = len(found.hits) > 1
+    shown = max(1, ROWS_SHOWN // max(1, max(map(len, found.hits), default=1)))
+    columns = sorted({name for hits in found.hits[:shown] for hit in hits for name in hit.metadata})
+    rows = [
+        [*([name] if several else []), str(rank), hit.id, f"{hit.score:.4f}", hit.generation,
+         *(_shown(hit.metadata.get(column)) for column in columns)]
+        for name, hits in zip(asked.ids[:shown] if several else asked.ids, found.hits, strict=False)
+        for rank, hit in enumerate(hits, 1)
+    ]  # fmt: skip
+    title = f"Nearest to '{asked.ids[0]}'" if not several else f"Nearest to {len(found.hits):,} queries"
+    print_table(title, [*(["query"] if several else []), "rank", "item", "score", "generation", *columns], rows)
+    if len(found.hits) > shown:
+        console.print(f"and {len(found.hits) - shown:,} more queries; --json has all.")
+    console.print(
+        f"Searched {found.covered:,} of {found.items:,} items, by vectors of {', '.join(found.sources)}"
+        + ("." if found.merge == "score" else f", in one list by {found.merge}.")
+    )
+    if found.uncovered:
+        console.print(f"{found.uncovered:,} items have no vector that these queries may search.")
+
+
+def _shown(value: Any) -> str:
+    """Write a value of a metadata column; nothing where there is none."""
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _document(asked: EmbeddingSet, found: Reply) -> dict[str, Any]:
+    hits = [[{**vars(hit), "metadata": dict(hit.metadata)} for hit in of_query] for of_query in found.hits]
+    return {
+        "queries": [{"id": name, "hits": of_query} for name, of_query in zip(asked.ids, hits, strict=True)],
+        **{name: getattr(found, name) for name in ("fingerprint", "active", "covered", "items", "sequence", "merge")},
+        "sources": list(found.sources),
+    }

@@ -1,0 +1,98 @@
+"""``holdfast gallery status``, ``journal`` and ``migrate``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.gallery_common import opened, without_passwords
+from holdfast.errors import refuse
+
+_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge")
+
+
+def status(gallery: str, json: bool = False) -> int:
+    """Show where the gallery and its upgrade stand, and what to type next.
+
+    Args:
+        gallery: Where it is.
+        json: Print one JSON document with all numbers.
+    """
+    from holdfast.cli.gallery_words import backfilled, generations_table, next_commands, standing
+
+    with opened(gallery) as it:
+        found = it.status()
+    said, steps = standing(found), next_commands(found, gallery)
+    print_table(f"{without_passwords(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
+    if found.lacking or found.phase in ("prepared", "swapped"):
+        console.print(f"\n{backfilled(found)}")
+    console.print()
+    for line in said:
+        console.print(line)
+    for purpose, typed in steps:
+        console.print(f"Next, to {purpose}: {typed}")
+    if json:
+        print_json({**found.to_dict(), "url": without_passwords(found.url), "says": said,
+                    "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
+    return 0
+
+
+def journal(gallery: str, last: int = 20, json: bool = False) -> int:
+    """List what was done to the gallery, last entries last.
+
+    Args:
+        gallery: Where it is.
+        last: How many entries.
+        json: Print one JSON document, with everything that the entries say.
+    """
+    refuse(last < 1, f"--last {last}.", "at least 1")
+    with opened(gallery) as it:
+        entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
+    print_table(
+        "Journal", ["commit", "time (UTC)", "what", "details"],
+        [[str(entry.sequence), _time(entry.time), str(entry.event["kind"]), _details(entry.event)]
+         for entry in entries],
+    )  # fmt: skip
+    if json:
+        found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
+        print_json({"entries": found})
+    return 0
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+def _details(event: Mapping[str, Any]) -> str:
+    """Write what an entry says, its longer values left to --json.
+
+    >>> _details({"kind": "backfill", "generation": "g2", "embedded": 512})
+    'generation g2, embedded 512'
+    """
+    shown = {name: value for name, value in event.items() if name not in _SHOWN_ELSEWHERE and value not in (None, [])}
+    named = {
+        name: value.get("name", _link(value)) if isinstance(value, Mapping) else value for name, value in shown.items()
+    }
+    return ", ".join(f"{name} {value}" for name, value in named.items())
+
+
+def _link(record: Mapping[str, Any]) -> str:
+    return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
+
+
+def migrate(gallery: str, json: bool = False) -> int:
+    """Bring a gallery of an earlier format version up to date; so far there is only version 1.
+
+    Args:
+        gallery: Where it is.
+        json: Print one JSON document.
+    """
+    from holdfast.stores.ledger import FORMAT_VERSION
+
+    with opened(gallery):  # refuses other versions
+        console.print(f"The gallery has format version {FORMAT_VERSION}, the newest: nothing is to do.")
+    if json:
+        print_json({"format_version": FORMAT_VERSION, "migrated": False})
+    return 0

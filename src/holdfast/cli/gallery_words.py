@@ -1,0 +1,149 @@
+"""What a gallery's status means, in sentences, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.cli.gallery_common import DECLARED, command, size
+from holdfast.galleries.status import GenerationStatus, Status
+
+Table = tuple[list[str], list[list[str]]]
+
+_WHY = {
+    "report": "a passing compatibility report",
+    "adapter": "an adapter of its queries",
+    "mapped": "an adapter of the vectors",
+    "forced": "force, without a passing report",
+}
+
+
+def bar(share: float, width: int = 24) -> str:
+    """Draw a share.
+
+    >>> bar(0.5, 8), bar(0.001, 8), bar(0.999, 8), bar(1, 8)
+    ('████····', '█·······', '███████·', '████████')
+    """
+    full = 0 if share <= 0 else width if share >= 1 else min(width - 1, max(1, round(share * width)))
+    return "█" * full + "·" * (width - full)
+
+
+def share_of(part: int, whole: int) -> str:
+    """Write a part of a whole in per cent, never rounded to all or nothing.
+
+    >>> share_of(1, 3), share_of(99_999, 100_000), share_of(1, 100_000), share_of(5, 5), share_of(0, 0)
+    ('33 %', 'over 99 %', 'under 1 %', '100 %', '100 %')
+    """
+    if part >= whole:
+        return "100 %"
+    percent = round(100 * part / whole)
+    return "over 99 %" if percent == 100 else "under 1 %" if percent == 0 < part else f"{percent} %"
+
+
+def called(generation: GenerationStatus) -> str:
+    """Return what a generation's model is called, and whether only a person says so."""
+    declared = generation.fingerprint.startswith(DECLARED)
+    name = generation.note or (generation.fingerprint.removeprefix(DECLARED) if declared else "")
+    known = generation.fingerprint if declared else generation.fingerprint[:20]
+    return known if not name or known == DECLARED + name else f"{name} ({known})"
+
+
+def generations_table(found: Status) -> Table:
+    """Return one row per generation."""
+    columns = ["generation", "standing", "items", "found by its queries", "searches", "size", "indexed", "model"]
+    rows = [
+        [one.name, one.standing, f"{one.rows:,}", f"{one.covered:,}", ", ".join(one.searches), size(one.bytes),
+         f"{one.indexed:,}", called(one)]
+        for one in found.generations
+    ]  # fmt: skip
+    return columns, rows
+
+
+def backfilled(found: Status) -> str:
+    """Return the bar of the items that have a vector of the generation to be filled."""
+    done = found.items - found.lacking
+    share = done / found.items if found.items else 1.0
+    return f"{found.target}  {bar(share)}  {done:,} of {found.items:,} items ({share_of(done, found.items)})"
+
+
+def standing(found: Status) -> list[str]:
+    """Say where the gallery and its upgrade stand."""
+    known = {one.name: one for one in found.generations}
+    said = [_PHASES[found.phase](found, known)]
+    if found.lacking:
+        said += [_link_words(found, link) for link in found.links if link["query"] == found.target]
+    if found.retired:
+        said.append(f"Vectors of {', '.join(found.retired)} wait for gc.")
+    return said
+
+
+def _steady(found: Status, known: dict[str, GenerationStatus]) -> str:
+    missing = f" {found.lacking:,} items have no vector of it." if found.lacking else ""
+    return f"No upgrade is under way: queries and new items are those of {found.active}.{missing}"
+
+
+def _prepared(found: Status, known: dict[str, GenerationStatus]) -> str:
+    new = known[found.target]
+    return (
+        f"{found.active} is active, and {new.name} is prepared: its queries would find {new.covered:,} of "
+        f"{found.items:,} items now ({share_of(new.covered, found.items)})."
+    )
+
+
+def _swapped(found: Status, known: dict[str, GenerationStatus]) -> str:
+    new, left = known[found.active], found.items - known[found.active].covered
+    by_old = f", {new.covered - new.rows:,} by other vectors" if new.covered > new.rows else ""
+    lost = f"; {left:,} items are not found" if left else ""
+    return f"{new.name} is active: its queries find {new.rows:,} items by their new vectors{by_old}{lost}."
+
+
+def _completed(found: Status, known: dict[str, GenerationStatus]) -> str:
+    missing = f", {found.allowed_missing:,} items allowed to lack a new vector" if found.allowed_missing else ""
+    return f"The upgrade to {found.active} is complete{missing}. Former vectors are kept until gc."
+
+
+_PHASES = {"steady": _steady, "prepared": _prepared, "swapped": _swapped, "completed": _completed}
+
+
+def _link_words(found: Status, link: dict[str, str]) -> str:
+    reason = f" ({link['reason']})" if link["reason"] else ""
+    return f"{link['query']} searches vectors of {link['gallery']}, too, because of {_WHY[link['how']]}{reason}."
+
+
+def next_commands(found: Status, url: str) -> list[tuple[str, str]]:
+    """Return what to type next, each with what it is for, the most sensible first."""
+    fill = ("give the others new vectors", command("backfill", url, *_source_words(found)))
+    back = ("go back", command("rollback", url))
+    tidy = ("free their room", command("gc", url))
+    steps: Sequence[tuple[str, str]]
+    if found.phase == "prepared":
+        steps = [*_before_swap(found, url, fill), ("give it up", command("abandon", url))]
+    elif found.phase == "swapped":
+        done = ("finish the upgrade", command("complete", url))
+        steps = [fill, back] if found.lacking else [done, back]
+    elif found.phase == "completed":
+        steps = [("free the room of former vectors", command("gc", url)), back]
+    elif not found.items:
+        steps = [("fill it", command("import", url, "--embeddings", "FILE_OR_FOLDER"))]
+    elif found.lacking:
+        steps = [fill]
+    else:
+        steps = [("upgrade the model", command("prepare", url, "--release", "NEW", "--report", "results.json"))]
+    return [*steps, *([tidy] if found.retired and tidy not in steps else [])]
+
+
+def _source_words(found: Status) -> list[str]:
+    """Return the options that name where vectors of the generation to be filled come from."""
+    name = next(one.fingerprint for one in found.generations if one.name == found.target)
+    if name.startswith(DECLARED):
+        return ["--vectors", "FILE", "--model", name.removeprefix(DECLARED)]
+    return ["--release", "RELEASE", "--data", "DATA"]
+
+
+def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:
+    """Return the steps to a swap: at once where its queries find all items, else by a report or a backfill."""
+    new = next(one for one in found.generations if one.name == found.target)
+    swap = ("make it active", command("swap", url))
+    if new.covered >= found.items:
+        return [swap, *([fill] if found.lacking else [])]
+    report = command("vouch", url, "--report", "results.json", "--query", new.name, "--of", found.active)
+    return [("let it search old vectors, if a report allows", report), fill]

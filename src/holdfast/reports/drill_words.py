@@ -1,0 +1,323 @@
+"""A drill in words: what it means in one line, what to do next, and what every step is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.reports.formats import metric_name, percent, score, signed
+
+Document = Mapping[str, Any]
+
+SPACE = "\N{NO-BREAK SPACE}"
+
+ORDERS = {
+    "random": "in random order",
+    "uncertainty": "where old vectors serve worst first",
+    "traffic": "the most retrieved first",
+    "class-balanced": "all classes evenly",
+    "id": "by id",
+}
+"""What is re-embedded first, by name of the order."""
+
+STEPS = {
+    "embed": "embed the items with the new model",
+    "prepare": "prepare the new model",
+    "swap": "swap: the new model becomes the active one",
+    "backfill": "write the new vectors, without embedding",
+    "complete": "complete: read and count every new vector",
+    "rollback": "rollback: the old model is active again",
+}
+"""What the steps of an upgrade are."""
+
+LINKS = {
+    "report": "a compatibility report lets new queries search old vectors as they are",
+    "adapter": "an adapter maps new queries into the space of the old vectors",
+    "mapped": "an adapter mapped the old vectors into the space of the new model",
+    "forced": "somebody decided, without a report, that new queries may search old vectors",
+    "none": "nothing lets new queries search old vectors: the old model serves until every item has a new one",
+}
+METRICS = {
+    "map": "mean average precision: 1 if every right item comes before every other one",
+    "recall@1": "the share of queries whose first hit is right",
+    "overlap@10 with old": "the share of today’s first ten hits that are found among the first ten",
+    "overlap@10 with new": "the share of the first ten hits after re-embedding that are found among the first ten",
+}
+ORDER_MATTERS = 0.005
+"""Mean difference between orders that is worth a word."""
+
+TONES = {
+    "ready": "compatible",
+    "dips": "inconclusive",
+    "no gain": "inconclusive",
+    "unlabelled": "inconclusive",
+    "worse": "not-compatible",
+    "failed": "not-compatible",
+}
+"""Kind of finding, for its colour, by verdict."""
+
+
+def short_metric(metric: str) -> str:
+    """Write the name of a metric.
+
+    >>> short_metric("map"), short_metric("overlap@10 with new")
+    ('mAP', 'overlap@10 with new')
+    """
+    return metric if metric.startswith("overlap") else metric_name(metric)
+
+
+def drill_headline(document: Document) -> str:
+    """Say in one line what a drill means."""
+    return _HEADLINES[document["verdict"]](document)
+
+
+def _ends(document: Document) -> tuple[float, float, float]:
+    """Return the main metric today, at the swap and at the end."""
+    values = curve_of(document)["values"][document["metric"]]
+    return document["before"][document["metric"]], values[0], values[-1]
+
+
+def curve_of(document: Document) -> Mapping[str, Any]:
+    """Return the curve of the order that was rehearsed whole."""
+    found: Mapping[str, Any] = next(iter(document["curves"].values()))
+    return found
+
+
+def _ready(document: Document) -> str:
+    before, swap, end = _ends(document)
+    if document["linked"] == "none":
+        return (
+            f"Ready: mAP stays at {score(before)} until the swap, which comes last, and is {score(end)} from then on."
+        )
+    return (
+        f"Ready: mAP goes from {score(before)} to {score(swap)} at the swap and {score(end)} at the end, and never "
+        "measurably below today."
+    )
+
+
+def _dips(document: Document) -> str:
+    before, _, end = _ends(document)
+    share, lowest = _lowest(document)
+    when = "right after the swap" if share == 0 else f"with {percent_of(share)} re-embedded"
+    return (
+        f"It works, but finds less for a while: mAP is {score(before)} today, {score(lowest)} {when}, and {score(end)} "
+        "at the end."
+    )
+
+
+def _lowest(document: Document) -> tuple[float, float]:
+    curve = curve_of(document)
+    pairs = zip(curve["values"]["map"], curve["shares"], strict=True)
+    lowest, share = min(pairs)
+    return share, lowest
+
+
+def _no_gain(document: Document) -> str:
+    before, _, end = _ends(document)
+    shown = f"mAP {score(before)} today, {score(end)} at the end"
+    return f"It works, but nothing shows that the new model finds more: {shown}."
+
+
+def _worse(document: Document) -> str:
+    before, _, end = _ends(document)
+    return f"It works, but the new model finds less: mAP {score(before)} today, {score(end)} at the end."
+
+
+def _unlabelled(document: Document) -> str:
+    last = document["first_hits"][-1]
+    return (
+        f"It works; at the end {percent_of(last['changed'])} of the queries find another item first. Whether a better "
+        "one, only people can tell."
+    )
+
+
+def _failed(document: Document) -> str:
+    return "Do not upgrade yet: " + "; ".join(_failures(document)) + "."
+
+
+def _failures(document: Document) -> list[str]:
+    searches = document["searches"]
+    reasons = {
+        f"{'searches' if len(searches['failed']) > 1 else 'a search'} failed": searches["failed"],
+        f"{searches['incomplete']:,} answers did not see every item once": searches["incomplete"],
+        f"{searches['wrong']:,} answers were not the nearest items": searches["wrong"],
+        "old queries find something else after the rollback": not document["rollback_equal"],
+    }
+    return [words for words, found in reasons.items() if found]
+
+
+_HEADLINES: dict[str, Callable[[Document], str]] = {
+    "ready": _ready,
+    "dips": _dips,
+    "no gain": _no_gain,
+    "worse": _worse,
+    "unlabelled": _unlabelled,
+    "failed": _failed,
+}
+
+
+def findings(document: Document) -> list[str]:
+    """Say what was done and what it showed, in sentences, the most important one first."""
+    searches, linked = document["searches"], LINKS[document["linked"]]
+    went = ", ".join(document["steps"])
+    sentences = [f"Every step was made on a copy: {went}. {linked[0].upper()}{linked[1:]}."]
+    if document["verdict"] != "failed":
+        sentences.append(
+            f"{searches['made']:,} queries searched meanwhile; none failed, and every answer saw every item once."
+        )
+    if curve_of(document)["differences"] and document["linked"] != "none":
+        sentences.append(_margin(document))
+    if document["missing"]:
+        sentences.append(
+            f"{document['missing']:,} of {document['sampled']:,} sampled items are not where the new vectors come "
+            "from: they would stay with their old ones."
+        )
+    return sentences
+
+
+def _margin(document: Document) -> str:
+    mean, low, high = curve_of(document)["differences"][0]
+    return (
+        f"Right after the swap, before anything is re-embedded, the difference to today is {signed(mean)} mAP "
+        f"(95{SPACE}% of resampled sets of queries: {signed(low)} to {signed(high)})."
+    )
+
+
+def next_step(document: Document) -> str:
+    """Say what to do next."""
+    verdict = document["verdict"]
+    order = f" --order {best_order(document)}" if order_gain(document) >= ORDER_MATTERS else ""
+    if verdict == "failed":
+        return "run `holdfast gallery doctor`, and report what this page shows; the gallery itself was only read."
+    if verdict == "worse":
+        return "keep the old model, or find out why the new one finds less; the gallery itself was only read."
+    if document["linked"] == "none":
+        return (
+            "`holdfast gallery prepare`, `backfill` all items, then `swap`; a report or an adapter would let you swap "
+            "first."
+        )
+    first = f"`holdfast gallery swap`, then `holdfast gallery backfill{order}`"
+    last = "backfill a part before the swap, or find a better link" if verdict == "dips" else first
+    return f"look at the examples below; then {first}." if verdict in ("unlabelled", "no gain") else f"{last}."
+
+
+def best_order(document: Document) -> str:
+    """Return the order whose curve is highest on average, the first one where none is."""
+    metric = document["metric"]
+    areas: dict[str, float] = {name: curve["area"][metric] for name, curve in document["curves"].items()}
+    return max(areas, key=areas.__getitem__)
+
+
+def order_gain(document: Document) -> float:
+    """Return how far the main metric of the best order is above that of the worst one, on average."""
+    areas = [curve["area"][document["metric"]] for curve in document["curves"].values()]
+    return float(max(areas) - min(areas))
+
+
+def order_finding(document: Document) -> str:
+    """Say which order pays most."""
+    if document["linked"] == "none":
+        return "Without a link no order makes a difference: queries see new vectors once all are there."
+    metric, curves = document["metric"], document["curves"]
+    areas = {name: curve["area"][metric] for name, curve in curves.items()}
+    best = best_order(document)
+    if len(areas) == 1:
+        return f"Only one order was rehearsed: {ORDERS[best]}."
+    apart = order_gain(document)
+    if apart < ORDER_MATTERS:
+        return (
+            f"The order hardly matters here: on average over the backfill, {short_metric(metric)} differs by "
+            f"{score(apart)}."
+        )
+    return (
+        f"Re-embedding {ORDERS[best]} pays most: {short_metric(metric)} {score(areas[best])} on average over the "
+        f"backfill, {signed(apart)} above the order that pays least."
+    )
+
+
+def first_hit_findings(document: Document) -> list[str]:
+    """Say how many queries find another item first, and what that means."""
+    swap, *_, end = document["first_hits"]
+    at_once = "" if document["linked"] == "none" else f"{percent_of(swap['changed'])} right after the swap, and "
+    sentences = [f"Another item comes first for {at_once}{percent_of(end['changed'])} of the queries at the end."]
+    if end["fixed"] is not None:
+        sentences.append(
+            f"Of those where it is known what is right, {percent_of(end['fixed'])} were wrong and are right at the "
+            f"end, {percent_of(end['broken'])} were right and are wrong."
+        )
+    else:
+        sentences.append("Whether it is a better one nobody knows without labels: look at the examples.")
+    return sentences
+
+
+def time_finding(document: Document) -> str:
+    """Say what the whole upgrade would take."""
+    embed = next(one for one in document["timings"] if one["step"] == "embed")
+    full = embed["full_seconds"]
+    return (
+        f"Embedding all {document['items']:,} items would take about {duration(full)} at the speed seen here. Swap and "
+        "rollback do not depend on the number of items."
+    )
+
+
+def rollback_finding(document: Document) -> str:
+    """Say where the rollback led."""
+    if document["rollback_equal"]:
+        return (
+            f"After the rollback all {document['asked']:,} old queries found exactly what they found before the swap: "
+            f"the same {document['sampled']:,} items in the same order with the same scores."
+        )
+    return "After the rollback old queries found something else than before the swap. This must not be."
+
+
+def protocol_words(document: Document) -> list[str]:
+    """Say how it was measured, in sentences."""
+    judged, asked, sampled = document["judged"], document["asked"], document["sampled"]
+    given = (
+        f"{asked:,} queries that were given, embedded by both models, searched the copy"
+        if document["queries"] == "given"
+        else f"{asked:,} of the sampled items served as queries among the others, by their stored and by their new "
+        "vectors; models with prefixes of their own for queries may do better or worse"
+    )
+    known = (
+        f" For {judged:,} of them it is known what is right."
+        if judged
+        else " Nobody knows what is right for them, so lists of hits are compared with each other; agreement is not "
+        "correctness."
+    )
+    return [
+        f"The copy holds {sampled:,} of {document['items']:,} items, drawn at random (seed {document['seed']}), with "
+        "the vectors that the gallery stores. It was kept in memory, and the gallery was only read.",
+        f"{given}.{known}",
+        "With fewer items fewer compete, so scores are higher than in the whole gallery; what counts are differences. "
+        f"The band holds 95{SPACE}% of 2,000 resampled sets of queries, for the difference to today.",
+        "Whatever the share that is re-embedded, every search covered all items, and its first hits were compared with "
+        "those of all vectors.",
+    ]
+
+
+def percent_of(share: float) -> str:
+    """Write a share in whole per cent, with a digit more where it is small.
+
+    >>> [percent_of(share).replace(SPACE, " ") for share in (0.254, 0.0, 0.004)]
+    ['25 %', '0 %', '0.4 %']
+    """
+    return percent(share) if 0 < share < 0.01 else f"{100 * share:.0f}{SPACE}%"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a duration.
+
+    >>> [duration(found).replace(SPACE, " ") for found in (0.00042, 0.05, 7.25, 75, 4000, 50_000, 300_000)]
+    ['0.4 ms', '50 ms', '7.2 s', '75 s', '67 min', '13.9 h', '3.5 days']
+    >>> duration(None)
+    '–'
+    """
+    if seconds is None:
+        return "–"
+    for limit, unit, name in ((1, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            found = seconds / unit
+            digits = 0 if found >= 10 or name == "min" else 1
+            return f"{found:.{1 if name == 'h' else digits}f}{SPACE}{name}"
+    return f"{seconds / 86_400:.1f}{SPACE}days"

@@ -1,0 +1,350 @@
+"""The whole life of a gallery through its commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.adapters import build_adapter
+from holdfast.adapters.storage import save_adapter
+from holdfast.cli import main
+from holdfast.cli.gallery import SUBCOMMANDS
+from holdfast.embeddings import storage
+from holdfast.galleries import Gallery
+
+Run = Callable[..., Any]
+
+ITEMS = 120
+V1, V2 = ("--model", "v1"), ("--model", "v2")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``holdfast gallery`` with --json, and return what it printed for machines; ``said`` is for people."""
+
+    def call(*words: object, code: int = 0) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(["gallery", *map(str, words), "--json"]) == code
+        captured = capsys.readouterr()
+        call.said = " ".join(captured.err.split())  # type: ignore[attr-defined]
+        return dict(json.loads(captured.out))
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """old.npz and new.npz of the same items in one space, and report/, which says that new queries may search old."""
+    root, rng = tmp_path_factory.mktemp("vectors"), np.random.default_rng(0)
+    labels = np.arange(ITEMS) % 6
+    centres = rng.normal(size=(6, 8))
+    ids = np.array([f"{row:03d}" for row in range(ITEMS)])  # numbers with leading zeros, which stay texts
+    price = rng.uniform(0, 100, ITEMS)
+    for name, noise in (("old", 1.0), ("new", 0.5)):
+        points = (centres[labels] + noise * rng.normal(size=(ITEMS, 8))).astype(np.float32)
+        np.savez(root / f"{name}.npz", ids=ids, vectors=points, labels=labels, price=price)
+    words = ["evaluate", "--old", root / "old.npz", "--new", root / "new.npz", "--old-model", "v1", "--new-model", "v2"]
+    assert main([str(word) for word in (*words, "--resamples", 200, "--out", root / "report")]) == 0
+    return root
+
+
+def part(vectors: Path, name: str, rows: slice, to: Path) -> Path:
+    """Write some of the items to a file of their own."""
+    with np.load(vectors / f"{name}.npz") as found:
+        np.savez(to, **{key: found[key][rows] for key in found.files})
+    return to
+
+
+@pytest.mark.parametrize("kind", ["memory:", "lance:"])
+def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> None:
+    url, place = f"{kind}{tmp_path / 'g'}", tmp_path / "g"
+    old, new = vectors / "old.npz", vectors / "new.npz"
+    made = run("create", url, "--from", old, *V1)
+    assert made["items"] == ITEMS and made["columns"] == {"label": "text", "price": "number"}
+    assert run("status", place)["phase"] == "steady"
+
+    assert run("prepare", place, *V2, "--dim", 8, "--report", vectors / "report")["prepared"] == "g2"
+    assert run("status", place)["generations"][1]["covered"] == ITEMS  # by the report
+    assert run("swap", place)["active"] == "g2"
+    done = run("backfill", place, "--vectors", new, *V2, "--budget", 50, "--batch", 20, "--order", "random")
+    assert (done["written"], done["lacking"], done["stopped"]) == (50, 70, "budget")
+    assert "70 items are left. The same command continues." in run.said
+
+    found = run("search", place, "--queries", new, *V2, "-k", 3)
+    assert (found["covered"], found["items"], found["merge"]) == (ITEMS, ITEMS, "score")
+    hits = [hit for query in found["queries"] for hit in query["hits"]]
+    assert {hit["generation"] for hit in hits} == {"g1", "g2"} and all(hit["metadata"]["label"] for hit in hits)
+    assert {len(query["hits"]) for query in found["queries"]} == {3}
+
+    assert run("delete", place, "--ids", "007", "nope") == {"deleted": 1, "unknown": ["nope"], "items": ITEMS - 1}
+    again = part(vectors, "new", slice(0, 2), tmp_path / "two.npz")
+    assert run("upsert", place, "--from", again, *V2) == {"written": 2, "items": ITEMS - 1}
+    assert run("rollback", place)["only_new"] == 2
+    assert "2 items were written since and have vectors of g2 only" in run.said
+    assert "queries of g1 do not find 2 of them" in run.said
+    assert run("swap", place, "--force", "yes")["active"] == "g2"
+
+    done = run("backfill", place, "--vectors", new, *V2)
+    assert (done["lacking"], done["missing"], done["stopped"]) == (0, 0, "done")
+    assert run("complete", place)["right"] == ITEMS - 1
+    assert run("gc", place, "--older-than", 0)["removed"] == ["g1"]
+    assert run("doctor", place)["healthy"]
+    assert {hit["generation"] for query in run("search", place, "--queries", new, *V2)["queries"]
+            for hit in query["hits"]} == {"g2"}  # fmt: skip
+    kinds = [entry["event"]["kind"] for entry in run("journal", place, "--last", 100)["entries"]]
+    assert kinds[:4] == ["create", "add", "prepare", "swap"] and "rollback" in kinds and "complete" in kinds
+    assert [entry["sequence"] for entry in run("journal", place, "--last", 2)["entries"]] == [
+        len(kinds) - 1,
+        len(kinds),
+    ]
+
+    assert run("export", place, "--out", tmp_path / "out.parquet")["items"] == ITEMS - 1
+    copy = run("create", f"memory:{tmp_path / 'copy'}", "--from", tmp_path / "out.parquet")
+    assert (copy["fingerprint"], copy["items"]) == ("declared:v2", ITEMS - 1)
+
+
+def test_a_vector_of_another_item_is_a_query(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    hits = run("search", tmp_path / "g", "--like", "006", "--k", 4)["queries"][0]["hits"]
+    with np.load(vectors / "old.npz") as found:
+        ids, points = list(found["ids"]), found["vectors"] / np.linalg.norm(found["vectors"], axis=1, keepdims=True)
+    order = [ids[row] for row in np.argsort(-(points @ points[6]), kind="stable") if ids[row] != "006"]
+    assert [hit["id"] for hit in hits] == order[:4]
+    cheap = run("search", tmp_path / "g", "--like", "006", "--where", "price<20", "label=0")["queries"][0]["hits"]
+    assert cheap and all(hit["metadata"]["price"] < 20 and hit["metadata"]["label"] == "0" for hit in cheap)
+
+
+def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    words = ["backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2, "--batch", "10"]
+    typed = [sys.executable, "-m", "holdfast", "gallery", *map(str, words), "--rate", "40", "--json"]
+    process = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    with Gallery.open(str(tmp_path / "g")) as gallery:
+        begin = time.monotonic()
+        while not gallery.store.pointer().covered(["g2"]):
+            assert process.poll() is None and time.monotonic() - begin < 120
+            time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=120)
+    stopped = json.loads(printed)
+    assert process.returncode == 130 and stopped["stopped"] == "interrupted" and "Traceback" not in said
+    assert "The same command continues." in said and 0 < stopped["written"] < ITEMS
+    assert stopped["lacking"] == ITEMS - stopped["written"] == run("status", tmp_path / "g")["lacking"]
+    done = run(*words)
+    assert done["written"] == stopped["lacking"] and done["lacking"] == 0
+
+
+def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("prepare", tmp_path / "g", *V2, "--dim", 8, "--report", vectors / "report")
+    run("swap", tmp_path / "g")
+    some = part(vectors, "new", slice(0, ITEMS - 3), tmp_path / "some.npz")
+    names = [f"{row:03d}" for row in range(ITEMS - 3, ITEMS)]
+    words = ["backfill", tmp_path / "g", "--vectors", some, *V2, "--missing-out", tmp_path / "missing.txt"]
+    done = run(*words, code=1)
+    assert done["missing_ids"] == names and (tmp_path / "missing.txt").read_text().split() == names
+    assert "3 items are not in the source: '117', '118', '119'" in run.said
+    run("complete", tmp_path / "g", code=2)
+    assert run("complete", tmp_path / "g", "--allow-missing")["missing"] == 3
+
+
+def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    asked = ["--vectors", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
+    planned = run("plan", tmp_path / "g", *asked, "--report", vectors / "report")  # before it is prepared
+    assert (planned["generation"], planned["rows"], planned["rows_within_budget"]) == ("g2", ITEMS, 40)
+    assert planned["promises"][0]["gallery"] == "g1" and "at the end" in run.said
+    assert run("status", tmp_path / "g")["sequence"] == 2  # nothing was changed
+    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    assert run("plan", tmp_path / "g", *asked)["cost"] == pytest.approx(0.06)
+    done = run("backfill", tmp_path / "g", *asked)
+    assert (done["written"], done["cost"], done["stopped"]) == (40, pytest.approx(0.02), "budget")
+
+
+def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    assert run("swap", tmp_path / "g", code=2)["error"]["type"] == "GalleryError"
+    assert run("vouch", tmp_path / "g", "--report", vectors / "report") | {"next": [], "phase": ""} == {
+        "query": "g2", "gallery": "g1", "how": "report", "next": [], "phase": "",
+    }  # fmt: skip
+    assert run("status", tmp_path / "g")["generations"][1]["searches"] == ["g2", "g1"]
+    assert run("swap", tmp_path / "g")["active"] == "g2"
+    forced = run("vouch", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
+    assert (forced["query"], forced["gallery"], forced["how"]) == ("g1", "g2", "forced")
+    assert run("abandon", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
+
+
+def test_an_adapter_links_two_frozen_models(
+    planted: Callable[..., Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = planted(tmp_path)
+    old, new = (storage.from_npz(root / f"{name}.npz", fingerprint=f"declared:{name}") for name in ("old", "new"))
+    for direction in ("new_to_old", "old_to_new"):
+        save_adapter(build_adapter("ridge", {"direction": direction}).fit(old, new), root / direction)
+        url = f"memory:{root / direction}-gallery"
+        run("create", url, "--from", root / "old.npz", "--model", "old")
+        run("prepare", url, "--embeddings", root / "new.npz", "--model", "new", "--adapter", root / direction)
+        assert run("swap", url)["active"] == "g3" if direction == "old_to_new" else "g2"
+        found = run("search", url, "--queries", root / "new.npz", "--model", "new", "-k", 1)
+        assert found["covered"] == 300 and {q["hits"][0]["generation"] for q in found["queries"]} == {
+            "g2" if direction == "old_to_new" else "g1"
+        }
+
+
+def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
+    """Items embedded by a release, searched by a picture, and embedded again by the next release."""
+    old, new, photos = made / "runs" / "old", made / "runs" / "bct", made / "photos"
+    run("create", f"memory:{tmp_path / 'g'}", "--release", old, "--columns", "label=text")
+    run("import", tmp_path / "g", "--embeddings", made / "embedded" / "old")
+    image = photos / "kind0" / "0.png"
+    found = run("search", tmp_path / "g", "--image", image, "--release", old, "-k", 1)["queries"]
+    assert found[0]["id"] == str(image) and found[0]["hits"][0]["metadata"]["label"] == "kind0"
+    run("prepare", tmp_path / "g", "--release", new)
+    run("swap", tmp_path / "g", "--force", "a test")
+    done = run("backfill", tmp_path / "g", "--release", new, "--data", photos, "--workers", 2, "--batch-size", 4)
+    assert (done["written"], done["lacking"]) == (12, 0)
+    assert run("doctor", tmp_path / "g", "--release", new, "--data", photos)["healthy"]
+    embedded = storage.load(made / "embedded" / "bct" / "embeddings.safetensors")
+    found = run("search", tmp_path / "g", "--data", photos, "--release", new, "-k", 1)["queries"]
+    assert {query["id"]: query["hits"][0]["id"] for query in found} == {one: one for one in embedded.ids}
+
+
+def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> None:
+    texts, model = requests / "requests.csv", ["--text-model", "wordllama", "--truncate-dim", 32]
+    run("create", f"memory:{tmp_path / 'g'}", "--from", requests / "old.npz", *V1)
+    run("prepare", tmp_path / "g", "--embeddings", requests)  # its name only
+    run("swap", tmp_path / "g", "--force", "a test")
+    done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "uncertainty")
+    assert (done["written"], done["lacking"]) == (288, 0)
+    words = ["search", tmp_path / "g", "--text", "find a pizza recipe", *model, "-k", 1]
+    assert run(*words)["queries"][0]["hits"][0]["id"] == storage.load(requests / "embeddings.safetensors").ids[195]
+
+
+def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:
+    """Metadata of Parquet files and LanceDB tables comes along, under other names too; what is there is skipped."""
+    with np.load(vectors / "old.npz") as found:
+        points = pa.FixedSizeListArray.from_arrays(pa.array(found["vectors"].ravel()), 8)
+        names = {"id": pa.array(found["ids"]), "vector": points}
+    more = {
+        "title": pa.array([f"a thing {row}" for row in range(ITEMS)]),
+        "sold": pa.array([True, None] * (ITEMS // 2)),
+    }
+    pq.write_table(pa.table(names | more).slice(0, 30), tmp_path / "first.parquet")
+    made = run("create", f"memory:{tmp_path / 'g'}", "--from", tmp_path / "first.parquet", *V1)
+    assert made["columns"] == {"title": "text", "sold": "truth"} and made["items"] == 30
+
+    renamed = {"key": names["id"], "embedding": points, "heading": more["title"]}
+    lancedb.connect(tmp_path / "db").create_table("things", pa.table(renamed))
+    words = ["import", tmp_path / "g", "--lance", tmp_path / "db", "--table", "things", "--id-column", "key",
+             "--vector-column", "embedding", "--take", "title=heading", "--model", "g1"]  # fmt: skip
+    assert "skip-existing" in run(*words, code=2)["error"]["to_do"]
+    done = run(*words, "--skip-existing", "--batch", 50)
+    assert (done["written"], done["skipped"], done["items"]) == (ITEMS - 30, 30, ITEMS)
+    hit = run("search", tmp_path / "g", "--like", "000", "--where", "title=a thing 77")["queries"][0]["hits"][0]
+    assert hit["id"] == "077" and hit["metadata"] == {"title": "a thing 77"}
+
+    pq.write_table(pa.table(names | more).slice(5, 2), tmp_path / "changed.parquet")
+    run("upsert", tmp_path / "g", "--from", tmp_path / "changed.parquet", *V1)
+    for row, more_known in ((5, {}), (6, {"sold": True})):
+        words = ["search", tmp_path / "g", "--like", "000", "--where", f"title=a thing {row}"]
+        assert run(*words)["queries"][0]["hits"][0]["metadata"] == {"title": f"a thing {row}"} | more_known
+
+
+def test_an_import_goes_on(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8, "--columns", "label=text")
+    part(vectors, "old", slice(0, 25), tmp_path / "some.npz")
+    run("import", tmp_path / "g", "--embeddings", tmp_path / "some.npz", *V1)
+    words = ["import", tmp_path / "g", "--embeddings", vectors / "old.npz", *V1]
+    assert "25 ids are in the gallery already" in run(*words, code=2)["error"]["given"]
+    done = run(*words, "--skip-existing", "--batch", 40)
+    assert (done["written"], done["skipped"], done["items"]) == (ITEMS - 25, 25, ITEMS)
+    (tmp_path / "gone.txt").write_text("001\n\n002\n")
+    assert run("delete", tmp_path / "g", "--ids-from", tmp_path / "gone.txt")["items"] == ITEMS - 2
+
+
+def test_doctor_says_what_is_wrong(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    assert run("doctor", tmp_path / "g")["healthy"] and "The gallery is healthy." in run.said
+    found = run("doctor", tmp_path / "g", "--vectors", vectors / "new.npz", "--model", "g1", code=1)
+    assert not found["healthy"] and any(one["severity"] == "error" for one in found["findings"])
+    with (tmp_path / "g" / "gallery.db").open("r+b") as file:
+        file.truncate(6000)
+    (tmp_path / "g" / "gallery.db-wal").unlink(missing_ok=True)
+    found = run("doctor", tmp_path / "g", code=1)
+    assert found["findings"][0]["kind"] == "unreadable" and "restore the gallery from a copy" in run.said
+
+
+def test_a_drill_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
+    """The better model is ready, the worse one is not; without labels nobody can tell."""
+    files, galleries = {"v1": vectors / "old.npz", "v2": vectors / "new.npz"}, {}
+    for name, old, more in (("better", "v1", []), ("worse", "v2", []), ("untold", "v1", ["--columns", "price=number"])):
+        galleries[name] = tmp_path / name
+        run("create", f"memory:{tmp_path / name}", "--from", files[old], "--model", old, *more)
+    words = ["--order", "random", "--out", tmp_path / "out"]
+    found = run("drill", galleries["better"], "--vectors", files["v2"], *V2, "--report", vectors / "report", *words)
+    assert (found["verdict"], found["linked"], found["passed"]) == ("ready", "report", True)
+    assert json.loads((tmp_path / "out" / "drill.json").read_text()) == found
+    assert "Ready: mAP" in (tmp_path / "out" / "drill.html").read_text() and "Ready: mAP" in run.said
+    assert run("status", galleries["better"])["sequence"] == 2  # nothing was changed
+    found = run("drill", galleries["worse"], "--vectors", files["v1"], *V1, *words, code=1)
+    assert (found["verdict"], found["linked"]) == ("worse", "none")
+    found = run("drill", galleries["untold"], "--vectors", files["v2"], *V2, *words, code=1)
+    assert found["verdict"] == "unlabelled"
+    asked = ["--queries", files["v1"], files["v2"], "--old-model", "v1"]
+    found = run("drill", galleries["better"], "--vectors", files["v2"], *V2, *asked, *words)
+    assert (found["queries"], found["asked"]) == ("given", ITEMS)
+
+
+def test_the_newest_format_needs_no_migration(tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
+    assert run("migrate", tmp_path / "g") == {"format_version": 1, "migrated": False}
+
+
+def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Run) -> None:
+    run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
+    assert "Next, to fill it: holdfast gallery import" in run.said
+    run("import", tmp_path / "g", "--embeddings", vectors / "old.npz", *V1)
+    run("status", tmp_path / "g")
+    assert "120 items, steady" in run.said and "Next, to upgrade the model: holdfast gallery prepare" in run.said
+    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    run("status", tmp_path / "g")
+    assert "its queries would find 0 of 120 items now (0 %)" in run.said
+    assert "Next, to let it search old vectors, if a report allows: holdfast gallery vouch" in run.said
+    run("backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2)
+    assert "Next, to make it active: holdfast gallery swap" in run.said
+    run("swap", tmp_path / "g")
+    assert "Next, to finish the upgrade: holdfast gallery complete" in run.said
+    found = run("status", tmp_path / "g")
+    assert "█" * 24 in run.said and [step["to"] for step in found["next"]] == ["finish the upgrade", "go back"]
+    run("complete", tmp_path / "g")
+    assert "Next, to free the room of former vectors: holdfast gallery gc" in run.said
+
+
+def test_the_list_of_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gallery"]) == 2
+    listed = capsys.readouterr().out
+    assert all(f"\n  {name} " in listed for name in SUBCOMMANDS)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["gallery", name, "--help"])
+    printed = capsys.readouterr().out
+    assert stopped.value.code == 0 and "--json" in printed and "--gallery" in printed

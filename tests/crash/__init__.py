@@ -1,0 +1,6 @@
+"""Crash trials: a gallery is killed while it writes, reopened by a fresh process, and held to what it promised.
+
+world.py says what every vector ought to be, twin.py keeps in plain Python what the gallery ought to hold, script.py
+writes to both and to a log that survives the kill, disk.py stops the process at named points, power.py takes away what
+was never made durable, check.py compares, bugs.py plants bugs that have to be caught, and trials.py runs it all.
+"""

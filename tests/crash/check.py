@@ -1,0 +1,222 @@
+"""What a reopened gallery is held to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crash import world
+from crash.script import BATCH, Driver, Script
+from crash.twin import Twin, Violation
+from holdfast.errors import HoldfastError
+from holdfast.galleries import Gallery
+from holdfast.galleries.state import GalleryState, replay
+from holdfast.stores.filters import Condition
+
+K = 7
+
+
+def verify(gallery: Gallery, twin: Twin, seed: int = 0) -> None:
+    """Compare all that a gallery says of itself with what it ought to be; nothing is written.
+
+    Raises:
+        Violation: It is something else.
+    """
+    try:
+        _check_journal(gallery, twin)
+        _check_state(gallery.state, twin)
+        _check_items(gallery, twin)
+        for name in twin.models:
+            _check_vectors(gallery, twin, name)
+            _check_census(gallery, twin, name)
+        _check_held(gallery, twin)
+        for number, name in enumerate(twin.models):
+            _check_search(gallery, twin, name, seed + number)
+    except HoldfastError as error:
+        raise Violation("reads", f"{type(error).__name__}: {error}") from error
+    if twin.repeated() > twin.lost:
+        raise Violation("twice", f"{twin.repeated()} vectors were embedded twice, {twin.lost} were lost with a batch")
+
+
+def _same(check: str, what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise Violation(check, f"{what}: found {_short(found)}, expected {_short(expected)}")
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) < 600 else f"{text[:600]} … ({len(text)} characters)"
+
+
+def _check_journal(gallery: Gallery, twin: Twin) -> None:
+    entries = gallery.store.journal()
+    _same("journal", "numbers", [entry.sequence for entry in entries], list(range(1, twin.sequence + 1)))
+    _same("journal", "events", [entry.event["kind"] for entry in entries], twin.events)
+    pointer = gallery.store.pointer()
+    _same("journal", "pointer", pointer.sequence, twin.sequence)
+    replayed = replay([entry.event for entry in entries])
+    _same("replay", "state told from the journal", replayed, GalleryState.from_record(pointer.manifest))
+
+
+def _check_state(state: GalleryState, twin: Twin) -> None:
+    found = {
+        "models": {one.name: one.fingerprint for one in state.generations},
+        "active": state.active,
+        "prepared": state.prepared,
+        "previous": list(state.previous),
+        "retired": list(state.retired),
+        "links": {(link.query, link.gallery) for link in state.links},
+        "completed": state.completed,
+        "allowed_missing": state.allowed_missing,
+    }
+    for name, value in found.items():
+        expected = getattr(twin, name)
+        _same("state", name, value, set(expected) if name == "links" else expected)
+
+
+def _check_items(gallery: Gallery, twin: Twin) -> None:
+    found = gallery.store.scan(limit=10**6)
+    back = sorted(set(found.ids) & twin.dead)
+    if back:
+        raise Violation("deleted", f"deleted items are there: {back}")
+    _same("items", "ids", found.ids, sorted(twin.items))
+    expected = [twin.items[identifier] for identifier in found.ids]
+    _same("items", "versions", found.versions.tolist(), [item.version for item in expected])
+    _same("items", "metadata", [dict(one) for one in found.metadata], [world.metadata(one.content) for one in expected])
+    for identifier, holding, item in zip(found.ids, found.generations, expected, strict=True):
+        _same("items", f"generations of {identifier}", set(holding), item.holding)
+
+
+def _check_vectors(gallery: Gallery, twin: Twin, name: str) -> None:
+    ids: list[str] = []
+    versions: list[int] = []
+    vectors = []
+    for some, of_some, rows in gallery.store.scan_rows(name, batch=16):
+        ids, versions = [*ids, *some], [*versions, *of_some.tolist()]
+        vectors.append(rows)
+    order = sorted(range(len(ids)), key=lambda row: ids[row])
+    holders = sorted(identifier for identifier, item in twin.items.items() if name in item.holding)
+    back = sorted(set(ids) & twin.dead)
+    if back:
+        raise Violation("deleted", f"vectors of deleted items are there: {back}")
+    _same("vectors", f"ids of {name}", [ids[row] for row in order], holders)
+    _same("vectors", f"versions of {name}", [versions[row] for row in order],
+          [twin.items[identifier].version for identifier in holders])  # fmt: skip
+    if holders:
+        _close("vectors", name, np.concatenate(vectors)[order], _stored(twin, name, holders), holders)
+        kept, some = gallery.store.vectors(name, holders)
+        _same("vectors", f"ids fetched of {name}", kept, holders)
+        _close("vectors", f"{name}, fetched", some, _stored(twin, name, holders), holders)
+
+
+def _stored(twin: Twin, name: str, ids: Sequence[str]) -> NDArray[np.float32]:
+    """Return the rows that a generation ought to have of these items."""
+    space = world.SPACES[twin.space]
+    contents = [(identifier, twin.items[identifier].content) for identifier in ids]
+    return space.index_form(world.points(twin.models[name], contents, space), "gallery")
+
+
+def _close(
+    check: str, what: str, found: NDArray[np.float32], expected: NDArray[np.float32], ids: Sequence[str]
+) -> None:
+    wrong = np.flatnonzero(np.abs(found - expected).max(axis=1) > 1e-5)
+    if len(wrong):
+        raise Violation(check, f"vectors of {what} are not those of the items: {[ids[row] for row in wrong[:5]]}")
+
+
+def _check_census(gallery: Gallery, twin: Twin, name: str) -> None:
+    counted = gallery.census(name)
+    _same("census", f"wrong rows of {name}", counted.wrong, {})
+    _same("census", f"items, right and lacking of {name}", (counted.items, counted.right, counted.lacking),
+          (len(twin.items), len(twin.items) - twin.lacking([name]), twin.lacking([name])))  # fmt: skip
+
+
+def _check_held(gallery: Gallery, twin: Twin) -> None:
+    held = {names: count for names, count in gallery.store.pointer().held.items() if count}
+    _same("held", "counts", held, dict(Counter(frozenset(item.holding) for item in twin.items.values())))
+
+
+def _check_search(gallery: Gallery, twin: Twin, name: str, seed: int) -> None:
+    """Compare searches by queries of one model with a comparison of every vector that they may search."""
+    space = world.SPACES[twin.space]
+    queries = world.embedded(twin.models[name], [(f"query {seed}", 0), (f"query {seed + 1}", 0)], space, "query")
+    sources = twin.sources(name)
+    colour = "red" if seed % 3 == 0 else None
+    reply = gallery.search(queries, K, where=[Condition("colour", "=", colour)] if colour else None)
+    _same("search", "covered, items and commit", (reply.covered, reply.items, reply.sequence),
+          (len(twin.items) - twin.lacking(sources), len(twin.items), twin.sequence))  # fmt: skip
+    form = space.index_form(queries.vectors, "query")
+    for row, hits in enumerate(reply.hits):
+        expected = _expected(twin, sources, form[row], colour)
+        scores = {identifier: score for score, identifier, _ in expected}
+        origin = {identifier: source for _, identifier, source in expected}
+        _same("search", f"number of hits of {name}", len(hits), min(K, len(expected)))
+        for hit, (score, _, _) in zip(hits, expected, strict=False):
+            found = (hit.id in scores, abs(hit.score - score) < 1e-4, abs(scores.get(hit.id, 9.0) - score) < 1e-4)
+            _same("search", f"hit {hit} of {name}, in place of {score}", found, (True, True, True))
+            _same("search", f"generation of {hit}", hit.generation, origin[hit.id])
+
+
+def _expected(
+    twin: Twin, sources: list[str], query: NDArray[np.float32], colour: str | None
+) -> list[tuple[float, str, str]]:
+    """Return score, id and generation of all items that a query may find, best first."""
+    found = []
+    for place, source in enumerate(sources):
+        ids = [
+            identifier
+            for identifier, item in twin.items.items()
+            if source in item.holding and not item.holding & set(sources[:place])
+            and colour in (None, world.metadata(item.content)["colour"])
+        ]  # fmt: skip
+        scores = _stored(twin, source, ids) @ query if ids else []
+        found += [(float(score), identifier, source) for score, identifier in zip(scores, ids, strict=True)]
+    return sorted(found, key=lambda one: (-one[0], one[1]))
+
+
+def go_on(driver: Driver, seed: int) -> None:
+    """Write at once, end an interrupted backfill, roll back, tidy, and look again after each.
+
+    Raises:
+        Violation: Something of it cannot be done, or ends with something else than without the interruption.
+    """
+    script, twin, gallery = Script(seed), driver.twin, driver.open()
+    gallery.timeout = 2.0  # the lock of a process that is gone holds nobody up
+    driver.do(script._upsert(twin) if twin.items else script._add(twin))
+    target = twin.prepared or twin.active
+    driver.do(
+        {"kind": "backfill", "batch": BATCH, "budget": None, "order": "id", "seed": 0, "pieces": 2, "meanwhile": {}}
+    )
+    unknown = {one for one in twin.items if world.unknown_to(twin.models[target], one)}
+    left = {one for one, item in twin.items.items() if target not in item.holding}
+    _same("backfill", f"items without a vector of {target}", left - unknown, set())
+    if twin.possible("rollback"):
+        driver.do({"kind": "rollback"})
+    verify(gallery, twin, seed)
+    for kind in ("swap", "complete", "gc"):
+        if twin.possible(kind):
+            driver.do({"kind": kind, **({"older_than": 0.0} if kind == "gc" else {})})
+    _check_nothing_left(gallery, twin)
+
+
+def _check_nothing_left(gallery: Gallery, twin: Twin) -> None:
+    """Look for rows of generations that gc should have removed, after one that spared no reader."""
+    if twin.events[-1] == "gc" or twin.events[-2:] == ["gc", "tidy"]:
+        _same("gc", "generations with rows in the store", _stored_generations(gallery.store), sorted(twin.models))
+
+
+def _stored_generations(store: Any) -> list[str]:
+    """Return the generations that take room in a store, each as often as it does."""
+    if store.kind == "lance":
+        folder = Path(store.url.removeprefix("lance:"))
+        return sorted(path.name.split("-")[0] for path in folder.glob("*.lance"))
+    if store.kind == "memory":
+        rows = store.database.execute("SELECT DISTINCT generation FROM rows")
+        return sorted({*store.ledger.bits(), *(name for (name,) in rows)})
+    tables = store.database.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    return sorted(name.removeprefix("rows_") for (name,) in tables if name.startswith("rows_"))

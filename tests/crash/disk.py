@@ -1,0 +1,123 @@
+"""A disk that writes down every step, and stops the process, or fails, at a chosen one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from crash.log import TrialLog, unlimited
+from crash.server import Server
+from holdfast.stores.disk import Disk
+
+ONLY_KILLS = ("driver.acknowledge", "database.synced")
+"""Points after a commit, at which nothing can fail any more."""
+
+
+@dataclass
+class Arm:
+    """What is to happen, and where.
+
+    Args:
+        how: "kill" at the point, "later" to kill a moment after it, "full" or "broken" for an error there, "server" to
+            kill the server of the gallery.
+        point: Name of the point; None for any.
+        kind: Operation that has to be under way; None for any.
+        occurrence: Counted from 1.
+        delay: Seconds until a later kill.
+    """
+
+    how: str
+    point: str | None = None
+    kind: str | None = None
+    occurrence: int = 1
+    delay: float = 0.0
+
+    def strikes(self, point: str, kind: str) -> bool:
+        """Count an occurrence, and say whether it is the one."""
+        if self.occurrence < 1 or self.point not in (None, point) or self.kind not in (None, kind):
+            return False
+        if self.how in ("full", "broken") and point in ONLY_KILLS:
+            return False
+        self.occurrence -= 1
+        return self.occurrence == 0
+
+
+class TrialDisk(Disk):
+    """Durability as ever, written down.
+
+    Args:
+        log: Of the trial.
+        arm: What is to happen.
+        kept: Folder for copies of the database as it was when it was last made durable; None to make none.
+        server: Of the gallery, if it has one.
+    """
+
+    def __init__(
+        self, log: TrialLog, arm: Arm | None = None, kept: Path | None = None, server: Server | None = None
+    ) -> None:
+        self.log, self.arm, self.kept, self.server = log, arm, kept, server
+        self.kind = ""
+        self.struck = False
+
+    def reached(self, point: str) -> None:
+        self.log.write("point", point, self.kind)
+        if self.arm is None or not self.arm.strikes(point, self.kind):
+            return
+        self.struck = True
+        self.log.write("struck", point, self.kind, self.arm.how)
+        if self.arm.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.arm.how == "later":
+            threading.Thread(target=_kill_after, args=(self.arm.delay,), daemon=True).start()
+        elif self.arm.how == "server":
+            assert self.server is not None
+            self.server.kill()
+        else:
+            number = errno.ENOSPC if self.arm.how == "full" else errno.EIO
+            raise OSError(number, os.strerror(number), point)
+
+    def revive(self) -> None:
+        """Start a server that was killed."""
+        if self.server is not None:
+            self.server.start()
+
+    def sync_one(self, path: Path) -> None:
+        folder = path.is_dir()
+        self.reached("disk.sync_folder" if folder else "disk.sync_file")
+        super().sync_one(path)
+        if folder:
+            self.log.write("folder", str(path), sorted(found.name for found in path.iterdir()))
+        else:
+            found = path.stat()
+            self.log.write("sync", str(path), found.st_ino, found.st_size)
+
+    def database_synced(self, path: Path) -> None:
+        if self.kept is not None:
+            with unlimited():
+                self._copy(path)
+        self.log.write("database", str(path))
+        self.reached("database.synced")
+
+    def _copy(self, path: Path) -> None:
+        """Keep the database and its write-ahead log as a whole, under a name that is moved there when complete."""
+        assert self.kept is not None
+        new = self.kept / "new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        for file in (path, path.with_name(path.name + "-wal")):
+            if file.exists():
+                shutil.copyfile(file, new / file.name)
+        number = 1 + max((int(found.name) for found in self.kept.iterdir() if found.name.isdigit()), default=0)
+        new.rename(self.kept / str(number))
+        shutil.rmtree(self.kept / str(number - 1), ignore_errors=True)
+
+
+def _kill_after(delay: float) -> None:
+    time.sleep(delay)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,93 @@
+"""A power failure: what was never made durable is taken away before the gallery is reopened."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+from crash.log import Line
+
+DATABASE = "gallery.db"
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return everything below a folder, folders included, as relative paths."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        found += [str((Path(place) / name).relative_to(folder)) for name in (*folders, *files)]
+    return sorted(found)
+
+
+def lose_power(folder: Path, kept: Path, lines: list[Line], how: str, seed: int) -> list[str]:
+    """Take away what was not made durable since the last "durable" line of the log.
+
+    A file is durable up to the length that it had when it was synced, and only if the folder that lists it was synced
+    after it got its name, and that folder's folder likewise. Of the database, what SQLite says is durable is believed:
+    it goes back to how it was when it last said so.
+
+    Args:
+        folder: Of the gallery.
+        kept: Copies of the database, see `TrialDisk`.
+        lines: The log so far.
+        how: "lost" takes everything, "mixed" each thing or not, by chance.
+        seed: Of that chance.
+
+    Returns:
+        What was taken.
+    """
+    chance = random.Random(seed)
+    names, lengths = _durable(folder, lines)
+    lost = []
+    for name in files_of(folder):
+        path = folder / name
+        if name.startswith(DATABASE) or name == "writer.lock" or not path.exists():
+            continue
+        if how == "mixed" and chance.random() < 0.5:
+            continue
+        if name not in names:
+            lost.append(name)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        elif path.is_file():
+            length = lengths.get((name, path.stat().st_ino), 0)
+            if length < path.stat().st_size:
+                lost.append(f"{name} from {length} on")
+                os.truncate(path, length)
+    if how == "lost" or chance.random() < 0.5:
+        _restore(folder, kept)
+        lost.append(DATABASE)
+    return lost
+
+
+def _durable(folder: Path, lines: list[Line]) -> tuple[set[str], dict[tuple[str, int], int]]:
+    """Return the names that are durably listed, and up to which length files are, by name and inode."""
+    names: set[str] = set()
+    lengths: dict[tuple[str, int], int] = {}
+    for what, *values in lines:
+        if what == "durable":
+            names = {name for name, _, _ in values[0]}
+            lengths = {(name, inode): size for name, inode, size in values[0]}
+        elif what == "sync" and Path(values[0]).is_relative_to(folder):
+            lengths[str(Path(values[0]).relative_to(folder)), values[1]] = values[2]
+        elif what == "folder" and Path(values[0]).is_relative_to(folder):
+            place = Path(values[0]).relative_to(folder)
+            present = {str(place / name) for name in values[1]}
+            names = {name for name in names if Path(name).parent != place or name in present} | present
+    return names, lengths
+
+
+def durable_line(folder: Path) -> Line:
+    """Return the line that says that all of a folder is durable as it is."""
+    found = [(name, (folder / name).stat()) for name in files_of(folder)]
+    return ["durable", [[name, about.st_ino, about.st_size] for name, about in found]]
+
+
+def _restore(folder: Path, kept: Path) -> None:
+    """Bring the database back to the newest whole copy."""
+    copies = sorted((found for found in kept.iterdir() if found.name.isdigit()), key=lambda one: int(one.name))
+    for suffix in ("", "-wal", "-shm"):
+        (folder / (DATABASE + suffix)).unlink(missing_ok=True)
+    if copies:
+        for file in copies[-1].iterdir():
+            shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,324 @@
+"""Many trials: which kill is needed next, who does it, and what came of all of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from crash.bugs import BUGS, FAVOURED
+from crash.disk import ONLY_KILLS
+from crash.log import lines_of
+from crash.places import FolderPlace, Place, ServerPlace
+from crash.server import Server
+from crash.trials import Outcome, Plan, make_template, run_trial
+
+TEMPLATES = 10
+STORES = ("memory", "lance", "pgvector")
+HITS = 20  # at least, of every point
+BUG_TRIALS = 60  # at most, until a planted bug is caught
+_ground: Ground
+
+
+class Ground:
+    """Where the trials of one process lie: galleries to start from, and a server where the store needs one.
+
+    Args:
+        store: One of `STORES`.
+        folder: For everything.
+        templates: How many galleries to start from.
+    """
+
+    def __init__(self, store: str, folder: Path, templates: int) -> None:
+        self.store, self.folder = store, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.server = Server(folder) if store == "pgvector" else None
+        self.templates: list[Place] = [self.place(f"template{number}") for number in range(templates)]
+
+    def place(self, name: str) -> Place:
+        """Return a place that is not used yet."""
+        if self.server is not None:
+            return ServerPlace(self.server, self.folder / name)
+        return FolderPlace(self.store, self.folder / name)
+
+    def prepare(self) -> list[tuple[str, str]]:
+        """Write the galleries to start from; return all points reached, with the operation under way.
+
+        Raises:
+            RuntimeError: One of them is wrong although nothing happened to it.
+        """
+        for number, place in enumerate(self.templates):
+            wrong = make_template(place, number, 4 * number)
+            if wrong is not None:
+                raise RuntimeError(f"Without any trouble, template {number}: {wrong}")
+        for name in (self.templates[-1].folder / "modules").read_text().split():
+            with suppress(ImportError):
+                import_module(name)
+        lines = [line for place in self.templates for line in lines_of(place.log)]
+        return sorted({(line[1], line[2]) for line in lines if line[0] == "point"})
+
+    def close(self) -> None:
+        """End the server."""
+        if self.server is not None:
+            self.server.stop()
+
+
+@dataclass
+class Tally:
+    """What came of all trials of a store.
+
+    Args:
+        store: Its name.
+        known: All points that kills have to hit.
+        trials: Trials in which the process was to be killed.
+        kills: Kills that counted, by point and operation.
+        errors: Errors of the disk, by point and operation.
+        powers: What became of files that were not durable, by trial.
+        lost: Files that power failures took.
+        violations: Of trials without a planted bug.
+        caught: For every planted bug: trials until it was caught, and the check that found it.
+        seconds: How long it took.
+    """
+
+    store: str
+    known: list[str] = field(default_factory=list)
+    trials: int = 0
+    kills: Counter[tuple[str, str]] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    powers: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    violations: list[tuple[Plan, tuple[str, str]]] = field(default_factory=list)
+    caught: dict[str, tuple[int, str] | None] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def points(self) -> Counter[str]:
+        """Kills by point alone."""
+        found: Counter[str] = Counter()
+        for (point, _), count in self.kills.items():
+            found[point] += count
+        return found
+
+    @property
+    def fewest(self) -> tuple[int, str]:
+        """The point that was hit least, and how often."""
+        points = self.points
+        return min(((points[point], point) for point in self.known), default=(0, "none"))
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Kills by operation alone."""
+        found: Counter[str] = Counter()
+        for (_, kind), count in self.kills.items():
+            found[kind] += count
+        return found
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a trial."""
+        if outcome.plan.how in ("full", "broken", "limit", "server"):
+            self.errors.update(outcome.errors)
+        else:
+            self.trials += 1
+            self.powers[outcome.plan.power] += 1
+        self.kills.update(outcome.kills)
+        self.lost += outcome.lost
+        if outcome.violation is not None:
+            self.violations.append((outcome.plan, outcome.violation))
+
+
+class Needs:
+    """Which kill, or error, is needed most.
+
+    Args:
+        pairs: All points with the operations that reach them.
+        seed: Of all choices.
+        server: Whether there is a server to kill.
+    """
+
+    def __init__(self, pairs: list[tuple[str, str]], seed: int, server: bool) -> None:
+        self.pairs, self.chance, self.server = pairs, random.Random(seed), server
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.failed: Counter[tuple[str, str]] = Counter()
+        self.number = 0
+
+    def kill(self, tally: Tally) -> Plan:
+        """Return a kill: two in five at random times, the others at or just after the points that had fewest."""
+        how = self.chance.choice(["random", "random", "kill", "kill", "later"])
+        points = tally.points
+        asked: Counter[str] = Counter()
+        for (point, _), count in self.asked.items():
+            asked[point] += count
+        point, kind = min(
+            self.pairs, key=lambda pair: (min(HITS, max(points[pair[0]], asked[pair[0]] // 4)), self.asked[pair])
+        )
+        if how == "random":
+            return self._plan(how, None, self.chance.choice([None, *sorted({kind for _, kind in self.pairs})]))
+        self.asked[point, kind] += 1
+        return self._plan(how, point, kind)
+
+    def error(self) -> Plan:
+        """Return an error of the disk at the point that had fewest, or a limit on the size of files."""
+        possible = [pair for pair in self.pairs if pair[0] not in ONLY_KILLS]
+        how = self.chance.choice(["full", "broken", *(["server"] if self.server else ["limit"])])
+        point, kind = min(possible, key=lambda pair: (self.failed[pair], self.chance.random()))
+        self.failed[point, kind] += how != "limit"
+        return self._plan(how, point, kind)
+
+    def _plan(self, how: str, point: str | None, kind: str | None, bug: str | None = None, power: str = "") -> Plan:
+        self.number += 1
+        power = power or self.chance.choices(["kept", "lost", "mixed"], [7, 2, 0] if self.server else [1, 1, 1])[0]
+        return Plan(self.number, self.chance.randrange(10**9), how, point, kind, power, bug)
+
+    def bug(self, name: str) -> Plan:
+        """Return a trial of a planted bug."""
+        point, kind = FAVOURED[name]
+        kind = kind or self.chance.choice(["upsert", "delete", "backfill", "add"])
+        how = "kill" if point is not None else "random"
+        return self._plan(
+            how, point, kind, name, self.chance.choice(["kept", "lost"] if point == "bug.stamped" else ["lost"])
+        )
+
+
+def _begin(lanes: Any, grounds: list[Ground]) -> None:
+    global _ground
+    _ground = grounds[lanes.get()]
+
+
+def _do(plan: Plan) -> Outcome:
+    ground = _ground
+    place = ground.place(f"trial{plan.number}")
+    blank = plan.kind == "create" or plan.seed % (len(ground.templates) + 1) == 0
+    outcome = run_trial(plan, place, None if blank else ground.templates[plan.seed % len(ground.templates)])
+    if outcome.violation is None or plan.bug is not None:
+        place.end()
+    return outcome
+
+
+def run(
+    store: str, folder: Path, *, trials: int, errors: int, seed: int, lanes: int = 2, bugs: bool = True,
+    templates: int = TEMPLATES, say: Callable[[str], None] = lambda text: None,
+) -> Tally:  # fmt: skip
+    """Run trials until so many kills counted.
+
+    Args:
+        store: One of `STORES`.
+        folder: For galleries and logs; those of violations stay there.
+        trials: Trials with at least one kill that counts.
+        errors: Trials with errors of the disk.
+        seed: Of all choices.
+        lanes: Trials at a time.
+        bugs: Whether to plant bugs, too.
+        templates: Galleries to start from.
+        say: Told of progress.
+    """
+    started = time.monotonic()
+    _import_all(store)
+    grounds = [Ground(store, folder / f"lane{lane}", templates) for lane in range(lanes)]
+    try:
+        pairs = _prepare_all(grounds)
+        say(f"{store}: {len({point for point, _ in pairs})} points, {len(pairs)} pairs of a point and an operation")
+        tally = Tally(store, sorted({point for point, _ in pairs}))
+        needs = Needs(pairs, seed, store == "pgvector")
+        numbers = multiprocessing.get_context("fork").Queue()
+        for lane in range(lanes):
+            numbers.put(lane)
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(lanes, context, initializer=_begin, initargs=(numbers, grounds)) as pool:
+            for done, outcome in enumerate(_outcomes(pool, lanes, _plans(needs, tally, trials, errors)), 1):
+                tally.add(outcome)
+                _tell(tally, outcome, done, say)
+            for name in BUGS if bugs else ():
+                tally.caught[name] = _hunt(pool, lanes, needs, name)
+                say(f"{store}: planted '{name}': {tally.caught[name]}")
+    finally:
+        for ground in grounds:
+            ground.close()
+    tally.seconds = time.monotonic() - started
+    return tally
+
+
+def _prepare_all(grounds: list[Ground]) -> list[tuple[str, str]]:
+    """Write the galleries to start from: one set for all in folders, one for every server."""
+    first, *others = grounds
+    if first.server is None:
+        for ground in others:
+            ground.templates = first.templates
+        return first.prepare()
+    processes = [multiprocessing.get_context("fork").Process(target=ground.prepare) for ground in others]
+    for process in processes:
+        process.start()
+    pairs = first.prepare()
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            raise RuntimeError("The galleries to start from could not be written.")
+    return pairs
+
+
+def _import_all(store: str) -> None:
+    """Import what the store needs, so that forked processes have it; nothing is opened."""
+    if store == "lance":
+        import holdfast.stores.lance
+
+        warnings.filterwarnings("ignore", message="lancedb fork support")
+    elif store == "pgvector":
+        import holdfast.stores.pgvector
+    import holdfast.galleries.backfill
+    import holdfast.stores.memory  # noqa: F401
+
+
+def _plans(needs: Needs, tally: Tally, trials: int, errors: int) -> Iterator[Plan]:
+    """Yield plans until enough trials had a kill that counted."""
+    given = 0
+    wanted = HITS if trials >= 1000 else 0
+    while sum(tally.kills.values()) < trials or (tally.fewest[0] < wanted and needs.number < 3 * trials):
+        yield needs.kill(tally)
+        if given < errors and needs.number % max(2, trials // max(1, errors)) == 0:
+            given += 1
+            yield needs.error()
+    for _ in range(errors - given):
+        yield needs.error()
+
+
+def _outcomes(pool: ProcessPoolExecutor, lanes: int, plans: Iterator[Plan]) -> Iterator[Outcome]:
+    """Do trials, as many at a time as there are lanes, and yield what came of them."""
+    running: set[Future[Outcome]] = set()
+    ended = False
+    while running or not ended:
+        while not ended and len(running) < lanes:
+            plan = next(plans, None)
+            ended = plan is None
+            if plan is not None:
+                running.add(pool.submit(_do, plan))
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        yield from (future.result() for future in done)
+
+
+def _hunt(pool: ProcessPoolExecutor, lanes: int, needs: Needs, name: str) -> tuple[int, str] | None:
+    """Plant a bug in trial after trial until one catches it; return how many it took, and the check."""
+    for count in range(1, BUG_TRIALS + 1):
+        outcome = pool.submit(_do, needs.bug(name)).result()
+        if outcome.violation is not None:
+            check, found = outcome.violation
+            if check == "error":  # of the bug itself, or of the harness: that proves nothing
+                raise RuntimeError(f"The planted bug '{name}' does not run: {found}")
+            return count, f"{check}: {found[:160]}"
+    return None
+
+
+def _tell(tally: Tally, outcome: Outcome, done: int, say: Callable[[str], None]) -> None:
+    kills = sum(tally.kills.values())
+    if outcome.violation is not None:
+        say(f"VIOLATION {outcome.plan}: {outcome.violation[0]}: {outcome.violation[1]}")
+    if done % 25 == 0:
+        say(f"{tally.store}: {kills} kills in {tally.trials} trials, {sum(tally.errors.values())} errors, "
+            f"{len(tally.violations)} violations; fewest {tally.fewest}")  # fmt: skip

@@ -1,0 +1,319 @@
+"""A workload that depends on its seed alone, written to a gallery, to its twin and to the log of the trial."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from crash import world
+from crash.disk import TrialDisk
+from crash.log import TrialLog, unlimited
+from crash.twin import Op, Twin, Violation
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.galleries import Gallery
+from holdfast.geometry import Space
+
+WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "vouch": 1, "swap": 3, "backfill": 4, "complete": 2,
+           "rollback": 2, "abandon": 1, "gc": 2, "reopen": 1}  # fmt: skip
+KINDS = tuple(kind for kind in WEIGHTS if kind != "reopen")
+TOWARDS = {
+    "swap": ("prepare",), "complete": ("swap", "prepare"), "rollback": ("swap", "prepare"), "abandon": ("prepare",),
+    "backfill": ("prepare",), "gc": ("abandon", "prepare"),
+}  # fmt: skip
+"""Steps that make another one possible, the nearest first."""
+BATCH = 10
+
+
+class Source:
+    """Where a backfill of the trial gets its vectors: it writes down what it embeds, and may be overtaken by a write.
+
+    Args:
+        driver: Of the trial.
+        generation: What is filled.
+        meanwhile: An operation to do during a call, by the number of the call.
+    """
+
+    def __init__(self, driver: Driver, generation: str, meanwhile: dict[int, Op]) -> None:
+        self.driver, self.generation, self.meanwhile = driver, generation, meanwhile
+        self.fingerprint = driver.twin.models[generation]
+        self.calls = 0
+
+    @property
+    def space(self) -> Space:
+        """Of the gallery."""
+        return world.SPACES[self.driver.twin.space]
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Embed items as they are now, and only then let something happen to them."""
+        twin, self.calls = self.driver.twin, self.calls + 1
+        known = [one for one in ids if not world.unknown_to(self.fingerprint, one)]
+        self.driver.tell("embed", self.generation, known, self.driver.sequence())
+        contents = [(one, twin.items[one].content) for one in known]
+        made = world.embedded(self.fingerprint, contents, self.space)
+        for op in [self.meanwhile[number] for number in self.meanwhile if int(number) == self.calls]:
+            self.driver.do(_aimed(op, ids, twin))
+        return made
+
+
+def _aimed(op: Op, ids: Sequence[str], twin: Twin) -> Op:
+    """Return an operation on some of the items that are being embedded."""
+    chosen = [one for one in list(ids)[:: op["every"]] if one in twin.items]
+    if op["kind"] == "delete":
+        return {"kind": "delete", "ids": chosen}
+    contents = twin.contents + 1
+    return {"kind": "upsert", "items": [[one, contents, [twin.active]] for one in chosen], "contents": contents}
+
+
+class Driver:
+    """Does operations on a gallery, and tells log and twin.
+
+    Args:
+        url: Of the gallery.
+        log: Of the trial.
+        disk: Of the gallery.
+        twin: As the log left it.
+    """
+
+    def __init__(self, url: str, log: TrialLog, disk: TrialDisk, twin: Twin) -> None:
+        self.url, self.log, self.disk, self.twin = url, log, disk, twin
+        self.gallery: Gallery | None = None
+
+    def tell(self, *line: Any) -> None:
+        """Write a line to the log, and feed it to the twin."""
+        self.log.write(*line)
+        self.twin.feed(list(line))
+
+    def open(self) -> Gallery:
+        """Open the gallery, and take over how far it came.
+
+        Raises:
+            Violation: It does not open, or is not where it can be.
+        """
+        if self.gallery is None:
+            try:
+                self.gallery = Gallery.open(self.url, disk=self.disk)
+            except HoldfastError as error:
+                raise Violation("opens", f"{type(error).__name__}: {error}") from error
+            self.tell("opened", self.gallery.store.pointer().sequence)
+        return self.gallery
+
+    def close(self) -> None:
+        """Close the gallery."""
+        if self.gallery is not None:
+            self.gallery.close()
+            self.gallery = None
+
+    def do(self, op: Op) -> Any:
+        """Do an operation.
+
+        Raises:
+            StoreError: The disk failed; log and twin are told how far the gallery is.
+            Violation: Anything else.
+        """
+        self.tell("begin", op)
+        outer, self.disk.kind = self.disk.kind, op["kind"]
+        try:
+            result = getattr(self, f"_{op['kind']}")(op)
+            self.disk.reached("driver.acknowledge")
+        except StoreError:
+            if outer:
+                raise
+            self.disk.revive()
+            with unlimited():
+                self.tell("failed", self.sequence())
+            raise
+        except HoldfastError as error:
+            raise Violation("refused", f"{op} is possible and was refused: {type(error).__name__}: {error}") from error
+        finally:
+            self.disk.kind = outer
+        self.tell("done", result)
+        return result
+
+    def sequence(self) -> int:
+        """Return the number of the gallery's last commit; 0 where there is no gallery yet."""
+        if self.gallery is None:
+            return 0
+        return self.gallery.store.pointer().sequence
+
+    def _create(self, op: Op) -> None:
+        self.gallery = Gallery.create(
+            self.url, fingerprint=op["model"], space=world.SPACES[op["space"]], columns=world.COLUMNS, disk=self.disk
+        )
+
+    def _upsert(self, op: Op) -> int:
+        twin, items = self.twin, op["items"]
+        names = [name for name in twin.models if any(name in holding for _, _, holding in items)]
+        sets = [self._set(name, [one[:2] for one in items if name in one[2]]) for name in names]
+        contents = {identifier: content for identifier, content, _ in items}
+        ids = list(dict.fromkeys(one for embeddings in sets for one in embeddings.ids))
+        values = [world.metadata(contents[identifier]) for identifier in ids]
+        columns = {name: [value[name] for value in values] for name in world.COLUMNS}
+        write = self.open().add if op["kind"] == "add" else self.open().upsert
+        return write(*sets, metadata=columns)
+
+    _add = _upsert
+
+    def _set(self, generation: str, contents: list[tuple[str, int]]) -> EmbeddingSet:
+        return world.embedded(self.twin.models[generation], contents, world.SPACES[self.twin.space])
+
+    def _delete(self, op: Op) -> int:
+        there = len(set(op["ids"]) & set(self.twin.items))
+        deleted = self.open().delete(op["ids"])
+        if deleted != there:
+            raise Violation("deleted", f"{deleted} of {there} items were deleted")
+        return deleted
+
+    def _prepare(self, op: Op) -> str:
+        return self.open().prepare(op["model"], world.SPACES[self.twin.space]).name
+
+    def _vouch(self, op: Op) -> None:
+        self.open().vouch(op["query"], op["gallery"], force="a trial")
+
+    def _swap(self, op: Op) -> None:
+        self.open().swap(force="a trial")
+
+    def _backfill(self, op: Op) -> list[Any]:
+        target = self.twin.prepared or self.twin.active
+        source = Source(self, target, op["meanwhile"])
+        done = self.open().backfill(
+            source,
+            batch=op["batch"],
+            budget=op["budget"],
+            order=op["order"],
+            seed=op["seed"],
+            retries=0,
+            pieces=op["pieces"],
+        )
+        return [done.embedded, done.written, done.lacking, self.sequence()]
+
+    def _complete(self, op: Op) -> int:
+        return self.open().complete(allow_missing=True).lacking
+
+    def _rollback(self, op: Op) -> int:
+        twin = self.twin
+        expected = twin.lacking([twin.previous[-1]])
+        only_new = self.open().rollback()
+        if only_new != expected:
+            raise Violation("rollback", f"{only_new} items are said to have a new vector only, {expected} have")
+        return only_new
+
+    def _abandon(self, op: Op) -> None:
+        self.open().abandon()
+
+    def _gc(self, op: Op) -> list[int]:
+        self.open().gc(older_than=op["older_than"])
+        return [self.sequence()]
+
+
+class Script:
+    """Chooses what to do next, from a seed and what the twin says is possible.
+
+    Args:
+        seed: Of all choices.
+        wanted: Kind of operation to come to often.
+    """
+
+    def __init__(self, seed: int, wanted: str | None = None) -> None:
+        self.chance, self.wanted = random.Random(seed), wanted if wanted in WEIGHTS else None
+
+    def creation(self) -> Op:
+        """Return the creation of a gallery."""
+        space = self.chance.choice([*world.SPACES, "hypersphere"])
+        return {"kind": "create", "model": self._model(), "space": space}
+
+    def filling(self, twin: Twin, count: int) -> Op:
+        """Return the addition of so many items with vectors of the active model."""
+        return self._writing("add", [f"item {number:04d}" for number in range(count)], twin, ["active"])
+
+    def next(self, twin: Twin) -> Op:
+        """Return what to do next."""
+        kind = self._kind(twin)
+        make = getattr(self, f"_{kind}", None)
+        return {"kind": kind} if make is None else make(twin)
+
+    def _kind(self, twin: Twin) -> str:
+        if self.wanted is not None and self.chance.random() < 0.6:
+            for kind in (self.wanted, *TOWARDS.get(self.wanted, ())):
+                if self._sensible(kind, twin):
+                    return kind
+        kinds = [kind for kind in WEIGHTS if self._sensible(kind, twin)]
+        return self.chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+
+    def _sensible(self, kind: str, twin: Twin) -> bool:
+        if kind == "prepare" and self.wanted == "backfill" and twin.lacking([twin.active]):
+            return False
+        lacking = twin.lacking([twin.prepared or twin.active])
+        there = {"delete": len(twin.items) > 15, "add": len(twin.items) < 80, "upsert": bool(twin.items),
+                 "vouch": len(twin.models) > 1, "backfill": lacking > 0}  # fmt: skip
+        return there.get(kind, True) and twin.possible(kind)
+
+    def _model(self) -> str:
+        return f"declared:model {self.chance.randrange(10**9)}"
+
+    def _add(self, twin: Twin) -> Op:
+        numbers = self.chance.sample(range(2000), self.chance.randint(1, 5))
+        ids = sorted({f"item {number:04d}" for number in numbers} - set(twin.items)) or [f"item {twin.contents + 9000}"]
+        dead = sorted(twin.dead)
+        if dead and self.chance.random() < 0.3:
+            ids.append(self.chance.choice(dead))
+        return self._writing("add", list(dict.fromkeys(ids)), twin)
+
+    def _upsert(self, twin: Twin) -> Op:
+        ids = self.chance.sample(sorted(twin.items), min(len(twin.items), self.chance.randint(1, 6)))
+        if self.chance.random() < 0.3:
+            ids.append(f"item {self.chance.randrange(2000, 4000)}")
+        return self._writing("upsert", ids, twin)
+
+    def _writing(self, kind: str, ids: list[str], twin: Twin, whose: list[str] | None = None) -> Op:
+        """Return a write whose vectors are of the active model, of another one, of both, or partly of each."""
+        others = [name for name in twin.models if name != twin.active]
+        whose = whose or ["active", "active", *(["other", "both", "mixed"] if others else [])]
+        choice, other = self.chance.choice(whose), self.chance.choice(others or [twin.active])
+        kinds = {"active": [twin.active], "other": [other], "both": [twin.active, other]}
+        contents = twin.contents + 1
+        items = [
+            [one, contents, kinds[self.chance.choice(sorted(kinds)) if choice == "mixed" else choice]] for one in ids
+        ]
+        return {"kind": kind, "items": items, "contents": contents}
+
+    def _delete(self, twin: Twin) -> Op:
+        ids = self.chance.sample(sorted(twin.items), self.chance.randint(1, 4))
+        return {"kind": "delete", "ids": [*ids, *self.chance.sample(["nobody", "nothing"], self.chance.randint(0, 1))]}
+
+    def _prepare(self, twin: Twin) -> Op:
+        return {"kind": "prepare", "model": self._model()}
+
+    def _vouch(self, twin: Twin) -> Op:
+        query, gallery = self.chance.sample(list(twin.models), 2)
+        return {"kind": "vouch", "query": query, "gallery": gallery}
+
+    def _backfill(self, twin: Twin) -> Op:
+        meanwhile = {}
+        if self.chance.random() < 0.5:
+            kind = self.chance.choice(["delete", "upsert"])
+            meanwhile[str(self.chance.randint(1, 3))] = {"kind": kind, "every": self.chance.randint(2, 4)}
+        return {
+            "kind": "backfill",
+            "batch": self.chance.choice([5, BATCH]),
+            "budget": self.chance.choice([None, None, 12, 25]),
+            "order": self.chance.choice(["id", "id", "random"]),
+            "seed": self.chance.randrange(100),
+            "pieces": self.chance.choice([2, 16]),
+            "meanwhile": meanwhile,
+        }
+
+    def _gc(self, twin: Twin) -> Op:
+        return {"kind": "gc", "older_than": self.chance.choice([0.0, 3600.0])}
+
+
+def play(driver: Driver, script: Script, count: int) -> None:
+    """Do so many operations."""
+    for _ in range(count):
+        op = script.next(driver.twin)
+        if op["kind"] == "reopen":
+            driver.close()
+            driver.open()
+        else:
+            driver.do(op)

@@ -1,0 +1,313 @@
+"""One trial: a process writes, dies or meets a failing disk, and a fresh one looks at what is left.
+
+Processes are forked from one that has imported all it needs and has opened no gallery, so that a trial does not pay
+for imports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crash import bugs, check
+from crash.disk import Arm, TrialDisk
+from crash.log import TrialLog, lines_of
+from crash.places import Place
+from crash.script import Driver, Script, play
+from crash.twin import Twin, Violation
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.galleries import Gallery
+
+OPERATIONS = 40  # at most, until what is to happen has happened
+ITEMS = 40
+PATIENCE = 300.0  # seconds until a process counts as hanging
+AGAIN = 0.2  # how often the process that reopens is killed, too
+SPANS = {"memory": 0.3, "lance": 1.5, "pgvector": 0.8}  # seconds within which a kill at a random time comes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a trial does.
+
+    Args:
+        number: Of the trial.
+        seed: Of all its choices.
+        how: "kill" at a point, "later" shortly after it, "random" at a random time; "full" or "broken" for an error at
+            a point, "limit" for files that must not grow beyond a size, "server" for a server that dies at a point.
+        point: Where.
+        kind: During which operation.
+        power: "kept", "lost" or "mixed": what becomes of files that were never made durable.
+        bug: Name in `BUGS` of one that is planted, or None.
+    """
+
+    number: int
+    seed: int
+    how: str
+    point: str | None = None
+    kind: str | None = None
+    power: str = "kept"
+    bug: str | None = None
+
+
+@dataclass
+class Outcome:
+    """What became of a trial.
+
+    Args:
+        plan: See `Plan`.
+        kills: Point or "random", and operation, of every kill that came between the first and the last write.
+        errors: Point and operation of every error that the disk made.
+        violation: Check and finding, or None.
+        lost: Files that a power failure took.
+        seconds: How long it took.
+    """
+
+    plan: Plan
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[tuple[str, str]] = field(default_factory=list)
+    violation: tuple[str, str] | None = None
+    lost: int = 0
+    seconds: float = 0.0
+
+
+def make_template(place: Place, seed: int, operations: int) -> str | None:
+    """Write a gallery to start from, without any trouble; return what went wrong.
+
+    The modules that were imported are written to the folder, so that others can import them before they fork.
+    """
+    place.begin(None)
+
+    def work() -> None:
+        driver, script = _driver(place), Script(seed)
+        _create(driver, script)
+        play(driver, script, operations)
+        check.verify(driver.open(), driver.twin, seed)
+        driver.close()
+        (place.folder / "modules").write_text("\n".join(sorted(sys.modules)))
+
+    return _finished(_fork(place.folder, work), place.folder)
+
+
+def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
+    """Run a trial."""
+    started = time.monotonic()
+    outcome, chance = Outcome(plan), random.Random(plan.seed)
+    place.begin(template)
+    errors = plan.how in ("full", "broken", "limit", "server")
+    work = _with_errors if errors else _until_killed
+    killed = _life(plan, place, outcome, chance, lambda: work(plan, place))
+    life = 0
+    while outcome.violation is None and (killed or life == 0):
+        life += 1
+        if killed:
+            outcome.lost += len(place.lose(plan.power, plan.seed + life))
+        arm = None
+        if not errors and life < 3 and chance.random() < AGAIN:
+            arm = Arm(
+                chance.choice(["kill", "later"]), occurrence=chance.randint(1, 30), delay=chance.uniform(0, 0.004)
+            )
+        killed = _life(plan, place, outcome, chance, lambda arm=arm, life=life: _afterwards(plan, place, arm, life))  # type: ignore[misc]
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _life(plan: Plan, place: Place, outcome: Outcome, chance: random.Random, work: Callable[[], None]) -> bool:
+    """Let a process do something, and say whether it was killed as planned."""
+    before = len(lines_of(place.log))
+    pid = _fork(place.folder, lambda: _with_bug(plan.bug, place.kind, work))
+    first = not outcome.kills and plan.how == "random"
+    if first:
+        _kill_at_random(pid, place, before, chance, SPANS[place.kind])
+    wrong = _finished(pid, place.folder)
+    lines = lines_of(place.log)[before:]
+    outcome.errors += [
+        (line[1], line[2]) for line in lines if line[0] == "struck" and line[3] in ("full", "broken", "server")
+    ]
+    doing = [line[1]["kind"] for line in lines if line[0] == "begin"]
+    outcome.errors += [("size limit", doing[-1] if doing else "open") for line in lines if line[0] == "limited"]
+    if wrong != "killed":
+        outcome.violation = None if wrong is None else _violation(wrong)
+        return False
+    struck = [line for line in lines if line[0] == "struck"]
+    if doing and ["played"] not in lines:
+        outcome.kills.append((struck[0][1], struck[0][2]) if struck else ("random", doing[-1]))
+    return True
+
+
+def _with_bug(bug: str | None, kind: str, work: Callable[[], None]) -> None:
+    bugs.plant(bug, kind)
+    work()
+
+
+def _violation(wrong: str) -> tuple[str, str]:
+    found: tuple[str, str] = tuple(json.loads(wrong))
+    return found
+
+
+def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, span: float) -> None:
+    until = time.monotonic() + PATIENCE
+    size = place.log.stat().st_size if place.log.exists() else 0
+    while not place.log.exists() or place.log.stat().st_size <= size:  # wait for the first line
+        if time.monotonic() > until or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0.0, span))
+    os.kill(pid, signal.SIGKILL)
+
+
+def _fork(folder: Path, work: Callable[[], None]) -> int:
+    """Do something in a process of its own; what is wrong it writes to a file."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        work()
+        code = 0
+    except BaseException as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        trace = ["error", traceback.format_exc()[-3000:]]
+        wrong = [error.check, error.found] if isinstance(error, Violation) else trace
+        (folder / "wrong").write_text(json.dumps(wrong))
+    finally:
+        os._exit(code)
+
+
+def _finished(pid: int, folder: Path) -> str | None:
+    """Wait for a process; return "killed", what is wrong as JSON, or None."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            break
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return json.dumps(["hangs", f"no end after {PATIENCE} s"])
+        time.sleep(0.002)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return "killed"
+    if os.WIFSIGNALED(status):
+        return json.dumps(["error", f"the process ended by signal {os.WTERMSIG(status)}"])
+    return (folder / "wrong").read_text() if os.WEXITSTATUS(status) else None
+
+
+# What processes do
+
+
+def _driver(place: Place, arm: Arm | None = None) -> Driver:
+    twin = Twin()
+    for line in lines_of(place.log):
+        twin.feed(line)
+    log = TrialLog(place.log)
+    return Driver(place.url, log, TrialDisk(log, arm, place.kept, place.server), twin)
+
+
+def _create(driver: Driver, script: Script) -> None:
+    driver.do(script.creation())
+    driver.do(script.filling(driver.twin, ITEMS))
+
+
+def _until_killed(plan: Plan, place: Place) -> None:
+    chance = random.Random(plan.seed)
+    arm = None
+    if plan.how != "random":
+        most = 1 if plan.kind == "create" else 2 if str(plan.point).startswith("driver") else 4
+        arm = Arm(plan.how, plan.point, plan.kind, chance.randint(1, most), chance.uniform(0.0, 0.004))
+    driver, script = _driver(place, arm), Script(plan.seed, plan.kind)
+    _open_or_create(driver, script)
+    play(driver, script, OPERATIONS)
+    driver.log.write("played")
+    check.verify(driver.open(), driver.twin, plan.seed)
+    driver.close()
+
+
+def _open_or_create(driver: Driver, script: Script) -> None:
+    """Open the gallery; make it where it was never said to be made, whatever is there."""
+    if driver.twin.sequence == 0:
+        found = 0
+        try:
+            with Gallery.open(driver.url) as gallery:
+                found = gallery.store.pointer().sequence
+        except HoldfastError:
+            pass
+        driver.tell("opened", found)
+        if not found:
+            _create(driver, script)
+            return
+    driver.open()
+    if not driver.twin.items:
+        driver.do(script.filling(driver.twin, ITEMS))
+
+
+def _afterwards(plan: Plan, place: Place, arm: Arm | None, life: int) -> None:
+    """Look at what is left, and go on with it."""
+    driver = _driver(place, arm)
+    _open_or_create(driver, Script(plan.seed + 1000 + life))
+    check.verify(driver.open(), driver.twin, plan.seed)
+    check.go_on(driver, plan.seed + life)
+    driver.log.write("played")
+    driver.close()
+    check.verify(driver.open(), driver.twin, plan.seed + 7)
+    driver.close()
+
+
+def _with_errors(plan: Plan, place: Place) -> None:
+    """Write until the disk fails; then the gallery has to be as it was, and the next write has to work."""
+    chance = random.Random(plan.seed)
+    most = 1 if plan.kind == "create" else 3
+    arm = None if plan.how == "limit" else Arm(plan.how, plan.point, plan.kind, chance.randint(1, most))
+    driver, script = _driver(place, arm), Script(plan.seed, plan.kind)
+    try:
+        if plan.how == "limit":
+            _open_or_create(driver, script)
+            _limit(driver, chance)
+            play(driver, script, 8)
+        else:
+            _open_or_create(driver, script)
+            play(driver, script, OPERATIONS)
+    except (StoreError, Violation) as error:
+        if isinstance(error, Violation) and (plan.how, error.check) != ("limit", "opens"):
+            raise  # a disk without room may well keep SQLite from opening
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        driver.log.write("caught", str(error))
+        if not str(error).strip():
+            raise Violation("clean error", "the error says nothing") from error
+        if plan.how == "limit":
+            driver.log.write("limited")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    driver.disk.arm, driver.disk.kind = None, ""
+    if driver.gallery is None:
+        _open_or_create(driver, script)
+    check.verify(driver.open(), driver.twin, plan.seed)
+    play(driver, script, 3)
+    check.verify(driver.open(), driver.twin, plan.seed)
+    driver.close()
+
+
+def _limit(driver: Driver, chance: random.Random) -> None:
+    """Let no file grow beyond a size, so that writes fail inside the libraries."""
+    size = chance.choice([0, 1, 500, 4096, 20_000, 60_000])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def describe(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain values."""
+    return {
+        "plan": vars(outcome.plan), "kills": outcome.kills, "errors": outcome.errors, "violation": outcome.violation,
+        "lost": outcome.lost, "seconds": round(outcome.seconds, 3),
+    }  # fmt: skip

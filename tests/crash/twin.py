@@ -1,0 +1,251 @@
+"""What a gallery ought to be: the same steps done in plain Python, told from the log of a trial.
+
+The twin shares no code with the gallery. It is fed the lines of the log: "begin" and "done" of every operation, and
+"embed" for every call of a backfill's source. Every operation is one commit; a backfill is one commit per call of its
+source, of which all but the last are certain. Whatever the process was doing when it died may be there or not, whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+Op = dict[str, Any]
+
+
+_UPKEEP = {"backfill": "index", "gc": "tidy"}
+"""Operations that may end with a commit of the store's own, and its event."""
+
+
+class Violation(Exception):  # noqa: N818 (not an error of the harness)
+    """A promise that was not kept.
+
+    Args:
+        check: Name of the check that found it.
+        found: What was found.
+    """
+
+    def __init__(self, check: str, found: str) -> None:
+        super().__init__(f"{check}: {found}")
+        self.check, self.found = check, found
+
+
+@dataclass
+class Item:
+    """What the gallery ought to know of one item."""
+
+    content: int
+    version: int
+    holding: set[str]
+
+
+@dataclass
+class Fill:
+    """A batch of a backfill that was embedded, with the versions that its items had then."""
+
+    generation: str
+    versions: dict[str, int]
+    contents: dict[str, int]
+
+
+@dataclass
+class Twin:
+    """The expected gallery."""
+
+    space: str = "hypersphere"
+    sequence: int = 0
+    items: dict[str, Item] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+    """Fingerprint of every generation that was not retired, by name, in the order they came."""
+    active: str = ""
+    prepared: str | None = None
+    previous: list[str] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    links: dict[tuple[str, str], None] = field(default_factory=dict)
+    completed: bool = False
+    allowed_missing: int = 0
+    created: int = 0
+    events: list[str] = field(default_factory=list)
+    doing: list[Op] = field(default_factory=list)
+    fill: Fill | None = None
+    encoded: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    lost: int = 0
+    """Embedded vectors whose batch a crash or an error took."""
+    dead: set[str] = field(default_factory=set)
+    contents: int = 0
+
+    # What is told
+
+    def feed(self, line: list[Any]) -> None:
+        """Take in a line of the log."""
+        what, *values = line
+        if what == "begin":
+            self.doing.append(values[0])
+            self.contents = max(self.contents, values[0].get("contents", 0))
+        elif what == "done":
+            self._done(*values)
+        elif what == "embed":
+            self._embed(*values)
+        elif what in ("opened", "failed"):
+            self.settle(values[0])
+
+    def _done(self, result: Any) -> None:
+        op = self.doing.pop()
+        if op["kind"] == "backfill":
+            self._commit_fill()
+        else:
+            self._commit(op)
+        if op["kind"] in _UPKEEP:
+            self._kept_up(op["kind"], result[-1])
+
+    def _kept_up(self, kind: str, found: int) -> None:
+        """Take over the commit by which a store notes that it merged its files, or indexed them."""
+        if found == self.sequence + 1:
+            self.sequence += 1
+            self.events.append(_UPKEEP[kind])
+
+    def _embed(self, generation: str, ids: list[str], found: int) -> None:
+        self._commit_fill()
+        self._kept_up("backfill", found)
+        unknown = [identifier for identifier in ids if identifier not in self.items]
+        if unknown:
+            raise Violation("deleted", f"a backfill embeds {unknown}, which are not in the gallery")
+        contents = {identifier: self.items[identifier].content for identifier in ids}
+        self.encoded.update((generation, identifier, content) for identifier, content in contents.items())
+        if ids:
+            versions = {identifier: self.items[identifier].version for identifier in ids}
+            self.fill = Fill(generation, versions, contents)
+
+    def settle(self, found: int) -> None:
+        """Take over how far the gallery came, when what was being done came to a sudden end.
+
+        Raises:
+            Violation: It lacks something acknowledged, or has more than what was being done.
+        """
+        doing = self.doing[-1]["kind"] if self.doing else "nothing"
+        one = self.fill is not None if doing == "backfill" else bool(self.doing)
+        if not self.sequence <= found <= self.sequence + one + (doing in _UPKEEP):
+            raise Violation(
+                "acknowledged",
+                f"the gallery is at commit {found}; {self.sequence} were acknowledged while it did {doing}",
+            )
+        if found > self.sequence and doing == "backfill":
+            self._commit_fill()
+        elif found > self.sequence:
+            self._commit(self.doing[-1])
+        self._kept_up(doing, found)
+        if self.fill is not None:
+            self.lost += len(self.fill.versions)
+        self.fill, self.doing = None, []
+
+    # What it does
+
+    def _commit(self, op: Op) -> None:
+        self.sequence += 1
+        self.events.append(op["kind"])
+        getattr(self, f"_{op['kind']}")(op)
+
+    def _commit_fill(self) -> None:
+        if self.fill is None:
+            return
+        self.sequence += 1
+        self.events.append("backfill")
+        for identifier, version in self.fill.versions.items():
+            item = self.items.get(identifier)
+            if item is not None and item.version == version:
+                item.holding.add(self.fill.generation)
+        self.fill = None
+
+    def _create(self, op: Op) -> None:
+        self.space = op["space"]
+        self.models, self.active, self.created = {"g1": op["model"]}, "g1", 1
+
+    def _upsert(self, op: Op) -> None:
+        for identifier, content, holding in op["items"]:
+            self.items[identifier] = Item(content, self.sequence, set(holding))
+            self.dead.discard(identifier)
+
+    _add = _upsert
+
+    def _delete(self, op: Op) -> None:
+        for identifier in op["ids"]:
+            if self.items.pop(identifier, None) is not None:
+                self.dead.add(identifier)
+
+    def _prepare(self, op: Op) -> None:
+        self.created += 1
+        self.prepared = f"g{self.created}"
+        self.models[self.prepared] = op["model"]
+
+    def _vouch(self, op: Op) -> None:
+        self.links[op["query"], op["gallery"]] = None
+
+    def _swap(self, op: Op) -> None:
+        assert self.prepared is not None
+        before, after = self.sources(self.active), self.sources(self.prepared)
+        if self.active not in after and self.lacking(after) > self.lacking([*before, *after]):
+            self.links[self.prepared, self.active] = None
+        self.previous.append(self.active)
+        self.active, self.prepared, self.completed, self.allowed_missing = self.prepared, None, False, 0
+
+    def _complete(self, op: Op) -> None:
+        self.completed, self.allowed_missing = True, self.lacking([self.active])
+
+    def _rollback(self, op: Op) -> None:
+        self.prepared, self.active = self.active, self.previous.pop()
+        self.completed, self.allowed_missing = False, 0
+
+    def _abandon(self, op: Op) -> None:
+        self._retire({self.prepared or ""})
+        self.prepared = None
+
+    def _gc(self, op: Op) -> None:
+        self._retire(self.leaving("gc"))
+        self.previous = [name for name in self.previous if name in self.models]
+        for item in self.items.values():
+            item.holding -= set(self.retired)
+        self.retired = []
+
+    def _retire(self, gone: set[str]) -> None:
+        self.models = {name: model for name, model in self.models.items() if name not in gone}
+        self.links = {link: None for link in self.links if not gone & set(link)}
+        self.retired += sorted(gone)
+
+    # What is expected of it
+
+    def sources(self, query: str) -> list[str]:
+        """Return the generations that queries of one may search, in the order in which they are asked."""
+        linked = [name for name in reversed(self.models) if (query, name) in self.links and name != query]
+        return [query, *linked]
+
+    def lacking(self, generations: list[str]) -> int:
+        """Return how many items have no vector of any of these."""
+        return sum(not item.holding & set(generations) for item in self.items.values())
+
+    def leaving(self, kind: str) -> set[str]:
+        """Return the generations that an abandonment or gc would end."""
+        if kind == "abandon":
+            return {self.prepared or ""}
+        return set(self.models) - {self.active} if self.completed and self.prepared is None else set()
+
+    def only_vectors(self, kind: str) -> int:
+        """Return how many items would lose their last vector that can be searched."""
+        kept = [name for name in self.models if name not in self.leaving(kind)]
+        return self.lacking(kept) - self.lacking(list(self.models))
+
+    def possible(self, kind: str) -> bool:
+        """Say whether a step of an upgrade is possible now."""
+        waiting = self.prepared is not None
+        return {
+            "prepare": not waiting and len(self.models) < 3,
+            "swap": waiting,
+            "complete": not waiting and bool(self.previous) and not self.completed,
+            "rollback": not waiting and bool(self.previous),
+            "abandon": waiting and not self.only_vectors("abandon"),
+            "gc": self.only_vectors("gc") <= self.allowed_missing,
+        }.get(kind, True)
+
+    def repeated(self) -> int:
+        """Return how many vectors were embedded again, of the same content of the same item."""
+        return sum(self.encoded.values()) - len(self.encoded)

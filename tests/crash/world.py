@@ -1,0 +1,50 @@
+"""What every vector ought to be: a function of the model, the item, and what the item contains at the moment."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.geometry import Hypersphere, Lorentz, Space
+
+DIM = 8
+SPACES: dict[str, Space] = {"hypersphere": Hypersphere(DIM), "lorentz": Lorentz(DIM, 1.0)}
+COLOURS = ("red", "green", "blue")
+COLUMNS = {"content": "integer", "colour": "text"}
+
+
+@lru_cache(maxsize=100_000)
+def _tangent(key: str) -> NDArray[np.float32]:
+    return np.random.default_rng(zlib.crc32(key.encode())).standard_normal(DIM).astype(np.float32)
+
+
+def points(model: str, contents: Sequence[tuple[str, int]], space: Space) -> NDArray[np.float32]:
+    """Return the vectors (N, D) that a model makes of items, each an id and the number of its content."""
+    rows = [_tangent(f"{model}/{identifier}/{content}") for identifier, content in contents]
+    found = np.array(rows, np.float32).reshape(len(rows), DIM)
+    if isinstance(space, Hypersphere):
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return found
+
+
+def embedded(model: str, contents: Sequence[tuple[str, int]], space: Space, role: str = "document") -> EmbeddingSet:
+    """Return what a model makes of items, as people hand it to a gallery."""
+    vectors = points(model, contents, space)
+    ids: Any = [identifier for identifier, _ in contents]
+    return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=model, space=space, role=role)  # type: ignore[arg-type]
+
+
+def metadata(content: int) -> dict[str, Any]:
+    """Return the metadata of an item with this content."""
+    return {"content": content, "colour": COLOURS[content % 3]}
+
+
+def unknown_to(model: str, identifier: str) -> bool:
+    """Say whether the source of a model's vectors lacks an item: some models know every item, others all but a few."""
+    return zlib.crc32(model.encode()) % 2 == 1 and zlib.crc32(f"{model}?{identifier}".encode()) % 19 == 0
