@@ -192,12 +192,12 @@ BUGS: dict[str, Callable[[Any], None]] = {
     "row encoded twice": row_encoded_twice,
     "rollback drops a later write": rollback_drops_later_writes,
 }
-FAVOURED: dict[str, tuple[str | None, str | None]] = {
+FAVOURED: dict[str, tuple[str, str | None]] = {
     "stamp before write": ("bug.stamped", "backfill"),
     "pointer before data": ("bug.moved", None),
     "journal not synced": ("driver.acknowledge", None),
-    "deleted id resurrected": (None, "backfill"),
-    "row encoded twice": (None, "backfill"),
-    "rollback drops a later write": (None, "rollback"),
+    "deleted id resurrected": ("driver.acknowledge", "backfill"),
+    "row encoded twice": ("driver.acknowledge", "backfill"),
+    "rollback drops a later write": ("driver.acknowledge", "rollback"),
 }
 """Where a kill is most likely to show a bug: point and operation."""

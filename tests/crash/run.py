@@ -182,10 +182,8 @@ class Needs:
         """Return a trial of a planted bug."""
         point, kind = FAVOURED[name]
         kind = kind or self.chance.choice(["upsert", "delete", "backfill", "add"])
-        how = "kill" if point is not None else "random"
-        return self._plan(
-            how, point, kind, name, self.chance.choice(["kept", "lost"] if point == "bug.stamped" else ["lost"])
-        )
+        power = self.chance.choice(["kept", "lost"]) if point == "bug.stamped" else "lost"
+        return self._plan("kill", point, kind, name, power)
 
 
 def _begin(lanes: Any, grounds: list[Ground]) -> None:

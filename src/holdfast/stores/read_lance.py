@@ -38,8 +38,7 @@ class LanceTable:
         if table not in known:
             raise unknown_name("table", table, known)
         with self._translated():
-            self._table = lancedb.connect(str(folder)).open_table(table)
-            self._table.checkout(self._table.version)  # of one moment, whatever is written meanwhile
+            self._table = lancedb.connect(str(folder)).open_table(table)  # stays at the version it has now
             schema = self._table.schema
             self.rows = int(self._table.count_rows())
         self.schema = dict(zip(schema.names, schema.types, strict=True))
