@@ -41,8 +41,9 @@ class GalleryMachine(RuleBasedStateMachine):
     places: ClassVar[Callable[[], str]]
     search_always: ClassVar[bool] = True
 
-    @initialize()
-    def create(self) -> None:
+    @initialize(upgrades=st.integers(0, 2), linked=any_number, by_model=st.lists(some, min_size=3, max_size=3))
+    def create(self, upgrades: int, linked: int, by_model: list[list[str]]) -> None:
+        """Begin after some upgrades, with items of up to three models."""
         self.place, self.draws = type(self).places(), itertools.count()
         self.gallery = Gallery.create(self.place, fingerprint="declared:m1", space=SPACE)
         self.items: dict[str, dict[int, Any]] = {}  # points by id and generation, those that wait for gc included
@@ -50,6 +51,10 @@ class GalleryMachine(RuleBasedStateMachine):
         self.active, self.prepared, self.created = 1, 0, 1
         self.links: set[tuple[int, int]] = set()
         self.completed, self.allowed = False, 0
+        for _ in range(upgrades):
+            self.prepare(linked)
+            self.swap()
+        self.upsert(by_model)
 
     def teardown(self) -> None:
         if hasattr(self, "gallery"):
@@ -61,7 +66,7 @@ class GalleryMachine(RuleBasedStateMachine):
     def upsert(self, by_model: list[list[str]]) -> None:
         """Write some items of some of the models, newest first."""
         models = self.live[::-1][: len(by_model)]
-        sets = [self.drawn(model, ids) for model, ids in zip(models, by_model, strict=False)]
+        sets = [self.drawn(model, by_model[row]) for row, model in enumerate(models)]
         assert self.gallery.upsert(*sets) == len({one for embeddings in sets for one in embeddings.ids})
         for one in {one for embeddings in sets for one in embeddings.ids}:
             self.items[one] = {}

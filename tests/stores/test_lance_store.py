@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -410,13 +411,17 @@ def test_tidying_keeps_what_a_pointer_named_lately(store: LanceStore, folder: Pa
     for number, pointer in enumerate(pointers):
         assert found(store, at=pointer) == found(store, G1, [G2], at=pointer)
         assert len(found(store, at=pointer)) == 20 + number
-    now = state(store)
-    assert store.tidy(older_than=0.0) > 0
+    now, versions = state(store), folder / f"{table_of(store, G1)}.lance" / "_versions"
+    freed = store.tidy(older_than=0.0)
+    for _ in range(10):  # Lance removes by age, and a slow machine lets it keep more at first
+        if len(list(versions.glob("*.manifest"))) < 5:
+            break
+        time.sleep(0.5)
+        freed += store.tidy(older_than=0.0)
+    assert freed > 0 and len(list(versions.glob("*.manifest"))) < 5
     assert {**state(store), "sequence": 0} == {**now, "sequence": 0}
     with pytest.raises(GalleryError, match="not there any more"):
         found(store, at=pointers[0])
-    manifests = list((folder / f"{table_of(store, G1)}.lance" / "_versions").glob("*.manifest"))
-    assert len(manifests) < 5
 
 
 def test_a_dropped_generation_stays_for_readers_until_tidying(store: LanceStore, folder: Path) -> None:

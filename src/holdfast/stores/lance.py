@@ -22,7 +22,7 @@ from holdfast.stores.folder import create_folder, open_folder
 from holdfast.stores.lance_care import index_vectors, indexed_rows, merge
 from holdfast.stores.lance_history import History
 from holdfast.stores.lance_places import Place, Places, Remainder, edit_of_generation, edit_of_remainder
-from holdfast.stores.lance_rows import Table, among, portions, vectors_of
+from holdfast.stores.lance_rows import Table, among, index_ids, portions, vectors_of
 from holdfast.stores.lance_search import nearest
 from holdfast.stores.lance_tables import INTACT, LanceTables, translated
 from holdfast.stores.ledger import Ledger
@@ -120,6 +120,8 @@ class LanceStore(LedgerStore):
         pointer, before = self._current()
         tables = dict(before.tables)
         tables |= {generation.name: self._tables.create(generation) for generation in changes.create}
+        fresh = {name for name, _ in set(changes.remainders or ()) - set(before.remainders)}
+        tables |= {name: self._tables.care(tables[name], index_ids) for name in sorted(fresh)}  # for the branches, too
         remainders = self._announced(changes, pointer, Places(tables, before.remainders))
         tables = {name: place for name, place in tables.items() if name not in changes.drop}
         edits = {place: edit_of_generation(plan, name) for name, place in tables.items()}
