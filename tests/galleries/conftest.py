@@ -162,10 +162,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for a new gallery in every kind of store that outlives its process."""
     if request.param != "postgresql":
         return f"{request.param}:{tmp_path / 'gallery'}"
-    try:
-        url: str = request.getfixturevalue("postgres_url")
-    except pytest.FixtureLookupError:
-        pytest.skip("no database to be had")
+    url: str = request.getfixturevalue("postgres_url")
     return url
 
 

@@ -341,7 +341,6 @@ def appended(gallery: Gallery, ids: list[str], vectors: Any, versions: Any) -> N
 
 
 def test_damage_of_a_gallery_on_disk(tmp_path: Path, embed: Embed) -> None:
-    pytest.importorskip("lancedb")
     with Gallery.create(f"lance:{tmp_path / 'gallery'}", fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
         gallery.prepare("declared:new", SPHERE)

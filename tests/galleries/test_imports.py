@@ -213,7 +213,8 @@ def test_a_file_that_is_none_is_named(shop: Gallery, tmp_path: Path, write: Any)
 
 
 def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None:
-    lancedb = pytest.importorskip("lancedb")
+    import lancedb
+
     from holdfast.stores.read_lance import LanceTable
 
     database = lancedb.connect(str(tmp_path / "lake"))
@@ -247,11 +248,9 @@ def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None
 def test_a_table_of_postgresql(
     shop: Gallery, embed: Embed, kind: str, cast: bool, request: pytest.FixtureRequest
 ) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    try:
-        url = request.getfixturevalue("postgres_url")
-    except pytest.FixtureLookupError:
-        pytest.skip("no database to be had")
+    import psycopg
+
+    url = request.getfixturevalue("postgres_url")
     from holdfast.stores.postgres_address import read_address
 
     address = read_address(url)
