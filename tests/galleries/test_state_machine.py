@@ -267,11 +267,11 @@ def parts(embed: Any, same_as_a_loop: Any, folder: Path, kind: str, **more: Any)
 
 
 def test_a_gallery_in_memory_does_what_dictionaries_do(embed, same_as_a_loop, tmp_path) -> None:
-    run(parts(embed, same_as_a_loop, tmp_path, "memory"), examples=15, steps=25)
+    run(parts(embed, same_as_a_loop, tmp_path, "memory"), examples=12, steps=20)
 
 
 def test_a_gallery_of_lance_does_what_dictionaries_do(embed, same_as_a_loop, tmp_path) -> None:
-    run(parts(embed, same_as_a_loop, tmp_path, "lance", search_always=False), examples=4, steps=20)
+    run(parts(embed, same_as_a_loop, tmp_path, "lance", search_always=False), examples=3, steps=12)
 
 
 @pytest.mark.slow
