@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation import ranking, scores
+from holdfast.evaluation import counting, ranking, scores, tiles
 from holdfast.evaluation.ranking import Ranked, nearest_rows, rank, tied_ranks
 from holdfast.evaluation.row_lists import RowLists
 
@@ -28,10 +30,32 @@ def whole_numbers(rng: np.random.Generator, rows: int, columns: int) -> NDArray[
     return rng.integers(-2, 3, size=(rows, columns)).astype(np.float32)
 
 
-@pytest.mark.parametrize("relevant_per_query", [1, ranking.FEW_RELEVANT, ranking.FEW_RELEVANT + 1, 40])
+WAYS = [None, *counting.WAYS]
+DEVICES = [None, "cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=[16_384, 60, 7])
+def tile_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Tiles that hold the whole gallery, just all of it, or a part that leaves a rest."""
+    monkeypatch.setattr(tiles, "TILE_ROWS", request.param)
+    return int(request.param)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Each way of counting alone, in parts smaller than a block of queries, and with so few bins that they are full."""
+    monkeypatch.setattr(ranking, "Counter", partial(counting.Counter, way=request.param))
+    monkeypatch.setattr(counting, "PART_ROWS", 3)
+    monkeypatch.setattr(counting, "BINS", 8)
+    return None if request.param is None else str(request.param)
+
+
+@pytest.mark.parametrize("relevant_per_query", [1, 9, 40])
 @pytest.mark.parametrize("columns", [1, 4])
-@pytest.mark.parametrize("block", [None, 1, 5])
-def test_ranks_are_those_of_a_stable_sort(relevant_per_query: int, columns: int, block: int | None) -> None:
+@pytest.mark.parametrize("block", [None, 5])
+def test_ranks_are_those_of_a_stable_sort(
+    relevant_per_query: int, columns: int, block: int | None, way: str | None, tile_rows: int
+) -> None:
     rng = np.random.default_rng(relevant_per_query + columns)
     query, gallery = whole_numbers(rng, 12, columns), whole_numbers(rng, 60, columns)
     relevant = [rng.choice(60, relevant_per_query, replace=False) for _ in query]
@@ -44,14 +68,65 @@ def test_ranks_are_those_of_a_stable_sort(relevant_per_query: int, columns: int,
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
-def test_ranks_of_any_small_gallery(seed: int, size: int, columns: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4), st.sampled_from(WAYS))
+def test_ranks_of_any_small_gallery(seed: int, size: int, columns: int, way: str | None) -> None:
     rng = np.random.default_rng(seed)
     query, gallery = whole_numbers(rng, 3, columns), whole_numbers(rng, size, columns)
     relevant = [np.flatnonzero(rng.random(size) < 0.5) for _ in query]
-    ranked = rank(query, gallery, RowLists.of(relevant))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "Counter", partial(counting.Counter, way=way))
+        patch.setattr(tiles, "TILE_ROWS", int(rng.integers(1, size + 1)))
+        ranked = rank(query, gallery, RowLists.of(relevant))
     for i, row in enumerate(query @ gallery.T):
         assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == slow_ranks(row, relevant[i])[0]
+
+
+@pytest.mark.parametrize("shift", [0.0, -1e6, 1e-30])
+def test_ranks_of_scores_far_from_one(shift: float, way: str | None) -> None:
+    """Bins are only a rough order: scores that are nearly alike, all below zero, or tiny are still told apart."""
+    rng = np.random.default_rng(5)
+    gallery = (rng.normal(size=(300, 1)) + shift).astype(np.float32) * np.float32(1e-20 if shift == 1e-30 else 1)
+    relevant = [rng.choice(300, 20, replace=False), np.arange(3)]
+    ranked = rank(np.ones((2, 1), np.float32), gallery, RowLists.of(relevant))
+    for i, items in enumerate(relevant):
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == slow_ranks(gallery[:, 0], items)[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("columns", [1, 4])
+def test_ranks_with_torch_are_the_same(device: str | None, columns: int, tile_rows: int) -> None:
+    rng = np.random.default_rng(columns)
+    query, gallery = whole_numbers(rng, 12, columns), whole_numbers(rng, 60, columns)
+    relevant = [rng.choice(60, rng.integers(0, 40), replace=False) for _ in query]
+    ignore = [rng.choice(60, rng.integers(0, 8), replace=False) for _ in query]
+    ranked = rank(query, gallery, RowLists.of(relevant), RowLists.of(ignore), block=5, device=device)
+    for i, row in enumerate(query @ gallery.T):
+        expected, _ = slow_ranks(row, relevant[i].tolist(), ignore[i].tolist())
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+
+
+def test_a_device_that_is_not_there() -> None:
+    lists = RowLists.of([[0]])
+    for name in ("cuda:77", "toaster"):
+        with pytest.raises(ConfigError, match=name):
+            rank(np.ones((1, 2), np.float32), np.ones((3, 2), np.float32), lists, device=name)
+
+
+def test_the_cheapest_way_is_taken() -> None:
+    """One relevant item: compared. Many, below most of the gallery: binned; above nearly all: picked out."""
+    rng = np.random.default_rng(6)
+    gallery = np.sort(rng.normal(size=(20_000, 1)).astype(np.float32), axis=0)
+    query, taken = np.ones((16, 1), np.float32), []
+
+    def spy(name: str, counted: Any) -> Any:
+        return lambda *given: (taken.append(name), counted(*given))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "WAYS", {name: spy(name, way) for name, way in counting.WAYS.items()})
+        patch.setattr(tiles, "TILE_ROWS", 20_000)
+        for items in ([19_000], range(0, 20_000, 400), range(19_900, 19_950)):
+            rank(query, gallery, RowLists.of([items] * 16))
+    assert taken == ["compare", "histogram", "filter"]
 
 
 @pytest.mark.parametrize(("queries", "columns", "size"), [(1, 3, 33), (3, 129, 1001), (17, 64, 1001), (64, 300, 500)])
@@ -79,15 +154,6 @@ def test_many_ties_give_the_same_ranks_as_few(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(compared.tolist()) == slow_ranks(row, items.tolist())[0]
 
 
-def test_comparing_with_threads_gives_the_same_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(2)
-    query, gallery = (rng.normal(size=(rows, 6)).astype(np.float32) for rows in (9, 70))
-    relevant = RowLists.of([rng.choice(70, 3, replace=False) for _ in query])
-    alone = rank(query, gallery, relevant).ranks
-    monkeypatch.setattr(ranking, "LARGE_GALLERY", 1)
-    assert rank(query, gallery, relevant).ranks.tolist() == alone.tolist()
-
-
 def test_permuting_the_gallery_keeps_ranks_of_distinct_scores() -> None:
     rng = np.random.default_rng(3)
     query, gallery = rng.normal(size=(5, 8)).astype(np.float32), rng.normal(size=(50, 8)).astype(np.float32)
@@ -105,14 +171,30 @@ def test_repeated_rows_compare_numbers_not_bytes() -> None:
     assert firsts.tolist() == [0, 1, 0]
 
 
-def test_rows_that_hash_alike_are_still_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "_row_hashes", lambda vectors: np.zeros(len(vectors), np.uint64))
-    repeats, firsts = scores.repeated_rows(np.array([[1], [2], [1], [3]], np.float32))
-    assert (repeats.tolist(), firsts.tolist()) == ([2], [0])
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dim", [3, 64, 500])
+def test_scores_too_near_for_a_product_are_told_apart(
+    dim: int, device: str | None, way: str | None, tile_rows: int
+) -> None:
+    """Products of float32 put such items in another order; the ranking is that of exact scores, however it is cut."""
+    rng = np.random.default_rng(dim)
+    base = rng.normal(size=dim) / np.sqrt(dim)
+    gallery = (base + rng.normal(size=(80, dim)) * 3e-7 / np.sqrt(dim)).astype(np.float32)
+    gallery[40:60] = gallery[:20]
+    query = (base + rng.normal(size=(9, dim)) / np.sqrt(dim)).astype(np.float32)
+    exact = (query.astype(np.float64) @ gallery.T.astype(np.float64)).astype(np.float32)
+    relevant = [rng.choice(80, 25, replace=False) for _ in query]
+    ranked = rank(query, gallery, RowLists.of(relevant), block=4, device=device)
+    rows, values = nearest_rows(query, gallery, 7)
+    for i, row in enumerate(exact):
+        expected, order = slow_ranks(row, relevant[i].tolist())
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+        assert rows[i].tolist() == order[:7] and values[i].tolist() == row[order[:7]].tolist()
 
 
+@pytest.mark.parametrize("tile_rows", [16_384, 5, 1], indirect=True)
 @pytest.mark.parametrize("k", [1, 3, 17, 99])
-def test_nearest_rows_are_the_head_of_the_ranking(k: int) -> None:
+def test_nearest_rows_are_the_head_of_the_ranking(k: int, tile_rows: int) -> None:
     rng = np.random.default_rng(k)
     query, gallery = whole_numbers(rng, 7, 3), whole_numbers(rng, 17, 3)
     ignore = [rng.choice(17, 2, replace=False) for _ in query]
@@ -124,16 +206,15 @@ def test_nearest_rows_are_the_head_of_the_ranking(k: int) -> None:
         assert values[i, : len(order)].tolist() == row[order].tolist()
 
 
-def test_memory_stays_within_the_block() -> None:
+def test_memory_stays_bounded() -> None:
     rng = np.random.default_rng(4)
-    vectors = rng.normal(size=(6000, 8)).astype(np.float32)
-    labels = np.arange(6000) % 300
+    vectors = rng.normal(size=(12_000, 8)).astype(np.float32)
+    labels = np.arange(12_000) % 600
     tracemalloc.start()
-    rank(vectors, vectors, RowLists.by_label(labels, labels), RowLists.single(np.arange(6000)), block=32)
+    rank(vectors, vectors, RowLists.by_label(labels, labels), RowLists.single(np.arange(12_000)), block=32)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    block = 4 * 32 * 6000
-    assert peak < 2 * block + 8 * 2**20 < 4 * 6000 * 6000 / 10  # scores and their sorted copy, lists, ranks
+    assert peak < 40 * 2**20 < 4 * 12_000 * 12_000 / 10
 
 
 @pytest.mark.parametrize(

@@ -10,28 +10,22 @@ from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
 from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.vector_rows import EmbeddingRows
 from holdfast.geometry import Side, Space
 
 _PROJECTED_ROWS = 65_536
 
 
 def vectors_for(embeddings: EmbeddingSet, side: Side) -> NDArray[np.float32]:
-    """Return vectors (N, D') in index form: inner products rank as the similarity of the space.
+    """Return all vectors (N, D') in index form: inner products rank as the similarity of the space.
 
-    Raw features are projected to points first.
+    Raw features are projected to points first. `EmbeddingRows` does it block by block.
     """
-    points = embeddings.vectors if embeddings.form == "points" else _projected(embeddings)
-    return embeddings.space.index_form(points, side)
-
-
-def _projected(embeddings: EmbeddingSet) -> NDArray[np.float32]:
-    import torch
-
-    points = np.empty_like(embeddings.vectors)
-    for start in range(0, len(points), _PROJECTED_ROWS):
-        features = torch.from_numpy(np.array(embeddings.vectors[start : start + _PROJECTED_ROWS]))
-        points[start : start + len(features)] = embeddings.space.project(features).numpy()
-    return points
+    rows = EmbeddingRows(embeddings, side)
+    if embeddings.form == "points":
+        return rows.block(0, len(rows))
+    starts = range(0, len(rows), _PROJECTED_ROWS)
+    return np.concatenate([rows.block(start, start + _PROJECTED_ROWS) for start in starts])
 
 
 def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:

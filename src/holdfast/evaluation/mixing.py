@@ -15,9 +15,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.evaluation.ranking import Ranked, available_cores, hide, tied_ranks
+from holdfast.evaluation.ranking import Ranked, hide, tied_ranks
 from holdfast.evaluation.row_lists import RowLists
 from holdfast.evaluation.scores import block_size, score_blocks
+from holdfast.evaluation.side_by_side import available_cores
 
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 

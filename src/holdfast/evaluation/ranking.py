@@ -7,23 +7,21 @@ is ever held. Written here because the libraries that rank a whole gallery sort 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError
+from holdfast.evaluation.counting import Counter
+from holdfast.evaluation.first_items import First
 from holdfast.evaluation.row_lists import RowLists
-from holdfast.evaluation.scores import score_blocks
+from holdfast.evaluation.side_by_side import available_cores, side_by_side
+from holdfast.evaluation.tiles import Bounds, Search
+from holdfast.evaluation.vector_rows import VectorRows, Vectors
 
-FEW_RELEVANT = 8  # up to here comparing the gallery with each relevant score is faster than sorting it
 FEW_TIED = 256  # up to here comparing for each tied item is faster than a stable sort with indices
-LARGE_GALLERY = 65_536  # from here one comparison takes longer than waking a thread
-SORTED_TOGETHER = 16  # rows of scores that one thread sorts at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +87,13 @@ class Ranked:
 
 
 def rank(
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
+    query: Vectors | VectorRows,
+    gallery: Vectors | VectorRows,
     relevant: RowLists,
     ignore: RowLists | None = None,
     *,
     block: int | None = None,
+    device: str | None = None,
 ) -> Ranked:
     """Rank the relevant items of every query; see `rank_blocks`, whose parts this joins.
 
@@ -102,38 +101,54 @@ def rank(
     >>> rank(np.array([[0.5, 0.9, 0.1]], dtype=np.float32), gallery, RowLists.of([[0, 2]])).ranks
     array([1, 2])
     """
-    return Ranked.joined(rank_blocks(query, gallery, relevant, ignore, block=block))
+    return Ranked.joined(rank_blocks(query, gallery, relevant, ignore, block=block, device=device))
 
 
 def rank_blocks(
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
+    query: Vectors | VectorRows,
+    gallery: Vectors | VectorRows,
     relevant: RowLists,
     ignore: RowLists | None = None,
     *,
     block: int | None = None,
+    device: str | None = None,
 ) -> Iterator[Ranked]:
     """Rank the relevant items of a block of queries after another, in the order of the queries.
 
+    The gallery is read tile by tile, so that it may be larger than memory.
+
     Args:
-        query: float32 (Q, D), in index form: inner products rank as the similarity of the space.
-        gallery: float32 (N, D), in index form.
+        query: Q queries in index form: inner products rank as the similarity of the space.
+        gallery: N gallery items in index form.
         relevant: Gallery rows that answer each query.
         ignore: Gallery rows to leave out of the ranking of each query, relevant or not.
-        block: Queries per block; see `score_blocks`.
+        block: Queries at a time; by default as many as keep memory bounded, at most 1,024.
+        device: Where products and counts are computed, such as "cuda"; None for the processor, without torch.
 
     Raises:
-        DataError: A side is empty, or a list does not fit the sides.
+        ConfigError: A block of less than one query, or a device that is not there.
+        DataError: A side is empty, its products overflow, or a list does not fit the sides.
         SpaceMismatchError: The sides have different dimensions.
     """
-    ignore = ignore or no_rows(len(query))
-    with ThreadPoolExecutor(available_cores()) as pool:
-        for start, scores in score_blocks(query, gallery, block=block):
-            stop = start + len(scores)
-            owner, items = hide(scores, relevant.part(start, stop), ignore.part(start, stop))
-            counts = np.bincount(owner, minlength=len(scores))
-            sizes = len(gallery) - ignore.counts[start:stop]
-            yield Ranked(block_ranks(scores, owner, items, pool), np.append(0, np.cumsum(counts)), sizes)
+    search = Search.of(query, gallery)
+    left_out = ignore or no_rows(len(query))
+
+    def ranked(bounds: Bounds) -> Ranked:
+        part = search.queries_at(bounds)
+        pairs = search.pairs(part, relevant, left_out)
+        if device is None:
+            counter = Counter(search, part, pairs)
+            for start, products in search.tiles(part, pairs):
+                counter.add(start, products)
+            ranks = counter.ranks()
+        else:
+            ranks = ranks_on(device, search, part, pairs)
+        return Ranked(ranks, pairs.offsets, len(search.gallery) - left_out.counts[slice(*bounds)])
+
+    if device is not None:
+        from holdfast.evaluation.device_counting import ranks_on
+    workers = available_cores() if device is None else 1
+    yield from side_by_side(ranked, search.blocks(block, relevant, workers), workers)
 
 
 def hide(
@@ -150,57 +165,10 @@ def hide(
     return owner[kept], items[kept]
 
 
-def block_ranks(
-    scores: NDArray[np.float32], owner: NDArray[np.int64], items: NDArray[np.int64], pool: ThreadPoolExecutor
-) -> NDArray[np.int64]:
-    """Return the ranks (M,) of items among their rows of scores, ascending within each row, ties by gallery row.
-
-    Args:
-        scores: float32 (n, N).
-        owner: The row of scores of each item, ascending (M,).
-        items: The gallery row of each item (M,).
-        pool: Threads that share the work.
-    """
-    few = np.bincount(owner, minlength=len(scores))[owner] <= FEW_RELEVANT
-    ranks = np.empty(len(items), np.int64)
-    ranks[few] = _ranks_by_comparing(scores, owner[few], items[few], pool)
-    ranks[~few] = _ranks_by_sorting(scores, owner[~few], items[~few], pool)
-    before = owner * scores.shape[1]
-    ascending: NDArray[np.int64] = np.sort(before + ranks) - before
-    return ascending
-
-
-def _ranks_by_comparing(
-    scores: NDArray[np.float32], owner: NDArray[np.int64], items: NDArray[np.int64], pool: ThreadPoolExecutor
-) -> NDArray[np.int64]:
-    """Compare each item with its whole gallery; threads help once that takes longer than handing it over."""
-    spread = map if scores.shape[1] < LARGE_GALLERY else pool.map
-    return np.fromiter(spread(_rank_of, (scores[row] for row in owner), items), np.int64, len(items))
-
-
-def _rank_of(row: NDArray[np.float32], item: int) -> int:
+def _rank_of(row: Vectors, item: int) -> int:
     """Count the items that come before one: at least its score in smaller rows, more in greater rows."""
     score = row[item]
     return int(np.count_nonzero(row[:item] >= score)) + int(np.count_nonzero(row[item + 1 :] > score))
-
-
-def _ranks_by_sorting(
-    scores: NDArray[np.float32], owner: NDArray[np.int64], items: NDArray[np.int64], pool: ThreadPoolExecutor
-) -> NDArray[np.int64]:
-    """Sort the rows of scores and look the items up; only items whose score occurs twice need another look."""
-    values, ranks, tied = scores[owner, items], np.empty(len(items), np.int64), np.empty(len(items), np.bool_)
-    rows, begins = np.unique(owner, return_index=True)
-    slices = [slice(*bounds) for bounds in pairwise([*begins.tolist(), len(items)])]
-    parts = [rows[start : start + SORTED_TOGETHER] for start in range(0, len(rows), SORTED_TOGETHER)]
-    sorted_rows = chain.from_iterable(pool.map(lambda part: np.sort(scores[part], axis=1), parts))
-    for own, ordered in zip(slices, sorted_rows, strict=True):
-        not_above = ordered.searchsorted(values[own], "right")
-        ranks[own] = len(ordered) - not_above
-        tied[own] = ordered[not_above - 2] == values[own]
-    for row in np.unique(owner[tied]).tolist():
-        which = np.flatnonzero(tied & (owner == row))
-        ranks[which] = tied_ranks(scores[row], items[which])
-    return ranks
 
 
 def tied_ranks(row: NDArray[np.float32], items: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -217,8 +185,8 @@ def tied_ranks(row: NDArray[np.float32], items: NDArray[np.int64]) -> NDArray[np
 
 
 def nearest_rows(
-    query: NDArray[np.float32],
-    gallery: NDArray[np.float32],
+    query: Vectors | VectorRows,
+    gallery: Vectors | VectorRows,
     k: int,
     ignore: RowLists | None = None,
     *,
@@ -228,30 +196,20 @@ def nearest_rows(
 
     Where ignored items leave fewer, the row is -1 and the score is minus infinity.
     """
-    ignore, width = ignore or no_rows(len(query)), min(k, len(gallery))
-    rows, values = np.empty((len(query), width), np.int64), np.empty((len(query), width), np.float32)
-    for start, scores in score_blocks(query, gallery, block=block):
-        scores[ignore.part(start, start + len(scores)).flat()] = -np.inf
-        for query_row, row in enumerate(scores, start):
-            rows[query_row] = _first(row, width)
-            values[query_row] = row[rows[query_row]]
-    rows[values == -np.inf] = -1
-    return rows, values
+    search, left_out, nothing = Search.of(query, gallery), ignore or no_rows(len(query)), no_rows(len(query))
+    width, workers = min(k, len(search.gallery)), available_cores()
 
+    def first(bounds: Bounds) -> First:
+        part = search.queries_at(bounds)
+        found = First(search, part, width)
+        for start, products in search.tiles(part, search.pairs(part, nothing, left_out)):
+            found.add(start, products)
+        return found
 
-def _first(row: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Return the k first items (k,) of a row of scores, by descending score, ties by row."""
-    least = np.partition(row, len(row) - k)[len(row) - k]
-    above = np.flatnonzero(row > least)
-    chosen = np.concatenate([above, np.flatnonzero(row == least)[: k - len(above)]])
-    return chosen[np.argsort(-row[chosen], kind="stable")]
+    parts = list(side_by_side(first, search.blocks(block, nothing, workers), workers))
+    return np.concatenate([part.rows for part in parts]), np.concatenate([part.values for part in parts])
 
 
 def no_rows(queries: int) -> RowLists:
     """Return an empty list for every query."""
     return RowLists.single(np.full(queries, -1))
-
-
-def available_cores() -> int:
-    """Return how many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, EmptyOverlapError
-from holdfast.evaluation.matching import check_sides, relevant_by_label, same_id, vectors_for
+from holdfast.evaluation.matching import check_sides, relevant_by_label, same_id
 from holdfast.evaluation.metrics import FAMILIES, METRICS, Metric, metrics_named
 from holdfast.evaluation.ranking import nearest_rows, no_rows, rank_blocks
 from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.vector_rows import EmbeddingRows
 
 __all__ = ["FAMILIES", "METRICS", "Metric", "Neighbours", "NoRelevant", "Rows", "rank_metrics", "top_k"]
 
@@ -32,11 +33,13 @@ def rank_metrics(
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
     block: int | None = None,
+    device: str | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Measure every query against the gallery: one value per query and metric.
 
-    The gallery is ordered by descending similarity, ties by gallery row. Exact; memory stays bounded whatever the
-    sizes. Metrics: "map", "map@r", and "recall@k", "cmc@k", "map@k" with a number for k; see `metrics`.
+    The gallery is ordered by descending similarity (float32 inner products in index form), ties by gallery row. Exact;
+    memory stays bounded whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", and
+    "recall@k", "cmc@k", "map@k" with a number for k; see `metrics`.
 
     Args:
         query: Embeddings to search with.
@@ -46,13 +49,14 @@ def rank_metrics(
         ignore: Gallery rows to leave out of the ranking of each query.
         exclude_same_id: Also leave out the gallery item with the id of the query (leave-one-out).
         no_relevant: What a query without any relevant item is worth: "exclude" gives NaN, "zero" gives 0.
-        block: Queries scored at a time; by default as many as fit 128 MiB of scores, at most 256.
+        block: Queries scored at a time; by default as many as keep memory bounded, at most 512.
+        device: Where to compute, such as "cuda"; None for the processor, without torch.
 
     Returns:
         For every metric an array (queries,), in the order of the queries.
 
     Raises:
-        ConfigError: An unknown metric or option.
+        ConfigError: An unknown metric or option, or a device that is not there.
         DataError: A side is empty or has no labels, or a list names rows that are not there.
         SpaceMismatchError: The sides are of different spaces.
         EmptyOverlapError: No query has any relevant item.
@@ -68,7 +72,8 @@ def rank_metrics(
     check_sides(query, gallery)
     wanted = relevant_by_label(query, gallery) if relevant is None else _lists("relevant", relevant, query, gallery)
     left_out = ignored_rows(query, gallery, ignore, exclude_same_id)
-    blocks = rank_blocks(vectors_for(query, "query"), vectors_for(gallery, "gallery"), wanted, left_out, block=block)
+    sides = EmbeddingRows(query, "query"), EmbeddingRows(gallery, "gallery")
+    blocks = rank_blocks(*sides, wanted, left_out, block=block, device=device)
     parts = [{name: metric(ranked) for name, metric in functions.items()} for ranked in blocks]
     values = {name: np.concatenate([part[name] for part in parts]) for name in functions}
     check_any_relevant(next(iter(values.values())))
@@ -153,5 +158,6 @@ def top_k(
         raise ConfigError(f"The first {k} items.", expected="k of at least 1")
     check_sides(query, gallery)
     left_out = ignored_rows(query, gallery, ignore, exclude_same_id)
-    rows, scores = nearest_rows(vectors_for(query, "query"), vectors_for(gallery, "gallery"), k, left_out, block=block)
+    sides = EmbeddingRows(query, "query"), EmbeddingRows(gallery, "gallery")
+    rows, scores = nearest_rows(*sides, k, left_out, block=block)
     return Neighbours(rows, scores, gallery.ids)

@@ -93,7 +93,11 @@ class RowLists:
 
     def union(self, other: RowLists) -> RowLists:
         """Return for every query the rows that are in either list, ascending."""
-        return RowLists.of(np.union1d(self[query], other[query]) for query in range(len(self)))
+        (owner, rows), (other_owner, other_rows) = self.flat(), other.flat()
+        size = 1 + max(rows.max(initial=0), other_rows.max(initial=0))
+        both = np.union1d(owner * size + rows, other_owner * size + other_rows)
+        stops = np.cumsum(np.bincount(both // size, minlength=len(self)))
+        return RowLists(both % size, np.append(0, stops[:-1]), stops)
 
     def check(self, what: str, queries: int, gallery: int) -> None:
         """Refuse lists for another number of queries, rows outside the gallery, and rows named twice.
@@ -105,13 +109,17 @@ class RowLists:
         """
         if len(self) != queries:
             raise DataError(f"'{what}' has {len(self)} lists for {queries} queries.", expected="one list per query")
-        for query in range(queries):
-            rows = self[query]
-            if len(rows) and not 0 <= rows.min() <= rows.max() < gallery:
-                raise DataError(
-                    f"'{what}' of query {query} names rows {rows.min()} to {rows.max()}.",
-                    expected=f"rows of the gallery, 0 to {gallery - 1}",
-                    to_do="turn ids into rows with gallery.ids.find(ids), and drop the -1 it gives for absent ones.",
-                )
-            if len(np.unique(rows)) < len(rows):
-                raise DataError(f"'{what}' of query {query} names a row twice.", expected="every row once")
+        owner, rows = self.flat()
+        outside = np.flatnonzero((rows < 0) | (rows >= gallery))
+        if len(outside):
+            own = self[query := int(owner[outside[0]])]
+            raise DataError(
+                f"'{what}' of query {query} names rows {own.min()} to {own.max()}.",
+                expected=f"rows of the gallery, 0 to {gallery - 1}",
+                to_do="turn ids into rows with gallery.ids.find(ids), and drop the -1 it gives for absent ones.",
+            )
+        named = np.sort(owner * gallery + rows)
+        twice = np.flatnonzero(named[1:] == named[:-1])
+        if len(twice):
+            query = int(named[twice[0]] // gallery)
+            raise DataError(f"'{what}' of query {query} names a row twice.", expected="every row once")

@@ -1,0 +1,38 @@
+"""Doing the same to many things at once, in threads of which each computes alone."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+def side_by_side(function: Callable[[Given], Result], things: Iterable[Given], workers: int) -> Iterator[Result]:
+    """Yield the result for each thing, in their order, with so many computed at once and no more waiting than that.
+
+    Matrix products keep to the thread that asks for them meanwhile: threads of their own would get in the way.
+    """
+    waiting: deque[Future[Result]] = deque()
+    with threadpool_limits(1 if workers > 1 else None, "blas"), ThreadPoolExecutor(workers) as pool:
+        try:
+            for thing in things:
+                waiting.append(pool.submit(function, thing))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def available_cores() -> int:
+    """Return how many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

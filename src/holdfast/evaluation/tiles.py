@@ -1,0 +1,204 @@
+"""Scores of queries with a gallery, a block of queries and a tile of gallery rows at a time.
+
+The score of a query and an item is their inner product in index form, computed in double precision and rounded to
+float32. A matrix product of float32 gives it but for a small error that hangs on how the product was cut up. So what
+is counted by products is only what lies farther than that error from the score it is compared with; the few others are
+scored again, one by one. Ranks are therefore the same for every size of block and tile, with any number of threads and
+on every device, and equal items tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.errors import DataError, SpaceMismatchError, refuse
+from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.vector_rows import VectorRows, Vectors, rows_of
+
+Bounds = tuple[int, int]
+
+TILE_ROWS = 16_384  # gallery rows: enough for the product, few enough for the counting to stay in the caches
+MOST_QUERIES = 512
+LEAST_QUERIES = 32  # fewer make products slow
+MOST_PAIRS = 1_000_000  # relevant items of a block of queries
+_ROWS_AT_ONCE = 8_192
+_PAIRS_AT_ONCE = 1_024
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBlock:
+    """Queries ``start`` to ``stop`` in index form (n, D), and how far a product may be from their scores (n,)."""
+
+    start: int
+    stop: int
+    vectors: Vectors
+    error: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """What is asked of a block of n queries: their relevant items by rank, and what to leave out.
+
+    Args:
+        owner: The query in the block of each relevant item, ascending, int64 (M,).
+        items: Its gallery row, int64 (M,).
+        scores: Its score, float32 (M,); a query's items are in the order of their ranks: by descending score, ties by
+            row.
+        offsets: Where each query begins, int64 (n + 1,).
+        hidden: Queries and gallery rows that no tile shows, each int64 (H,), by ascending row: the relevant items,
+            whose order is known, and those to leave out.
+    """
+
+    owner: NDArray[np.int64]
+    items: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+    hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Tile(NamedTuple):
+    """Gallery rows ``start`` to ``stop``, and which of their scores are hidden: queries and columns from ``start``."""
+
+    start: int
+    stop: int
+    hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Q queries and N gallery items, checked once when built, whose scores are taken tile by tile.
+
+    Args:
+        queries: The queries.
+        gallery: The gallery.
+        longest: The greatest length of a gallery vector.
+    """
+
+    queries: VectorRows
+    gallery: VectorRows
+    longest: float
+
+    @classmethod
+    def of(cls, query: Vectors | VectorRows, gallery: Vectors | VectorRows) -> Search:
+        """Look through both sides, which are in index form.
+
+        Raises:
+            DataError: A side is empty, or its inner products would overflow.
+            SpaceMismatchError: The sides have different dimensions.
+        """
+        queries, items = rows_of(query), rows_of(gallery)
+        return cls(queries, items, longest=check_rows(queries, items))
+
+    def blocks(self, block: int | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
+        """Cut the queries into blocks that keep memory bounded, and give every worker some.
+
+        Args:
+            block: Queries at a time; None for as many as are good.
+            relevant: What answers each query; many answers make small blocks.
+            workers: How many blocks are worked on at once.
+
+        Raises:
+            ConfigError: A block of less than one query.
+        """
+        total = len(self.queries)
+        if block is not None:
+            refuse(block < 1, f"A block of {block} queries.", "at least 1")
+            return [(start, min(start + block, total)) for start in range(0, total, block)]
+        most = min(MOST_QUERIES, max(LEAST_QUERIES, -(-total // workers)))
+        answers, bounds, start = np.append(0, np.cumsum(relevant.counts)), [], 0
+        while start < total:
+            fitting = int(answers.searchsorted(answers[start] + MOST_PAIRS, "right")) - 1
+            stop = min(max(fitting, start + 1), start + most, total)
+            bounds.append((start, stop))
+            start = stop
+        return bounds
+
+    def queries_at(self, bounds: Bounds) -> QueryBlock:
+        """Read a block of queries.
+
+        The error of a product of D float32 numbers is a sum of about D roundings; four times its usual size, relative
+        to the lengths of the two vectors, was never reached by any product here.
+        """
+        vectors = self.queries.block(*bounds)
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        rounding = 4 * np.sqrt(self.queries.dim) * np.finfo(np.float32).eps / 2
+        return QueryBlock(*bounds, vectors, (rounding * self.longest * lengths).astype(np.float32))
+
+    def pairs(self, block: QueryBlock, relevant: RowLists, ignore: RowLists) -> Pairs:
+        """Score the relevant items of a block of queries, without those that are ignored, and put them in order."""
+        left_out = ignore.part(block.start, block.stop).flat()
+        owner, items = relevant.part(block.start, block.stop).flat()
+        if len(left_out[0]):
+            size = len(self.gallery)
+            kept = ~np.isin(owner * size + items, left_out[0] * size + left_out[1])
+            owner, items = owner[kept], items[kept]
+        scores = self.scores(block, owner, items)
+        order = np.lexsort((items, -scores, owner))
+        offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=block.stop - block.start)))
+        hidden = np.append(owner, left_out[0]), np.append(items, left_out[1])
+        by_row = np.argsort(hidden[1], kind="stable")
+        return Pairs(owner[order], items[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
+
+    def scores(self, block: QueryBlock, owner: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the score (M,) of single pairs of a query of the block and a gallery row."""
+        scores = np.empty(len(items), np.float32)
+        for start in range(0, len(items), _PAIRS_AT_ONCE):
+            chosen = slice(start, start + _PAIRS_AT_ONCE)
+            products = block.vectors[owner[chosen]].astype(np.float64)
+            products *= self.gallery.take(items[chosen])
+            scores[chosen] = products.sum(axis=1)
+        return scores
+
+    def tiles(self, block: QueryBlock, pairs: Pairs) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yield the first gallery row of each tile and products (n, T) of the block with it, hidden ones -infinity.
+
+        The array is reused: take what is needed before the next step.
+        """
+        buffer = np.empty((len(block.vectors), min(TILE_ROWS, len(self.gallery))), np.float32)
+        for tile in self.tile_bounds(pairs):
+            products = buffer[:, : tile.stop - tile.start]
+            np.matmul(block.vectors, self.gallery.block(tile.start, tile.stop).T, out=products)
+            products[tile.hidden] = -np.inf
+            yield tile.start, products
+
+    def tile_bounds(self, pairs: Pairs) -> Iterator[Tile]:
+        """Yield the tiles of the gallery in the order of its rows."""
+        size, (queries, rows) = len(self.gallery), pairs.hidden
+        for start in range(0, size, TILE_ROWS):
+            stop = min(start + TILE_ROWS, size)
+            own = slice(*rows.searchsorted((start, stop)))
+            yield Tile(start, stop, (queries[own], rows[own] - start))
+
+
+def check_rows(query: VectorRows, gallery: VectorRows) -> float:
+    """Refuse empty sides, different dimensions, and numbers whose products leave float32.
+
+    Returns:
+        The greatest length of a gallery vector.
+    """
+    for side, rows in (("queries", query), ("gallery", gallery)):
+        if len(rows) == 0:
+            raise DataError(f"The {side} hold no item.", expected="at least one")
+    if query.dim != gallery.dim:
+        raise SpaceMismatchError(
+            f"Queries have {query.dim} columns, the gallery has {gallery.dim}.", expected="vectors of one space"
+        )
+    longest = _longest(gallery)
+    if not _longest(query) * longest < float(np.finfo(np.float32).max):
+        raise DataError(
+            "Inner products of these vectors overflow, or some are not finite.",
+            expected="finite numbers whose products stay within float32",
+            to_do="scale the vectors down; a common factor changes no ranking.",
+        )
+    return longest
+
+
+def _longest(rows: VectorRows) -> float:
+    blocks = (rows.block(start, start + _ROWS_AT_ONCE) for start in range(0, len(rows), _ROWS_AT_ONCE))
+    squares = [np.einsum("ij,ij->i", block, block, dtype=np.float64).max() for block in blocks]
+    return float(np.sqrt(np.max(squares)))
