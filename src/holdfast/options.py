@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -47,7 +48,8 @@ def option_types(target: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotated type of every option of a class, a function, or a partial of one."""
     fixed = set(target.keywords) if isinstance(target, partial) else set()
     inner = target.func if isinstance(target, partial) else target
-    hints = get_type_hints(inner.__init__ if inspect.isclass(inner) else inner)
+    written = inner.__init__ if inspect.isclass(inner) and not is_dataclass(inner) else inner  # a dataclass knows where
+    hints = get_type_hints(written)  # its inherited fields were written, whose types its own module may not import
     return {
         parameter.name: hints.get(parameter.name, Any)
         for parameter in inspect.signature(inner).parameters.values()

@@ -1,10 +1,12 @@
 """Where the real data is, and small sets to work with."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from holdfast.data import ArrayImages, ImageSet
 from holdfast.data.glyphs import glyphs
@@ -36,3 +38,25 @@ def image_set() -> ImageSet:
     labels = np.array([0, 0, 0, 1, 1, 1, 1, 3, 3, 3])
     names = ("ape", "bee", "cat", "dog")
     return ImageSet(ArrayImages(pixels), labels, names, StringArray.of(f"image-{row}" for row in range(10)))
+
+
+@pytest.fixture(scope="session")
+def paint() -> Callable[..., None]:
+    """Write a small picture of one brightness, and the folders that it lies in."""
+
+    def write(path: Path, value: int = 0, size: tuple[int, int] = (10, 8)) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", size, (value, value, value)).save(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def brightness() -> Callable[[ImageSet], list[int]]:
+    """Read the brightness of every picture, to the nearest ten: JPEG is not exact."""
+
+    def read(images: ImageSet) -> list[int]:
+        means = images.read(np.arange(len(images))).mean(axis=(1, 2, 3))
+        return [int(10 * np.rint(mean / 10)) for mean in means]
+
+    return read

@@ -126,3 +126,43 @@ def test_an_empty_set_is_a_set(image_set: ImageSet) -> None:
     assert len(nothing) == 0
     assert nothing.compact().class_names == ()
     assert len(nothing.digest()) == 64
+
+
+def with_columns(image_set: ImageSet) -> ImageSet:
+    columns = {"camera": np.arange(10) % 3, "place": np.arange(20.0).reshape(10, 2)}
+    return ImageSet(image_set.images, image_set.labels, image_set.class_names, image_set.ids, columns)
+
+
+def test_columns_go_with_their_rows(image_set: ImageSet) -> None:
+    images = with_columns(image_set)
+    for chosen, rows in (
+        (images.select([8, 3]), [8, 3]),
+        (images.select_classes([3]), [7, 8, 9]),
+        (images.select(images.labels == 1).select([1, 0]), [4, 3]),
+        (images.select([9, 0]).compact(), [9, 0]),
+    ):
+        assert chosen.columns["camera"].tolist() == [row % 3 for row in rows]
+        assert chosen.columns["place"].tolist() == [[2 * row, 2 * row + 1] for row in rows]
+    assert dict(image_set.columns) == {}
+    with pytest.raises(TypeError):
+        images.columns["camera"] = np.zeros(10)  # type: ignore[index]
+
+
+def test_a_column_of_another_length_is_refused(image_set: ImageSet) -> None:
+    with pytest.raises(DataError, match=r"10 ids, 9 column 'camera'"):
+        ImageSet(
+            image_set.images, image_set.labels, image_set.class_names, image_set.ids, {"camera": np.zeros(9, np.int64)}
+        )
+
+
+def test_columns_are_part_of_the_digest_only_where_there_are_any(image_set: ImageSet) -> None:
+    assert image_set.digest() == "77f098d02f362c99833043a4c0c66fe51cdce82e8b7adc32f7ea5479bd52ab50"
+    images = with_columns(image_set)
+    values = (images.images, images.labels, images.class_names, images.ids)
+    camera = images.columns["camera"]
+    changed = [
+        {"camera": camera}, {"Camera": camera}, {"camera": camera[::-1]}, {"camera": camera.astype(np.int32)}
+    ]  # fmt: skip
+    assert len({image_set.digest(), *(ImageSet(*values, columns).digest() for columns in changed)}) == 5
+    order = [{"a": camera, "b": camera + 1}, {"b": camera + 1, "a": camera}]
+    assert len({ImageSet(*values, columns).digest() for columns in order}) == 1

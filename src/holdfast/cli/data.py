@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,38 +81,45 @@ def _list(words: list[str]) -> int:
     if arguments["json"]:
         print_json({"data": images, "texts": texts})
         return 0
-    rows = [[name, description] for name, description in images.items()]
+    rows = [[name, dataset.description, dataset.folder or ""] for name, dataset in DATASETS.items()]
     rows.append(
-        ["a folder", "one sub-folder of images per class; or train/ and test/ (or query/ and gallery/) of these"]
+        ["a folder", "one sub-folder of images per class; or train/ and test/ (or query/ and gallery/) of these", ""]
     )
-    rows.append(["an .npz file", "arrays images (uint8) and labels"])
-    print_table("Data sets", ["--data", "what it is"], rows)
+    rows.append(["an .npz file", "arrays images (uint8) and labels", ""])
+    print_table("Data sets", ["--data", "what it is", "folder below --data-root"], rows)
     rows = [[name, description] for name, description in texts.items()]
     rows.append(["a file", ".csv, .parquet or .jsonl with a column text (and label, id), or .txt with a text per line"])
     print_table("Sets of texts", ["--texts", "what it is"], rows)
     return 0
 
 
-def _summary(images: ImageSet) -> dict[str, Any]:
+def _summary(images: ImageSet, *, labelled: bool = True) -> dict[str, Any]:
     counts = np.bincount(images.labels, minlength=len(images.class_names))
     used = counts[counts > 0]
-    return {"images": len(images), "classes": len(used), "smallest_class": int(used.min()),
-            "largest_class": int(used.max()), "shape": list(images.shape)}  # fmt: skip
+    return {
+        "images": len(images),
+        "classes": len(used) if labelled else None,
+        "smallest_class": int(used.min()) if labelled else None,
+        "largest_class": int(used.max()) if labelled else None,
+        "shape": list(images.shape),
+        **({"columns": list(images.columns)} if images.columns else {}),
+    }
 
 
 def _describe(arguments: dict[str, Any]) -> int:
     data = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    sets = {"train": data.train, "query": data.query, "gallery": data.gallery, "validation": data.validation}
-    summaries = {name: _summary(images) for name, images in sets.items() if images is not None}
+    summaries = {
+        name: _summary(images, labelled=data.labelled or name in ("train", "validation"))
+        for name, images in data.parts().items()
+    }
     if arguments["json"]:
         print_json({"name": data.name, "description": data.description, "leave_one_out": data.leave_one_out,
-                    "parts": summaries})  # fmt: skip
+                    "labelled": data.labelled, "parts": summaries})  # fmt: skip
         return 0
     rows = [
-        [name, f"{part['images']:,}", f"{part['classes']:,}", f"{part['smallest_class']}–{part['largest_class']}",
-         " × ".join(map(str, part["shape"]))]
+        [name, f"{part['images']:,}", *_class_cells(part), " × ".join(map(str, part["shape"]))]
         for name, part in summaries.items()
-    ]  # fmt: skip
+    ]
     print_table(data.name, ["part", "images", "classes", "images a class", "channels × height × width"], rows)
     console.print(data.description)
     if data.leave_one_out:
@@ -124,7 +131,9 @@ def _check(arguments: dict[str, Any]) -> int:
     from holdfast.data.leaks import refuse_shared_ids
 
     data = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    parts = [data.train, data.query, *([] if data.leave_one_out else [data.gallery])]
+    searched = [data.query, *([] if data.leave_one_out else [data.gallery])]
+    trained = [] if data.train is None else [data.train]
+    parts = [*trained, *searched]
     total = sum(len(part) for part in parts)
     with counting_progress("reading", total) as on_batch:
         for part in parts:
@@ -133,12 +142,13 @@ def _check(arguments: dict[str, Any]) -> int:
                 part.read(rows)
                 on_batch(len(rows))
     with console.status("comparing training and evaluation images"):
-        for part in parts[1:]:
-            refuse_shared_ids(data.train, part)
+        for train, part in product(trained, searched):
+            refuse_shared_ids(train, part)
     if arguments["json"]:
         print_json({"name": data.name, "images": total, "readable": True, "leak": False})
         return 0
-    console.print(f"{data.name}: all {total:,} images can be read; none of the training images is among the others.")
+    found = "none of the training images is among the others" if trained else "there is nothing to train on"
+    console.print(f"{data.name}: all {total:,} images can be read; {found}.")
     return 0
 
 

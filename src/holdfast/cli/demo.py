@@ -109,8 +109,8 @@ def _train(data: RetrievalData, methods: tuple[str, ...], out: Path, seed: int) 
 
     base = experiment(seed)
     return train_upgrade(
-        data.train,
-        SCENARIOS["extended-class"].divide(data.train.labels, seed=seed),
+        data.to_train_on(),
+        SCENARIOS["extended-class"].divide(data.to_train_on().labels, seed=seed),
         base,
         {name: replace(base, method=name) for name in methods},
         out,

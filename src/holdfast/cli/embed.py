@@ -22,10 +22,11 @@ SOURCES = {
     "stored": "--stored with embeddings for a head, an adapter or a lifted release",
 }
 OF_TEXTS = ("text_model", "role", "query_prefix", "document_prefix", "max_length", "truncate_dim")
+OF_IMAGES = ("part", "workers", "flip", "form")
 USELESS = {
     "data": (*OF_TEXTS, "adapter", "stored_model"),
-    "texts": ("part", "workers", "stored_model"),
-    "stored": (*OF_TEXTS, "part", "workers", "batch_size", "device", "data_root", "data_options"),
+    "texts": (*OF_IMAGES, "stored_model"),
+    "stored": (*OF_TEXTS, *OF_IMAGES, "batch_size", "device", "data_root", "data_options"),
 }
 """Options that change nothing, by what is embedded."""
 
@@ -45,6 +46,8 @@ def embed(
     max_length: int | None = None,
     truncate_dim: int | None = None,
     part: Literal["evaluation", "train", "validation"] = "evaluation",
+    form: Literal["points", "features"] = "points",
+    flip: bool = False,
     batch_size: int | None = None,
     workers: int = 0,
     device: str = "cpu",
@@ -77,6 +80,8 @@ def embed(
         max_length: Tokens that count of every text; the model's own number when left out.
         truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
         part: Which images: those for evaluation, those for training, or those for validation.
+        form: Points of the releases' spaces, or of images the raw features, such as those that face templates pool.
+        flip: Add the features of the mirrored image to those of the image, before anything is normalised.
         batch_size: Items at a time; 512 images or 64 texts when left out.
         workers: Processes that read images.
         device: Where to compute: cpu, cuda, cuda:1, mps.

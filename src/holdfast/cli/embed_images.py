@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,32 @@ if TYPE_CHECKING:
     from holdfast.models.release import Release
 
 
+WORDS = {"train": "training", "validation": "validation"}
+"""What the parts of a data set are called, where it lacks them."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Sets of images to embed by file name, and whether their labels mean something."""
+
+    sets: dict[str, ImageSet]
+    labelled: bool
+
+
 def parts(data: RetrievalData, part: str) -> dict[str, ImageSet]:
     """Return the sets of images to embed by file name.
 
     Raises:
-        ConfigError: The data set has no validation images.
+        ConfigError: The data set has no such images.
     """
     if part == "evaluation" and not data.leave_one_out:
         return {"query": data.query, "gallery": data.gallery}
     images = {"evaluation": data.query, "train": data.train, "validation": data.validation}[part]
     if images is None:
+        others = [other for other in ("train", "validation") if other in data.parts()]
         raise ConfigError(
-            f"The data set '{data.name}' has no validation images.", expected="--part evaluation or --part train"
+            f"The data set '{data.name}' has no {WORDS[part]} images.",
+            expected=" or ".join(f"--part {other}" for other in ("evaluation", *others)),
         )
     return {"embeddings": images}
 
@@ -45,7 +60,7 @@ def embed_all(arguments: dict[str, Any], folders: Mapping[Path, Path]) -> list[d
 
     releases = {path: load_release(path) for path in folders}
     contracts = {path: _contract(path, release) for path, release in releases.items()}
-    sets: dict[tuple[Any, ...], dict[str, ImageSet]] = {}  # by input contract: two releases rarely need two readings
+    sets: dict[tuple[Any, ...], Parts] = {}  # by input contract: two releases rarely need two readings
     written: list[dict[str, Any]] = []
     for path, folder in folders.items():
         spec = contracts[path]
@@ -68,31 +83,35 @@ def _contract(path: Path, release: Release) -> EncoderSpec:
     return spec
 
 
-def _read(arguments: dict[str, Any], spec: EncoderSpec) -> dict[str, ImageSet]:
+def _read(arguments: dict[str, Any], spec: EncoderSpec) -> Parts:
     """Read the images as a release wants them, and refuse those that it would have to change."""
     options = input_options(arguments["data"], spec, arguments["data_options"])
-    sets = parts(open_data(arguments["data"], arguments["data_root"], options), arguments["part"])
+    data = open_data(arguments["data"], arguments["data_root"], options)
+    sets = parts(data, arguments["part"])
     shape, wanted = next(iter(sets.values())).shape, (spec.channels, spec.image_size, spec.image_size)
     refuse(
         shape != wanted,
         f"The images have shape {shape}, and the release was trained on {wanted} (channels, height, width).",
         "images read as in training: leave --data-options.image_size and .channels out, or use data of that shape",
     )
-    return sets
+    return Parts(sets, data.labelled or arguments["part"] != "evaluation")
 
 
 def _embed_one(
-    arguments: dict[str, Any], path: Path, release: Release, sets: dict[str, ImageSet], folder: Path
+    arguments: dict[str, Any], path: Path, release: Release, parts: Parts, folder: Path
 ) -> list[dict[str, Any]]:
     from holdfast.embeddings import storage
     from holdfast.training.encode import embed_images
 
     device, written = device_named(arguments["device"]), []
-    for name, images in sets.items():
+    for name, images in parts.sets.items():
         with counting_progress(f"{path.name} {name}", len(images)) as on_batch:
             embeddings = embed_images(
                 release,
                 images,
+                form=arguments["form"],
+                flip=arguments["flip"],
+                labelled=parts.labelled,
                 batch_size=arguments["batch_size"],
                 workers=arguments["workers"],
                 device=device,

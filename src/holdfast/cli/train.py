@@ -192,7 +192,7 @@ def _geometry(arguments: dict[str, Any]) -> Geometry:
 
 def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Experiment]:
     base = Experiment(
-        model=encoder_for(arguments, data.train),
+        model=encoder_for(arguments, data.to_train_on()),
         geometry=_geometry(arguments),
         **{key: arguments[key] for key in ("head", "head_options", "recipe", "weights", "freeze_backbone", "seed")},
     )
@@ -208,7 +208,7 @@ def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[
     from holdfast.training.upgrade import train_upgrade
 
     scenario = SCENARIOS[arguments["scenario"]]
-    split = scenario.divide(data.train.labels, **{"seed": arguments["seed"], **arguments["scenario_options"]})
+    split = scenario.divide(data.to_train_on().labels, **{"seed": arguments["seed"], **arguments["scenario_options"]})
     if scenario.new_backbone is not None and arguments["backbone"] is None:
         experiments = {name: _with_backbone(one, scenario.new_backbone) for name, one in experiments.items()}
     reference = replace(next(iter(experiments.values())), method="independent", method_options={})
@@ -220,7 +220,7 @@ def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[
         replace(reference, geometry=Geometry(reference.geometry.space)),
     )
     return train_upgrade(
-        data.train,
+        data.to_train_on(),
         split,
         old,
         {"independent": reference, **experiments},
@@ -244,14 +244,15 @@ def _single(
 
     old_images = None
     if arguments["old_data"] is not None:
-        old_images = open_data(arguments["old_data"], arguments["data_root"], arguments["data_options"]).train.compact()
+        old_data = open_data(arguments["old_data"], arguments["data_root"], arguments["data_options"])
+        old_images = old_data.to_train_on().compact()
     several = len(experiments) > 1
     releases = {}
     for name, experiment in experiments.items():
         folder = arguments["out"] / name if several else arguments["out"]
         with training_progress(name) as on_step:
             releases[name] = train_release(
-                data.train.compact(),
+                data.to_train_on().compact(),
                 experiment,
                 folder,
                 old=old,

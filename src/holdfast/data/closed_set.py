@@ -70,7 +70,7 @@ def closed_set(data: RetrievalData, *, test_images: int | None = None, classes: 
             searches other classes than it trains on.
         DataError: Training images and queries share an image.
     """
-    everything = data.train.compact()
+    everything = data.to_train_on().compact()
     count = len(everything.class_names)
     refuse(
         classes is not None and not 2 <= classes <= count,

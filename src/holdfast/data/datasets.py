@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from holdfast.data import cifar_100 as cifar
+from holdfast.data import ijbc as faces
+from holdfast.data import in_shop as shop
+from holdfast.data import inaturalist as inat
+from holdfast.data import landmarks, ms1mv3, revisited
+from holdfast.data import market_1501 as market
+from holdfast.data import product_10k as product
+from holdfast.data import stanford_dogs as dogs
+from holdfast.data import tiny_imagenet_64 as tiny
 from holdfast.data.arrays import arrays
 from holdfast.data.glyphs import glyphs
 from holdfast.data.image_folder import image_folder
@@ -30,17 +39,47 @@ class Dataset(Generic[Data]):
         read: Its reader; the first argument is its folder, unless ``folder`` is None.
         description: One line for people.
         folder: Name of its folder below the data root; None for data that needs no files.
+        obtained: Where its files come from, such as "its home page, NAME"; empty for those made for this package.
     """
 
     read: Callable[..., Data]
     description: str
     folder: str | None = None
+    obtained: str = ""
 
 
 DATASETS: dict[str, Dataset[RetrievalData]] = {
     "glyphs": Dataset(glyphs, "characters rendered from installed fonts; needs no download"),
     "omniglot": Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot"),
     "tiny-imagenet-32": Dataset(tiny_imagenet_32, "photographs of 200 classes at 32 x 32 pixels", "tiny-imagenet-32"),
+    "tiny-imagenet": Dataset(
+        tiny.tiny_imagenet, "photographs of 200 classes at 64 x 64 pixels", "tiny-imagenet-200", tiny.OBTAINED
+    ),
+    "cifar-100": Dataset(
+        cifar.cifar_100, "photographs of 100 classes at 32 x 32 pixels", "cifar-100-binary", cifar.OBTAINED
+    ),
+    "market-1501": Dataset(
+        market.market_1501, "people seen by six cameras, 751 to train on", "Market-1501-v15.09.15", market.OBTAINED
+    ),
+    "in-shop": Dataset(shop.in_shop, "clothes, 3,997 items to train on and 3,985 to search", "in-shop", shop.OBTAINED),
+    "product-10k": Dataset(
+        product.product_10k, "products of a shop, 9,691 classes; or Product-M", "product-10k", product.OBTAINED
+    ),
+    "stanford-dogs": Dataset(
+        dogs.stanford_dogs, "dogs of 120 breeds, 12,000 images to train on", "stanford-dogs", dogs.OBTAINED
+    ),
+    "inaturalist": Dataset(
+        inat.inaturalist, "living things of 1,010 to 10,000 species; or iNat-M", "inaturalist", inat.OBTAINED
+    ),
+    "gldv2": Dataset(
+        landmarks.gldv2, "landmarks, 81,313 to train on; test images search the index", "gldv2", landmarks.OBTAINED
+    ),
+    "roxford": Dataset(revisited.roxford, "buildings of Oxford; evaluation only", "roxford5k", revisited.OBTAINED),
+    "rparis": Dataset(revisited.rparis, "buildings of Paris; evaluation only", "rparis6k", revisited.OBTAINED),
+    "ms1mv3": Dataset(
+        ms1mv3.ms1mv3, "faces of 93,431 people to train on, in MXNet records", "ms1m-retinaface-t1", ms1mv3.OBTAINED
+    ),
+    "ijbc": Dataset(faces.ijbc, "faces in templates, of 3,531 people; evaluation only", "IJBC", faces.OBTAINED),
 }
 
 
@@ -87,7 +126,7 @@ def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None,
     checked = bound(dataset.read, options, f"data set '{name}'")
     if dataset.folder is None:
         return dataset.read(**checked)
-    return dataset.read(_folder(name, dataset.folder, root), **checked)
+    return dataset.read(_folder(name, dataset.folder, dataset.obtained, root), **checked)
 
 
 def option_names(name_or_path: str | Path) -> list[str]:
@@ -113,7 +152,7 @@ def _reader_of(path: Path) -> Callable[..., RetrievalData]:
     raise unknown_name("data set or folder", str(path), DATASETS, listing="holdfast data")
 
 
-def _folder(name: str, folder: str, root: Path | None) -> Path:
+def _folder(name: str, folder: str, obtained: str, root: Path | None) -> Path:
     if root is None:
         raise DataError(
             f"The data set '{name}' is read from files, and no data root was given.",
@@ -121,9 +160,10 @@ def _folder(name: str, folder: str, root: Path | None) -> Path:
             to_do="set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.",
         )
     if not (root / folder).is_dir():
+        get = f"get them from {obtained} and " if obtained else ""
         raise DataError(
             f"The data set '{name}' is not in {root}: there is no folder {root / folder}.",
             expected=f"the files of {name} in {root / folder}",
-            to_do="put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
+            to_do=f"{get}put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
         )
     return root / folder

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,8 @@ from holdfast.data.named_rows import check_class_rows, refuse_repeated
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
+_NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
@@ -26,6 +29,7 @@ class ImageSet:
         labels: Class of every image, int64 (N,), rows of `class_names`.
         class_names: One name per class, no two alike; a class may have no image here.
         ids: One text per image (N), no two alike.
+        columns: Further values per image, such as camera or template, each an array of length N.
 
     Raises:
         DataError: Lengths differ, a label has no class name, or an id or class name occurs twice.
@@ -37,10 +41,12 @@ class ImageSet:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     ids: StringArray
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NO_COLUMNS)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "ids", StringArray.of(self.ids))
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         _check(self)
 
     def __len__(self) -> int:
@@ -67,7 +73,13 @@ class ImageSet:
     def select(self, rows: NDArray[Any] | slice | list[int]) -> ImageSet:
         """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order."""
         index = np.arange(len(self))[rows]
-        return ImageSet(SelectedImages(self.images, index), self.labels[index], self.class_names, self.ids[index])
+        return ImageSet(
+            SelectedImages(self.images, index),
+            self.labels[index],
+            self.class_names,
+            self.ids[index],
+            {name: values[index] for name, values in self.columns.items()},
+        )
 
     def select_classes(self, classes: Iterable[int]) -> ImageSet:
         """Return the images of the chosen classes, with all class names."""
@@ -80,12 +92,15 @@ class ImageSet:
         return replace(self, labels=labels.astype(np.int64), class_names=names)
 
     def digest(self) -> str:
-        """Return a sha256 over ids, labels, class names, shape and contents, 64 hexadecimal digits.
+        """Return a sha256 over ids, labels, class names, columns, shape and contents, 64 hexadecimal digits.
 
         Contents are the pixels of arrays, and the bytes of encoded images and of files.
         """
         digest = hashlib.sha256(repr((self.shape, self.class_names)).encode())
         for values in (self.labels, self.ids.offsets, self.ids.data):
+            digest.update(np.ascontiguousarray(values).data if values.size else b"")
+        for name, values in sorted(self.columns.items()):
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
             digest.update(np.ascontiguousarray(values).data if values.size else b"")
         digest.update(self.images.content_digest(np.arange(len(self))))
         return digest.hexdigest()
@@ -93,6 +108,7 @@ class ImageSet:
 
 def _check(images: ImageSet) -> None:
     lengths = {"images": len(images.images), "labels": len(images.labels), "ids": len(images.ids)}
+    lengths |= {f"column '{name}'": len(values) for name, values in images.columns.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{count} {name}" for name, count in lengths.items())
         raise DataError(f"Parts of different length: {found}.", expected="one of each per image")

@@ -16,39 +16,66 @@ class RetrievalData:
 
     Args:
         name: Name of the data set.
-        train: Images to train on.
+        train: Images to train on; None where there are only images to evaluate with.
         query: Images to search with.
         gallery: Images to search among, labelled in the same classes as `query`.
         leave_one_out: Whether `query` is `gallery`, and every query ignores itself.
         validation: Images for choosing among runs, apart from all others; None without.
         description: One line for people: where the images come from and how they were split.
+        labelled: Whether the labels of `query` and `gallery` mean something. Without, a ground truth of its own says
+            what is relevant, the labels are only placeholders, and embeddings are written without them.
 
     Raises:
         DataError: The parts do not fit together, or there are fewer than two classes to train on or to search for.
     """
 
     name: str
-    train: ImageSet
+    train: ImageSet | None
     query: ImageSet
     gallery: ImageSet
     leave_one_out: bool
     validation: ImageSet | None
     description: str
+    labelled: bool = True
 
     def __post_init__(self) -> None:
         if self.leave_one_out != (self.query is self.gallery):
             raise DataError("Query and gallery disagree with leave_one_out.", expected="one set for both, or two sets")
         if self.query.class_names != self.gallery.class_names:
             raise DataError("Query and gallery have other class names.", expected="one list of class names for both")
-        for part in ("train", "query", "gallery"):
-            self._check_part(part, getattr(self, part))
+        for part, images in self.parts().items():
+            self._check_shape(part, images)
+            if part != "validation" and (self.labelled or part == "train"):
+                self._check_classes(part, images)
 
-    def _check_part(self, part: str, images: ImageSet) -> None:
-        if images.shape != self.train.shape:
+    def parts(self) -> dict[str, ImageSet]:
+        """Return the sets of images that there are by name; the gallery too where it is the query set."""
+        named = {"train": self.train, "query": self.query, "gallery": self.gallery, "validation": self.validation}
+        return {name: images for name, images in named.items() if images is not None}
+
+    def to_train_on(self) -> ImageSet:
+        """Return the images to train on.
+
+        Raises:
+            DataError: There are none.
+        """
+        if self.train is None:
             raise DataError(
-                f"Images to train on have shape {self.train.shape}, the {part} images {images.shape}.",
+                f"The data set '{self.name}' has nothing to train on: it is for evaluation only.",
+                expected="a data set with training images",
+                to_do="train on another data set, and embed this one with the release: holdfast embed.",
+            )
+        return self.train
+
+    def _check_shape(self, part: str, images: ImageSet) -> None:
+        first, reference = next(iter(self.parts().items()))
+        if images.shape != reference.shape:
+            raise DataError(
+                f"The {first} images have shape {reference.shape}, the {part} images {images.shape}.",
                 expected="one shape (channels, height, width) for all",
             )
+
+    def _check_classes(self, part: str, images: ImageSet) -> None:
         classes = len(np.unique(images.labels))
         if classes < 2:
             raise DataError(

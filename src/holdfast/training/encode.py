@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.embeddings.uncertainty import with_uncertainty
-from holdfast.errors import DataError
+from holdfast.errors import DataError, refuse
 from holdfast.geometry import Space
 from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Batch
 from holdfast.models.release import Release
+
+
+class MirrorSum(nn.Module):
+    """Maps images to the sum of their features and those of the mirrored images, in at least float32.
+
+    Args:
+        encoder: Maps images (B, channels, height, width) to features (B, D); left and right are the last axis.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.training = encoder.training
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features (B, D)."""
+        features: Tensor = self.encoder(images).float() + self.encoder(images.flip(-1)).float()
+        return features
 
 
 def encoded_batches(
@@ -102,6 +122,7 @@ def encode(
     ids: Sequence[str],
     fingerprint: str,
     class_names: Sequence[str] | None = None,
+    columns: Mapping[str, NDArray[Any]] | None = None,
     role: Role = "both",
     form: Form = "points",
     device: torch.device | None = None,
@@ -116,6 +137,7 @@ def encode(
         ids: One text per item, in the loader's order.
         fingerprint: Identity of the model: that of its release.
         class_names: Names of the classes that the labels count.
+        columns: Further values per item, in the loader's order.
         role: What the items are to the model.
         form: "points" for galleries and queries, "features" for training caches.
         device: Where the model is; the CPU when left out.
@@ -125,7 +147,7 @@ def encode(
         DataError: There is nothing to encode, or a vector is not finite.
 
     Returns:
-        The embeddings, in the loader's order; where the space knows one, with a column "uncertainty".
+        The embeddings, in the loader's order; where the space knows one, points have a column "uncertainty" too.
     """
     features, labels = encode_features(model, loader, device=device, on_batch=on_batch)
     vectors = features if form == "features" else space.project(features)
@@ -139,6 +161,7 @@ def encode(
             form=form,
             labels=labels.numpy().astype(np.int64),
             class_names=None if class_names is None else StringArray.of(class_names),
+            columns=columns or {},
         )
     )
 
@@ -158,34 +181,45 @@ def embed_images(
     images: LabelledItems,
     *,
     form: Form = "points",
+    flip: bool = False,
+    labelled: bool = True,
     role: Role = "both",
     batch_size: int = 512,
     workers: int = 0,
     device: torch.device | None = None,
     on_batch: Callable[[int], object] | None = None,
 ) -> EmbeddingSet:
-    """Embed a set of images with a release; rows, ids and classes are those of the images.
+    """Embed a set of images with a release; rows, ids, classes and columns are those of the images.
 
     Args:
         release: The model.
         images: What to embed.
-        form: "points" for queries and galleries, "features" for training caches.
+        form: "points" for queries and galleries, "features" for training caches and for pooling into templates.
+        flip: Add the features of the mirrored image to those of the image, before anything is normalised (the usual
+            protocol of face recognition).
+        labelled: Whether the labels mean something; without, the embeddings have none.
         role: What the images are to the model.
         batch_size: Images at a time.
         workers: Processes that read images.
         device: Where to compute; the CPU when left out.
         on_batch: Told the number of images of every finished batch.
+
+    Raises:
+        ConfigError: What is no image was to be mirrored.
     """
+    refuse(flip and images.kind != "images", f"flip of {images.kind}.", "images: nothing else can be mirrored")
     encoder = release.encoder if device is None else release.encoder.to(device)
-    return encode(
-        encoder,
+    found = encode(
+        MirrorSum(encoder) if flip else encoder,
         encoding_loader(images, batch_size=batch_size, workers=workers),
         release.space,
         ids=images.ids,
         fingerprint=release.fingerprint,
         class_names=images.class_names,
+        columns=images.columns if isinstance(images, ImageSet) else None,
         role=role,
         form=form,
         device=device,
         on_batch=on_batch,
     )
+    return found if labelled else found.replace(labels=None, class_names=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, SpaceMismatchError, refuse, unknown_name
-from holdfast.geometry import SPACES, Space, space_from_record
+from holdfast.geometry import SEARCH_SPACES, SPACES, Space, space_from_record
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.curvature import LearnedLorentz
@@ -101,8 +101,7 @@ def settle(
         SpaceMismatchError: The predecessor is on another space.
     """
     name = _name(asked, method, old)
-    if name not in SPACES:
-        raise unknown_name("space", name, SPACES)
+    _refuse_space(name)
     _refuse_method(asked, method, name, old)
     if head is not None and head not in HEADS:
         raise unknown_name("head", head, HEADS)
@@ -138,6 +137,18 @@ def _name(asked: Geometry, method: CompatibilityMethod, old: Release | None) -> 
     if asked.lift_old is not None:
         return next(name for name, space in SPACES.items() if space.lengths_count)
     return common_space([method]) if old is None else old.space.name
+
+
+def _refuse_space(name: str) -> None:
+    if name in SPACES:
+        return
+    if name not in SEARCH_SPACES:
+        raise unknown_name("space", name, SPACES)
+    raise ConfigError(
+        f"No model is trained on the space '{name}': vectors that are there already are searched and evaluated there.",
+        expected=f"one of {', '.join(SPACES)}",
+        to_do=f"pass --space {next(iter(SPACES))}; its similarity, the cosine, is the inner product of unit vectors.",
+    )
 
 
 def _zeta(asked: Geometry, old: Release | None) -> float | None:
