@@ -119,6 +119,9 @@ def test_a_chain_of_releases_raises_zeta_by_two_tenths_a_generation(images, olds
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no such space": ({"method": "independent", "space": "lorenz"}, "Did you mean 'lorentz'", ""),
+    "a space of stored vectors": (
+        {"method": "independent", "space": "euclidean"}, "No model is trained", "--space hypersphere"
+    ),
     "a curvature on the sphere": ({"method": "independent", "curvature": 1.0}, "on the hypersphere", "--space lorentz"),
     "a negative curvature": (
         {"method": "independent", "space": "lorentz", "curvature": -1.0}, "curvature -1", "above 0"

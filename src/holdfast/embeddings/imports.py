@@ -1,4 +1,8 @@
-"""Vectors that were made elsewhere, from NumPy and Parquet files that may hold anything."""
+"""Vectors that were made elsewhere, from NumPy and Parquet files that may hold anything and be of any size.
+
+Vectors are read block by block into the one array that stays, which is a temporary file where it would take more than
+half of the memory that is available; see `holdfast.embeddings.room`.
+"""
 
 from __future__ import annotations
 
@@ -12,184 +16,205 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.embeddings.embedding_set import EmbeddingSet, Role
+from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role
+from holdfast.embeddings.numpy_files import NumpyFile
+from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
+from holdfast.embeddings.room import gather
+from holdfast.embeddings.similarities import space_named
 from holdfast.embeddings.string_array import StringArray
-from holdfast.errors import DataError
+from holdfast.errors import DataError, HoldfastError, refuse
 from holdfast.geometry import Hypersphere, Space
 
-NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, struct.error, tokenize.TokenError,
-              zipfile.BadZipFile, zlib.error)  # fmt: skip
+NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
+              tokenize.TokenError, zipfile.BadZipFile, zlib.error)  # fmt: skip
 """What NumPy raises for files that are no archives, are cut off, damaged, encrypted, or hold Python objects."""
+
+Arrays = dict[str, NDArray[Any] | StringArray]
+"""What a file holds, by name: numbers as NumPy arrays, texts as such or as `StringArray`."""
 
 
 def from_npz(
-    path: str | Path, *, fingerprint: str, space: Space | None = None, role: Role = "both", cast: bool = False
+    path: str | Path,
+    *,
+    fingerprint: str,
+    space: Space | None = None,
+    similarity: str | None = None,
+    role: Role = "both",
+    cast: bool = False,
+    most_memory: int | None = None,
 ) -> EmbeddingSet:
     """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
+
+    An ``.npy`` file of float32 stays where it is and is mapped: it must not be altered while the set is in use.
 
     Args:
         path: The file; one that holds pickled objects is refused.
         fingerprint: ``declared:<name>`` for vectors made elsewhere.
         space: Their space; the hypersphere of their dimension when left out.
+        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
+            `holdfast.embeddings.similarities.space_named`.
         role: What the items are to the model.
         cast: Accept other floating types than float32 and convert them.
+        most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
 
     Raises:
+        ConfigError: Both a space and a similarity were given, or one that is unknown.
         DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
     """
     try:
-        arrays = _npz_arrays(Path(path))
+        arrays = _npz_arrays(Path(path), cast, most_memory)
+    except HoldfastError:
+        raise
     except NPZ_ERRORS as error:
         raise DataError(
             f"Cannot read '{path}': {error or type(error).__name__}.",
             expected="a complete .npy or .npz file of plain arrays (no pickled objects)",
             to_do="write it again with numpy.savez, or restore it from a copy.",
         ) from error
-    return _imported(path, arrays, fingerprint, space, role, cast)
+    return _imported(path, arrays, fingerprint, _space_of(arrays, space, similarity), role)
 
 
-def _npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open("rb") as file:
-        content = np.load(file, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return {"vectors": content}
-        return {name: np.asarray(content[name]) for name in content.files}
+def _npz_arrays(path: Path, cast: bool, most_memory: int | None) -> Arrays:
+    file = NumpyFile(path)
+    others = [name for name in file.names if name != "vectors"]
+    if len(others) == len(file.names):
+        raise _without_vectors(path, f"arrays {', '.join(others) or 'none'}")
+    header = file.header("vectors")
+    _check_vectors(path, header.shape, header.dtype, cast)
+    arrays: Arrays = {name: _npz_array(file, name) for name in others}
+    vectors = file.mapped("vectors", header)
+    if vectors is None or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
+        vectors = gather(file.blocks("vectors", header), *header.shape, most_memory=most_memory)
+    return arrays | {"vectors": vectors}
+
+
+def _npz_array(file: NumpyFile, name: str) -> NDArray[Any] | StringArray:
+    """Read one of the smaller arrays; texts take eight times less memory as UTF-8 than as NumPy has them."""
+    header = file.header(name)
+    if name not in ("ids", "labels", "class_names") or header.dtype.kind != "U" or len(header.shape) != 1:
+        return file.array(name)
+    parts = [StringArray.from_numpy(block).arrow() for block in file.blocks(name, header)]
+    return StringArray.from_arrow(pa.chunked_array(parts, pa.large_string()))
 
 
 def from_parquet(
-    path: str | Path, *, fingerprint: str, space: Space | None = None, role: Role = "both", cast: bool = False
+    path: str | Path,
+    *,
+    fingerprint: str,
+    space: Space | None = None,
+    similarity: str | None = None,
+    role: Role = "both",
+    cast: bool = False,
+    most_memory: int | None = None,
 ) -> EmbeddingSet:
     """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
 
-    Further numeric columns are kept as columns of the set. The arguments are those of `from_npz`.
+    Further numeric columns are kept as columns of the set. The path may be a folder of ``.parquet`` files, read one
+    after another by name. The other arguments are those of `from_npz`.
 
     Raises:
+        ConfigError: Both a space and a similarity were given, or one that is unknown.
         DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
     """
-    columns = _parquet_columns(path)
-    arrays: dict[str, NDArray[Any]] = {"vectors": _matrix(path, columns.pop("vector"))}
-    for name in ("id", "label"):
-        if name in columns:
-            _refuse_missing(path, name, columns[name].null_count, len(columns[name]))
-            arrays[f"{name}s"] = _names_or_numbers(path, name, columns.pop(name))
-    for name, values in columns.items():
-        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            arrays[name] = values.to_numpy(zero_copy_only=False)
-    return _imported(path, arrays, fingerprint, space, role, cast)
-
-
-def _parquet_columns(path: str | Path) -> dict[str, Any]:
-    try:
-        table = pq.read_table(path)
-        names = table.column_names
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+    files = ParquetFiles(path)
+    if "vectors" in files.taken:
         raise DataError(
-            f"Cannot read '{path}': {error}.",
-            expected="a complete Parquet file",
-            to_do="write it again, or restore it from a copy.",
-        ) from error
-    if "vector" not in names:
-        raise DataError(
-            f"'{path}' has columns {', '.join(names) or 'none'}.",
-            expected="a column 'vector' of lists of numbers",
-            to_do="rename the columns; 'id' and 'label' are optional.",
+            f"'{path}' has numbers called 'vectors'.",
+            expected="vectors in the column 'vector', and nothing else of a like name",
+            to_do="rename the column.",
         )
-    if len(table) == 0:
-        raise DataError(f"'{path}' has no rows.", expected="at least one item", to_do="embed some items first.")
-    return {name: table.column(name).combine_chunks() for name in names}
-
-
-def _matrix(path: str | Path, lists: Any) -> NDArray[Any]:
-    """Return the vectors (N, D) of a column of lists."""
-    kind = lists.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise DataError(
-            f"The column 'vector' of '{path}' is {kind}.",
-            expected="a list of numbers in every row",
-            to_do="write the numbers of an item as one list.",
+    dim, dtype = files.vectors()
+    if dim:
+        _check_vectors(path, (files.rows, dim), dtype, cast)
+    run = Pass(files, dim)
+    with unreadable(path):
+        arrays: Arrays = {"vectors": gather(run.blocks(), files.rows, dim, most_memory=most_memory)}
+    for name, values in run.columns().items():
+        if name in ("id", "label"):
+            _refuse_missing(path, name, values.null_count, len(values))
+        arrays[f"{name}s" if name in ("id", "label") else name] = (
+            StringArray.from_arrow(values) if pa.types.is_large_string(values.type) else values.to_numpy()
         )
-    lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
-    if lists.null_count or len(lengths) > 1 or 0 in lengths:
-        shown = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
-        raise DataError(
-            f"'{path}' holds vectors of these lengths: {shown}.",
-            expected="one dimension of at least 1",
-            to_do="remove the items whose vector is missing or has another length.",
-        )
-    flat = lists.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat).reshape(len(lists), -1)
+    return _imported(path, arrays, fingerprint, _space_of(arrays, space, similarity), role)
 
 
-def _names_or_numbers(path: str | Path, name: str, values: Any) -> NDArray[Any]:
-    """Return a column of texts or numbers."""
-    try:
-        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            return np.asarray(values.to_numpy(zero_copy_only=False))
-        return np.array(values.cast(pa.string()).to_pylist(), dtype=np.str_)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(
-            f"The column '{name}' of '{path}' is {values.type} and cannot be read as text: {error}.",
-            expected="texts or whole numbers",
-            to_do="write it as texts in UTF-8.",
-        ) from error
+def _space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
+    """Return the space of the vectors and their form there."""
+    refuse(space is not None and similarity is not None, f"The space {space} and the similarity '{similarity}'.",
+           "one of the two")  # fmt: skip
+    dim = np.shape(arrays["vectors"])[1]
+    return (space or Hypersphere(dim), "points") if similarity is None else space_named(similarity, dim)
 
 
 def _imported(
-    path: str | Path, arrays: dict[str, NDArray[Any]], fingerprint: str, space: Space | None, role: Role, cast: bool
+    path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role
 ) -> EmbeddingSet:
-    vectors = _float32(path, arrays, cast)
     _check_shapes(path, arrays)
-    ids = [str(value) for value in arrays.pop("ids", np.arange(len(vectors)))]
-    labels, names = arrays.pop("labels", None), arrays.pop("class_names", None)
-    if labels is not None and not np.issubdtype(labels.dtype, np.integer):
-        names, labels = np.unique(labels.astype(np.str_), return_inverse=True)
+    vectors = arrays.pop("vectors")
+    ids, labels, names = (arrays.pop(name, None) for name in ("ids", "labels", "class_names"))
+    if labels is not None and not _whole(labels):
+        labels, names = _texts(labels.astype(np.str_) if isinstance(labels, np.ndarray) else labels).classes()
     return EmbeddingSet(
-        ids=StringArray.of(ids),
-        vectors=vectors,
+        ids=_texts(np.arange(len(vectors)) if ids is None else ids),
+        vectors=vectors,  # type: ignore[arg-type]
         fingerprint=fingerprint,
-        space=space or Hypersphere(vectors.shape[1]),
+        space=where[0],
         role=role,
-        labels=None if labels is None else labels.astype(np.int64),
-        class_names=None if names is None else StringArray.of(str(name) for name in names),
-        columns=arrays,
+        form=where[1],
+        labels=None if labels is None else np.asarray(labels).astype(np.int64),
+        class_names=None if names is None else _texts(names),
+        columns=arrays,  # type: ignore[arg-type]
     )
 
 
-def _float32(path: str | Path, arrays: dict[str, NDArray[Any]], cast: bool) -> NDArray[np.float32]:
-    """Take the vectors out of the arrays."""
-    vectors = arrays.pop("vectors", None)
-    if vectors is None or vectors.ndim != 2 or vectors.shape[1] == 0:
-        found = f"arrays {', '.join(arrays) or 'none'}" if vectors is None else f"vectors of shape {vectors.shape}"
+def _whole(values: NDArray[Any] | StringArray) -> bool:
+    return isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)
+
+
+def _texts(values: NDArray[Any] | StringArray) -> StringArray:
+    """Return values as texts, written as Python writes them."""
+    if isinstance(values, StringArray):
+        return values
+    if _whole(values):
+        return StringArray.from_arrow(pa.array(values).cast(pa.large_string()))
+    return StringArray.from_numpy(values) if values.dtype.kind == "U" else StringArray.of(map(str, values))
+
+
+def _check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any], cast: bool) -> None:
+    """Refuse vectors by what a file says of them, before they are read."""
+    if len(shape) != 2 or shape[1] == 0:
+        raise _without_vectors(path, f"vectors of shape {shape}")
+    if dtype != np.float32 and not (cast and np.issubdtype(dtype, np.floating)):
         raise DataError(
-            f"'{path}' has {found}.",
-            expected="an array 'vectors' of shape (items, dimension)",
-            to_do="write one row per item under this name.",
-        )
-    if vectors.dtype != np.float32 and not (cast and np.issubdtype(vectors.dtype, np.floating)):
-        raise DataError(
-            f"Vectors in '{path}' are {vectors.dtype}.",
+            f"Vectors in '{path}' are {dtype}.",
             expected="float32",
             to_do="pass cast=True (--cast on the command line) to accept the rounding, or convert the file.",
         )
-    return np.ascontiguousarray(vectors, np.float32)
 
 
-def _check_shapes(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _without_vectors(path: str | Path, found: str) -> DataError:
+    return DataError(
+        f"'{path}' has {found}.",
+        expected="an array 'vectors' of shape (items, dimension)",
+        to_do="write one row per item under this name.",
+    )
+
+
+def _check_shapes(path: str | Path, arrays: Mapping[str, NDArray[Any] | StringArray]) -> None:
     """Refuse arrays without one row per item, and ids and labels that say nothing."""
-    for name, values in arrays.items():
-        if values.ndim == 0 or (values.ndim > 1 and name in ("ids", "labels", "class_names")):
+    shapes = {name: values.shape for name, values in arrays.items() if isinstance(values, np.ndarray)}
+    for name, shape in shapes.items():
+        if not shape or (len(shape) > 1 and name in ("ids", "labels", "class_names")):
             raise DataError(
-                f"The array '{name}' in '{path}' has shape {values.shape}.",
+                f"The array '{name}' in '{path}' has shape {shape}.",
                 expected="one value per item" if name != "class_names" else "one name per class",
                 to_do="write it again with one row of each, or leave it out.",
             )
     for name in ("ids", "labels"):
-        values = arrays.get(name, np.empty(0))
-        if np.issubdtype(values.dtype, np.floating):
+        values = arrays.get(name)
+        if isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating):
             _refuse_missing(path, name, int(np.isnan(values).sum()), len(values))
 
 

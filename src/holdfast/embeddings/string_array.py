@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from holdfast.errors import DataError
 
+_CONVERTED_AT_ONCE = 65_536
+
 
 class StringArray(Sequence[str]):
     """An immutable sequence of strings over two NumPy arrays, possibly memory-mapped.
@@ -65,12 +67,19 @@ class StringArray(Sequence[str]):
             ) from error
 
     @classmethod
+    def from_numpy(cls, texts: NDArray[np.str_]) -> StringArray:
+        """Build from a NumPy array of texts (N,), without a Python string for each."""
+        blocks = range(0, len(texts), _CONVERTED_AT_ONCE)
+        parts = [_arrow_of(texts[start : start + _CONVERTED_AT_ONCE]) for start in blocks]
+        return cls.from_arrow(pa.chunked_array(parts, pa.large_string()))
+
+    @classmethod
     def from_arrow(cls, array: Any) -> StringArray:
-        """Build from an Arrow array of strings without missing values."""
-        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        """Build from an Arrow array of strings, in one piece or several, without missing values."""
         if array.null_count:
             raise DataError(f"{array.null_count} missing identifiers.", expected="a text in every row")
-        array = pa.concat_arrays([array.cast(pa.large_string())])
+        parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        array = pa.concat_arrays([pa.array([], pa.large_string()), *(part.cast(pa.large_string()) for part in parts)])
         if len(array) == 0:
             return cls(np.empty(0, np.uint8), np.zeros(1, np.int64))
         _, offset_buffer, data_buffer = array.buffers()
@@ -110,6 +119,19 @@ class StringArray(Sequence[str]):
         shown = ", ".join(repr(self[row]) for row in range(min(3, len(self))))
         return f"StringArray([{shown}{', ...' if len(self) > 3 else ''}], length={len(self)})"
 
+    def classes(self) -> tuple[NDArray[np.int64], StringArray]:
+        """Return for every string (N,) the place of its kind among the different strings, and those in order.
+
+        >>> places, kinds = StringArray.of(["dog", "cat", "dog"]).classes()
+        >>> places.tolist(), list(kinds)
+        ([1, 0, 1], ['cat', 'dog'])
+        """
+        encoded = self.arrow().dictionary_encode()
+        order = pc.sort_indices(encoded.dictionary)  # by bytes, which is by characters
+        places = np.empty(len(order), np.int64)
+        places[order.to_numpy()] = np.arange(len(order))
+        return places[encoded.indices.to_numpy()], StringArray.from_arrow(encoded.dictionary.take(order))
+
     def duplicates(self) -> list[str]:
         """Return the strings that occur more than once, in order of first appearance."""
         counts = pc.value_counts(self.arrow())
@@ -122,3 +144,10 @@ class StringArray(Sequence[str]):
         rows = pc.index_in(StringArray.of(wanted).arrow(), value_set=self.arrow())
         found: NDArray[np.int64] = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return found
+
+
+def _arrow_of(texts: NDArray[np.str_]) -> Any:
+    try:
+        return pa.array(texts.astype(texts.dtype.newbyteorder("="), copy=False), pa.large_string())
+    except UnicodeDecodeError:  # no UTF-8: one by one, to find which
+        return StringArray.of(texts.tolist()).arrow()

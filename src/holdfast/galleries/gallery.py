@@ -173,7 +173,8 @@ class Gallery(UpgradeSteps):
             k: Hits per query, at least 1.
             fingerprint: Of the model, where queries are an array; the active one's when left out.
             where: Conditions on metadata that all have to hold.
-            exact: Compare with every vector; otherwise use approximate indexes where there are any.
+            exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
+                what is near: not in Euclidean space.
 
         Raises:
             DataError: The fingerprint is none of the gallery's.
@@ -188,7 +189,7 @@ class Gallery(UpgradeSteps):
         found = [
             (source, self.store.search(
                 self._form(asked, source.link), k, generation=source.generation, without=source.without,
-                where=conditions, exact=exact, at=pointer,
+                where=conditions, exact=exact or not query.geometry.approximable, at=pointer,
             ))
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip

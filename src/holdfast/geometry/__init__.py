@@ -1,6 +1,17 @@
 """Spaces and their mathematics."""
 
+from holdfast.geometry.flat import Euclidean, InnerProduct
 from holdfast.geometry.space import Side, Space
-from holdfast.geometry.spaces import SPACES, Hypersphere, Lorentz, space_from_record
+from holdfast.geometry.spaces import SEARCH_SPACES, SPACES, Hypersphere, Lorentz, space_from_record
 
-__all__ = ["SPACES", "Hypersphere", "Lorentz", "Side", "Space", "space_from_record"]
+__all__ = [
+    "SEARCH_SPACES",
+    "SPACES",
+    "Euclidean",
+    "Hypersphere",
+    "InnerProduct",
+    "Lorentz",
+    "Side",
+    "Space",
+    "space_from_record",
+]

@@ -29,7 +29,7 @@ class Space(ABC):
     """One geometry with its dimension.
 
     Args:
-        name: Name of the geometry, a key of `SPACES`.
+        name: Name of the geometry, a key of `SEARCH_SPACES`.
         dim: Dimension D of a point as it is stored (at least 1).
         curvature: Positive K of a space of constant curvature -K, or None where the word has no use.
     """
@@ -38,6 +38,8 @@ class Space(ABC):
     """What tells points of the space from other vectors, to be read after "expected"."""
     lengths_count: ClassVar[bool] = False
     """Whether the length of features says anything, or only their direction does."""
+    approximable: ClassVar[bool] = True
+    """Whether graphs and clusters of gallery rows, built by their inner products, lead searches to what is near."""
 
     name: str
     dim: int

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.geometry.flat import Euclidean, InnerProduct
 from holdfast.geometry.space import Side, Space
 
 if TYPE_CHECKING:
@@ -242,6 +243,10 @@ LARGEST_RADIUS = 4.0  # √K times the distance from the origin: beyond, inner p
 # others that are more than a few per cent farther; measured by benchmarks/lorentz_precision.py
 
 SPACES: dict[str, type[Space]] = {"hypersphere": Hypersphere, "lorentz": Lorentz}
+"""Those that models are trained in."""
+
+SEARCH_SPACES: dict[str, type[Space]] = {**SPACES, "inner-product": InnerProduct, "euclidean": Euclidean}
+"""All of them: stored vectors are searched and evaluated in any."""
 
 
 def space_from_record(record: Mapping[str, Any]) -> Space:
@@ -251,13 +256,13 @@ def space_from_record(record: Mapping[str, Any]) -> Space:
         ConfigError: The name is unknown, or the values do not describe such a space.
     """
     name = str(record.get("name"))
-    if name not in SPACES:
-        raise unknown_name("space", name, SPACES)
+    if name not in SEARCH_SPACES:
+        raise unknown_name("space", name, SEARCH_SPACES)
     arguments = {key: value for key, value in record.items() if key != "name" and value is not None}
     try:
-        return SPACES[name](**arguments)
+        return SEARCH_SPACES[name](**arguments)
     except TypeError:
-        takes = ", ".join(signature(SPACES[name]).parameters)
+        takes = ", ".join(signature(SEARCH_SPACES[name]).parameters)
         raise ConfigError(
             f"These values do not describe a {name}: {arguments}.", expected=f"values of {takes}, and no others"
         ) from None

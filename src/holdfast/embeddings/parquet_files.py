@@ -1,0 +1,171 @@
+"""Vectors, ids, labels and numbers in Parquet files, read batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from holdfast.embeddings.room import rows_at_once
+from holdfast.errors import DataError
+
+READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
+ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
+"""What Arrow and Python raise for files that are no Parquet, are cut off or damaged."""
+
+
+class ParquetFiles:
+    """The rows of a Parquet file, or of all of a folder one after another by name.
+
+    Args:
+        path: The file, or a folder of ``.parquet`` files with the same columns.
+
+    Raises:
+        DataError: There is none, one cannot be read, holds no vectors or rows, or they have different columns.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
+        if not self.files:
+            raise DataError(f"The folder '{path}' holds no .parquet file.", expected="at least one")
+        with unreadable(path):
+            opened = [(found.schema_arrow, found.metadata.num_rows) for found in map(pq.ParquetFile, self.files)]
+            self.schema = opened[0][0]
+            self.rows = sum(rows for _, rows in opened)
+            self._check(schema for schema, _ in opened)
+
+    def _check(self, schemas: Iterator[Any]) -> None:
+        names = self.schema.names
+        if "vector" not in names:
+            raise DataError(
+                f"'{self.path}' has columns {', '.join(names) or 'none'}.",
+                expected="a column 'vector' of lists of numbers",
+                to_do="rename the columns; 'id' and 'label' are optional.",
+            )
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise pa.ArrowInvalid(f"Multiple matches for the column '{repeated}'")
+        for file, schema in zip(self.files, schemas, strict=True):
+            if not schema.equals(self.schema):
+                raise DataError(
+                    f"'{file}' has other columns than '{self.files[0]}'.",
+                    expected="the same columns of the same types in all files of a folder",
+                    to_do="import them one by one.",
+                )
+        if not self.rows:
+            raise DataError(
+                f"'{self.path}' has no rows.", expected="at least one item", to_do="embed some items first."
+            )
+
+    @property
+    def taken(self) -> list[str]:
+        """Names of the columns that say something of an item: vectors, ids, labels and numbers."""
+        numbers = [one.name for one in self.schema if pa.types.is_integer(one.type) or pa.types.is_floating(one.type)]
+        return [name for name in self.schema.names if name in {"vector", "id", "label", *numbers}]
+
+    def vectors(self) -> tuple[int, np.dtype[Any]]:
+        """Return the dimension D of the first vector, 0 for a missing one, and the type of its numbers.
+
+        Raises:
+            DataError: The column holds no lists.
+        """
+        kind = self.schema.field("vector").type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise DataError(
+                f"The column 'vector' of '{self.path}' is {kind}.",
+                expected="a list of numbers in every row",
+                to_do="write the numbers of an item as one list.",
+            )
+        if pa.types.is_fixed_size_list(kind):
+            return kind.list_size, _type_of(kind.value_type)
+        first = next(self.batches(["vector"], 1), None)
+        length = None if first is None else pc.list_value_length(first.column("vector"))[0].as_py()
+        return length or 0, _type_of(kind.value_type)
+
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield record batches of at most so many rows, with these columns."""
+        with unreadable(self.path):
+            for path in self.files:
+                with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
+                    yield from file.iter_batches(batch_size=rows, columns=list(names))
+
+
+class Pass:
+    """One reading of all rows: vectors leave it block by block, the other columns are kept.
+
+    Args:
+        files: What is read.
+        dim: Dimension of the vectors.
+    """
+
+    def __init__(self, files: ParquetFiles, dim: int) -> None:
+        self.files, self.dim = files, dim
+        self._kept: dict[str, list[Any]] = {name: [] for name in files.taken if name != "vector"}
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """Yield the vectors (n, D) of one batch after another.
+
+        Raises:
+            DataError: The file cannot be read, or vectors are missing or of several lengths.
+        """
+        lengths: set[int | None] = set()
+        for batch in self.files.batches(self.files.taken, rows_at_once(4 * self.dim)):
+            for name, parts in self._kept.items():
+                parts.append(self._plain(name, batch.column(name)))
+            lists = batch.column("vector")
+            lengths |= set(pc.unique(pc.list_value_length(lists)).to_pylist())
+            if lengths == {self.dim} and self.dim:
+                yield np.asarray(lists.flatten().to_numpy(zero_copy_only=False)).reshape(-1, self.dim)
+        if lengths - {self.dim} or not self.dim:
+            shown = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
+            raise DataError(
+                f"'{self.files.path}' holds vectors of these lengths: {shown}.",
+                expected="one dimension of at least 1",
+                to_do="remove the items whose vector is missing or has another length.",
+            )
+
+    def columns(self) -> dict[str, Any]:
+        """Return the other columns, as chunked Arrow arrays: numbers as they are, all else as texts."""
+        return {name: pa.chunked_array(parts) for name, parts in self._kept.items()}
+
+    def _plain(self, name: str, values: Any) -> Any:
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            return values
+        try:
+            # Arrow takes texts of a file for UTF-8 unseen, and looks at bytes that become texts
+            return values.cast(pa.string()).cast(pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowException as error:
+            raise DataError(
+                f"The column '{name}' of '{self.files.path}' is {values.type} and cannot be read as text: {error}.",
+                expected="texts or whole numbers",
+                to_do="write it as texts in UTF-8.",
+            ) from error
+
+
+@contextmanager
+def unreadable(path: str | Path) -> Iterator[None]:
+    """Turn what is raised for damaged files into an error that names this one."""
+    try:
+        yield
+    except ERRORS as error:
+        raise DataError(
+            f"Cannot read '{path}': {error}.",
+            expected="a complete Parquet file",
+            to_do="write it again, or restore it from a copy.",
+        ) from error
+
+
+def _type_of(arrow: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(arrow.to_pandas_dtype())
+    except NotImplementedError:
+        return np.dtype(object)
+    return found
