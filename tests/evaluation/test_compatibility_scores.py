@@ -23,6 +23,7 @@ from holdfast.evaluation import (
     rank_metrics,
     verdict,
 )
+from holdfast.evaluation.compatibility import positive_flip_rate, violations
 from holdfast.geometry import Hypersphere
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
@@ -197,6 +198,11 @@ def test_golden_average_compatibility(golden: Callable[[str], dict[str, NDArray[
     np.testing.assert_allclose([found.ac, found.am], [reference["AC"], reference["AM"]], atol=1e-7)
     only_lower = np.where(np.tri(5, dtype=bool), reference["M"], np.nan)
     assert average_compatibility(only_lower) == found
+    assert 100 * found.am == pytest.approx(float(reference["AM_percent"]), abs=1e-7)
+    for matrix in (reference["M"], only_lower):
+        np.testing.assert_array_equal(violations(matrix), reference["violation"])
+    pairs = np.tri(5, k=-1, dtype=bool)
+    assert found.ac == 1 - reference["violation"][pairs].mean()
 
 
 def test_average_compatibility_at_its_edges() -> None:
@@ -206,6 +212,8 @@ def test_average_compatibility_at_its_edges() -> None:
     for bad in (np.zeros((0, 0)), np.zeros((2, 3)), [0.5]):
         with pytest.raises(DataError, match="matrix of shape"):
             average_compatibility(bad)
+        with pytest.raises(DataError, match="matrix of shape"):
+            violations(bad)
 
 
 def generation(seed: int) -> tuple[EmbeddingSet, EmbeddingSet]:
@@ -245,3 +253,16 @@ def test_negative_flips() -> None:
         negative_flip_rate([1, 0], [1])
     with pytest.raises(DataError, match="0 or 1"):
         negative_flip_rate([0.5], [1])
+
+
+def test_positive_flips_and_what_both_flips_add_up_to() -> None:
+    rng = np.random.default_rng(0)
+    old, new = rng.integers(0, 2, size=(2, 50)).astype(float)
+    flips = positive_flip_rate(old, new), negative_flip_rate(old, new)
+    assert flips == (np.mean([a < b for a, b in zip(old, new, strict=True)]), np.mean(old > new))
+    assert flips[0] - flips[1] == pytest.approx(new.mean() - old.mean())
+    assert positive_flip_rate(old, new) == negative_flip_rate(new, old)
+    assert positive_flip_rate([0, np.nan, 0], [1, 1, 0]) == 0.5
+    assert math.isnan(positive_flip_rate([], []))
+    with pytest.raises(DataError, match="0 or 1"):
+        positive_flip_rate([0.5], [1])

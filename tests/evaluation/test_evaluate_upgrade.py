@@ -94,6 +94,9 @@ def test_the_record_is_plain_json() -> None:
     )
     assert "per_query" not in plain
     assert plain["protocol"] == {
+        "name": "labels",
+        "units": "queries",
+        "left_out": {"queries without relevant items": 0, "gallery items ignored, over all queries": SIZE},
         "queries": SIZE,
         "gallery": SIZE,
         "leave_one_out": True,
@@ -178,8 +181,9 @@ def test_without_labels_only_agreement_is_measured() -> None:
     assert found.cross is None
     before, after = (top_k(side, old, 10, exclude_same_id=True).rows for side in (old, new))
     overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before.tolist(), after.tolist(), strict=True)])
-    assert found.agreement["overlap@10"] == pytest.approx(overlap)
-    assert found.agreement["interval"][0] < overlap < found.agreement["interval"][1]
+    assert found.agreement["cross"]["overlap"]["mean"] == pytest.approx(overlap)
+    low, high = found.agreement["cross"]["overlap"]["interval"]
+    assert low < overlap < high
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["self_old"] is None
 
 

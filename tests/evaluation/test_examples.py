@@ -9,8 +9,10 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import evaluate, rank_metrics
+from holdfast.evaluation import evaluate, rank_metrics, top_k
 from holdfast.evaluation.examples import Example, choose_examples
+from holdfast.evaluation.protocols.by_camera import ByCamera
+from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
 
 KINDS = ["fixed", "kept", "flipped", "still wrong"]
 
@@ -141,9 +143,68 @@ def test_classes_without_names_are_shown_by_number(upgrade: SimpleNamespace) -> 
     assert choose_examples(evaluation, *sides)[0].label.isdigit()
 
 
-def test_without_labels_there_are_no_examples(upgrade: SimpleNamespace) -> None:
+def without_labels(upgrade: SimpleNamespace) -> SimpleNamespace:
     sides = [side.replace(labels=None, class_names=None) for side in upgrade.sides]
-    assert choose_examples(evaluate(*sides, resamples=50), *sides) == []
+    return SimpleNamespace(sides=sides, evaluation=evaluate(*sides, resamples=50))
+
+
+def test_without_labels_queries_whose_first_hit_changed_are_shown(upgrade: SimpleNamespace) -> None:
+    bare = without_labels(upgrade)
+    examples = chosen(bare, count=1000)
+    old_query, old_gallery, new_query, new_gallery = bare.sides
+    before, now, later = (
+        top_k(query, gallery, 5).rows
+        for query, gallery in ((old_query, old_gallery), (new_query, old_gallery), (new_query, new_gallery))
+    )
+    changed = np.flatnonzero(before[:, 0] != now[:, 0])
+    assert 0 < len(changed) < 120
+    assert [example.query for example in examples] == [old_query.ids[row] for row in changed]
+    for example, row in zip(examples, changed, strict=True):
+        assert (example.kind, example.label) == ("first hit changed", "")
+        for found, rows in ((example.self_old, before), (example.cross, now), (example.self_new, later)):
+            assert list(found.ids) == [old_gallery.ids[item] for item in rows[row]]
+            assert (found.labels, found.hits) == (("",) * 5, ())
+
+
+def test_without_labels_the_choice_is_random_and_follows_the_seed(upgrade: SimpleNamespace) -> None:
+    bare = without_labels(upgrade)
+    assert len(chosen(bare, count=4)) == 4
+    assert chosen(bare, seed=3) == chosen(bare, seed=3) != chosen(bare, seed=4)
+    same = [bare.sides[0], bare.sides[1], *(side.replace(fingerprint="declared:renamed") for side in bare.sides[:2])]
+    assert choose_examples(evaluate(*same, resamples=50), *same) == []
+
+
+def test_a_ground_truth_without_labels_says_what_is_right(upgrade: SimpleNamespace) -> None:
+    sides = [side.replace(labels=None, class_names=None) for side in upgrade.sides]
+    asked = np.arange(120)
+    answers = Pairs(
+        [f"q{row}" for row in np.repeat(asked, 2)],
+        [f"g{item}" for row in asked for item in (row % 20, row % 20 + 20)],
+        np.tile([False, True], 120),
+    )
+    protocol = Relevance(pairs=answers)
+    evaluation = evaluate(*sides, protocol=protocol, resamples=50, curve=False)
+    examples = choose_examples(evaluation, *sides, protocol=protocol, count=1000)
+    assert len(examples) == 120
+    for example in examples:
+        row = int(example.query[1:])
+        for found in (example.self_old, example.cross, example.self_new):
+            assert f"g{row % 20 + 20}" not in found.ids
+            assert list(found.hits) == [name == f"g{row % 20}" for name in found.ids]
+        assert (example.kind == "flipped") == (example.self_old.hits[0] and not example.cross.hits[0])
+    flipped = [example.kind for example in examples].count("flipped") / 120
+    assert flipped == pytest.approx(evaluation.negative_flip_rate["cross"])
+
+
+def test_what_a_protocol_leaves_out_is_not_shown(upgrade: SimpleNamespace) -> None:
+    sides = [side.replace(columns={"camera": np.arange(len(side)) // 20 % 2}) for side in upgrade.sides]
+    evaluation = evaluate(*sides, protocol=ByCamera(), resamples=50, curve=False)
+    examples = choose_examples(evaluation, *sides, protocol=ByCamera(), count=1000, k=80)
+    gallery = sides[1]
+    for example in examples[:20]:
+        row = int(example.query[1:])
+        own = (gallery.labels == row % 20) & (gallery.columns["camera"] == row // 20 % 2)
+        assert sorted(example.cross.ids) == sorted(np.array(gallery.ids)[~own])
 
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"k": 0}])

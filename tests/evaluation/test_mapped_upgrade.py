@@ -189,7 +189,7 @@ def test_without_labels_the_agreement_is_that_of_the_link() -> None:
     found = evaluate(*old, *new, cross=(cross[0], cross[1]), resamples=100)
     before, after = top_k(old[0], old[1], 10).rows.tolist(), top_k(cross[0], cross[1], 10).rows.tolist()
     overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before, after, strict=True)])
-    assert found.agreement["overlap@10"] == pytest.approx(overlap)
+    assert found.agreement["cross"]["overlap"]["mean"] == pytest.approx(overlap)
     notes = finding("new", found.to_dict()).notes
     assert len(notes) == 1 and "applied to the new queries" in notes[0]
 

@@ -110,7 +110,7 @@ def test_many_models_with_pictures_fit_all_widths(
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
-        assert result["charts"] == 6
+        assert result["charts"] == 6 + 3  # and the classes of each
         assert result["pictures"] == len(examples) * 16
         assert result["smallest"] >= 11
 
@@ -133,7 +133,45 @@ def test_one_model_with_long_names_fits_all_widths(
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
-        assert result["charts"] == 4
+        assert result["charts"] == 4 + 1
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_an_unlabelled_page_fits_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    simulated: SimpleNamespace,
+    unlabelled: Evaluation,
+    make_document: Callable[..., dict[str, Any]],
+    models: int,
+) -> None:
+    old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
+    examples = choose_examples(unlabelled, old, old, new, new, exclude_same_id=True)
+    names = ["p2s", *("another_name_that_is_long_and_has_no_place_to_break_" * 3 + str(n) for n in range(1, models))]
+    document = make_document(dict.fromkeys(names, unlabelled))
+    page = render_report(document, examples=dict.fromkeys(names, examples), picture=lambda _: np.zeros((1, 8, 8), "u1"))
+    for result in measure(page).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == models
+        assert result["pictures"] == models * len(examples) * 16
+        assert result["smallest"] >= 11
+
+
+@pytest.mark.parametrize("worse", [0.0, 0.5, 1.0])
+def test_classes_of_long_names_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], document: dict[str, Any], worse: float
+) -> None:
+    record = deepcopy(document["evaluations"]["p2s"])
+    one = record["class_change"]["best"][0] | {"name": "a_class_of_a_long_name_without_any_place_to_break_" * 3}
+    curve = [(place / 200 - worse) / 3 for place in range(201)]
+    record["class_change"] |= {"classes": 81_313, "curve": curve, "better": 1 - worse, "worse": worse}
+    record["class_change"] |= {end: [one | {"change": sign * 0.25}] * 20 for end, sign in (("worst", -1), ("best", 1))}
+    for result in measure(render_report(document | {"evaluations": {"p2s": record}})).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 5
 
 
 def test_names_of_models_that_score_alike_do_not_cover_each_other(
@@ -144,7 +182,7 @@ def test_names_of_models_that_score_alike_do_not_cover_each_other(
         record["p_comp"]["raw"]["map"] += 0.01 * (number % 3)
         record["p_up"]["raw"]["map"] += 0.005 * number
     for result in measure(render_report(document | {"evaluations": crowd})).values():
-        assert result["charts"] == 9
+        assert result["charts"] == 9 + 6
         assert result["overlaps"] == []
 
 
@@ -162,7 +200,7 @@ def test_uncertainty_fits_all_widths(
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
-        assert result["charts"] == 2 + models + (1 + models) + models  # scores, curves, histograms, disks
+        assert result["charts"] == 2 + 2 * models + (1 + models) + models  # scores, classes, curves, histograms, disks
         assert result["smallest"] >= 11
 
 

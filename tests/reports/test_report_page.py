@@ -92,13 +92,19 @@ def test_every_measured_number_is_on_the_page(document: dict[str, Any], page: st
     text = Page(page).text
     count = 0
     for record in document["evaluations"].values():
-        parts = {key: record[key] for key in record if key not in ("protocol", "negative_flip_rate", "upgrade_curve")}
+        elsewhere = ("protocol", "negative_flip_rate", "positive_flip_rate", "upgrade_curve", "class_change")
+        parts = {key: record[key] for key in record if key not in elsewhere}
         curve = {key: record["upgrade_curve"][key] for key in ("values", "area")}
         for number in numbers([parts, curve]):
             assert f"{abs(number):.3f}" in text or abs(number) < 0.0005, number
             count += 1
-        for number in numbers(record["negative_flip_rate"]):
+        shares = {key: record["class_change"][key] for key in ("better", "worse")}
+        for number in numbers([record["negative_flip_rate"], record["positive_flip_rate"], shares]):
             assert f"{100 * number:.1f} %" in text
+        for one in (*record["class_change"]["worst"], *record["class_change"]["best"]):
+            assert one["name"] in text
+            for number in (one["before"], one["after"], one["change"]):
+                assert f"{abs(number):.3f}" in text or abs(number) < 0.0005
     assert count > 400
 
 
@@ -126,7 +132,10 @@ def test_the_page_is_sound_and_self_contained(page: str) -> None:
 
 
 def test_the_order_is_verdict_charts_examples_numbers_method(page: str) -> None:
-    places = [page.index(f'<h2 id="{name}"') for name in ("scores", "trade-off", "curve", "examples", "numbers", "how")]
+    places = [
+        page.index(f'<h2 id="{name}"')
+        for name in ("scores", "classes", "trade-off", "curve", "examples", "numbers", "how")
+    ]
     assert places == sorted(places)
     assert page.index("1 of 3 new models can search your old gallery today: p2s.") < places[0]
     assert page.index("p2s: <span") < places[0]
@@ -141,6 +150,7 @@ def test_every_term_is_explained(page: str) -> None:
         "P_up",
         "P_comp",
         "negative flip",
+        "p",
         "backfill",
         "mAP",
         "interval",
@@ -153,6 +163,10 @@ def test_the_protocol_and_the_models_are_told(document: dict[str, Any], page: st
     text = Page(page).text
     for words in (
         "leave one out yes",
+        "protocol labels: items of the query's class answer it",
+        "units queries",
+        "metrics recall@1, recall@5, mAP, mAP@R",
+        "queries without relevant items 0",
         "bootstrap resamples 200",
         "bootstrap seed 0",
         "declared:old",
@@ -244,10 +258,106 @@ def test_an_unlabelled_comparison_says_what_is_missing(
     page = render_report(make_document({"p2s": unlabelled}))
     text = Page(page).text
     assert "Nothing could be judged: the data has no labels." in text
-    assert "Add labels to queries and gallery" in text
-    assert f"{unlabelled.to_dict()['agreement']['overlap@10']:.3f}" in text
-    assert "<svg" not in page
+    assert "For a verdict add labels to queries and gallery" in text
     assert "declared:p2s" in text
+    assert page.count('class="finding unlabelled"') == 1
+    assert '<ol class="steps"' not in page
+
+
+def test_an_unlabelled_page_shows_the_agreement_and_says_what_it_is_not(
+    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+) -> None:
+    page = render_report(make_document({"p2s": unlabelled}))
+    text = Page(page).text
+    assert "Agreement is not quality." in text
+    assert page.count("<svg") - page.count('class="swatch"') == 2  # for desks and for phones
+    for stage in ("cross", "self_new"):
+        for measure, found in unlabelled.to_dict()["agreement"][stage].items():
+            mean, ends = found["mean"], found["interval"]
+            for share in (mean, *ends):
+                share = 1 - share if measure == "first_changed" else share
+                assert f"{100 * share:.1f}\N{NO-BREAK SPACE}%" in page
+    for absent in ("scores", "classes", "trade-off", "curve", "numbers"):
+        assert f'id="{absent}"' not in page
+    several = render_report(make_document({"p2s": unlabelled, "other": unlabelled}))
+    assert several.count("<dfn>items that stay</dfn>") == 1
+
+
+def test_an_unlabelled_page_of_an_earlier_version_still_opens(
+    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+) -> None:
+    document = deepcopy(make_document({"p2s": unlabelled}))
+    document["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
+    text = Page(render_report(document)).text
+    assert "agree on 0.625" in text and "Agreement is not quality" not in text
+
+
+def test_examples_without_labels_are_marked_by_what_stays(
+    simulated: SimpleNamespace, unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+) -> None:
+    old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
+    chosen = choose_examples(unlabelled, old, old, new, new, exclude_same_id=True, count=4)
+    assert chosen
+    for seen in (None, picture):
+        page = render_report(make_document({"p2s": unlabelled}), examples={"p2s": chosen}, picture=seen)
+        read = Page(page)
+        stays = [name in e.self_old.ids for e in chosen for found in (e.cross, e.self_new) for name in found.ids]
+        assert read.marked.count(("li", "stays")) == sum(stays) > 0
+        assert read.marked.count(("li", "new")) == len(stays) - sum(stays) > 0
+        assert read.marked.count(("li", "plain")) == len(stays) / 2
+        assert not {("li", "hit"), ("li", "miss")} & set(read.marked)
+        assert page.count("first hit changed</p>") == len(chosen)
+        assert "()" not in read.text and "None" not in read.text
+
+
+def test_an_earlier_document_is_shown_without_what_it_lacks(document: dict[str, Any]) -> None:
+    earlier = deepcopy(document)
+    for record in earlier["evaluations"].values():
+        for key in ("p_value", "positive_flip_rate", "class_change"):
+            del record[key]
+    page = render_report(earlier)
+    assert 'id="classes"' not in page and "<dfn>p</dfn>" not in page
+    assert 'id="scores"' in page and "Positive flips" not in page
+
+
+def test_classes_stand_with_their_picture_and_their_ends(document: dict[str, Any], page: str) -> None:
+    read = Page(page)
+    names = list(document["evaluations"])
+    assert page.count('<details class="group per-class"') == len(names)
+    for name, record in document["evaluations"].items():
+        assert f"Change per class of {name}" in page
+        change = record["class_change"]
+        clear = change["clearly_better"] + change["clearly_worse"]
+        assert f"{change['classes']} classes score more than before" in read.text
+        assert f"{change['clearly_better']} " in read.text or not clear
+
+
+def test_a_single_class_needs_no_picture(document: dict[str, Any]) -> None:
+    single = deepcopy(document)
+    for record in single["evaluations"].values():
+        record["class_change"] |= {"classes": 1, "curve": [0.1]}
+    page = render_report(single)
+    assert "All queries are of one class." in page
+    assert "Change per class" not in page
+
+
+def test_a_page_of_pairs_has_no_flips_no_classes_and_its_own_words(document: dict[str, Any]) -> None:
+    def renamed(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {"tar@1e-4" if key == "map" else key: renamed(item) for key, item in found.items()}
+        return "tar@1e-4" if found == "map" else found
+
+    pairs = renamed({"p2s": document["evaluations"]["p2s"]})
+    nothing = dict.fromkeys(("negative_flip_rate", "positive_flip_rate", "class_change", "upgrade_curve"))
+    pairs["p2s"] |= nothing
+    pairs["p2s"]["protocol"] |= {"name": "ijbc-1-1", "units": "genuine pairs", "left_out": {"impostor pairs": 15_000}}
+    page = render_report(document | {"evaluations": pairs})
+    text = Page(page).text
+    assert "score TAR@1e-4" in text
+    assert "TAR@1e-4 : the share of genuine pairs that are accepted where a share of 1e-4 of the other pairs" in text
+    assert "resampled sets of genuine pairs" in text
+    assert "impostor pairs 15,000" in text and "protocol ijbc-1-1" in text
+    assert "Negative flips:" not in text and 'id="classes"' not in page
 
 
 def test_missing_numbers_are_dashes_everywhere(document: dict[str, Any]) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.evaluation import Evaluation
+from holdfast.evaluation.protocols import PROTOCOLS
+from holdfast.reports.formats import metric_name
 from holdfast.reports.tables import markdown_table, metric_rows, summary_rows
-from holdfast.reports.words import finding, headline
+from holdfast.reports.words import finding, headline, metric_note
 
 
 def test_the_three_verdicts_are_those_of_the_simulation(document: dict[str, Any]) -> None:
@@ -20,10 +22,12 @@ def test_the_sentence_holds_scores_difference_and_interval(document: dict[str, A
     record = document["evaluations"]["p2s"]
     cross, old, new = (record[system]["map"] for system in ("cross", "self_old", "self_new"))
     low, high = record["interval"]["map"]["cross_minus_self_old"]
+    chance = record["p_value"]["map"]["cross_minus_self_old"]
+    assert 0 < chance < 0.01
     assert finding("p2s", record).sentence == (
         f"New queries on the old gallery score mAP {cross:.3f}, old queries {old:.3f}; the difference "
-        f"{cross - old:+.3f} [{low:+.3f}, {high:+.3f}] (95\N{NO-BREAK SPACE}% interval) excludes zero. "
-        f"Re-embedding everything would give {new:.3f}."
+        f"{cross - old:+.3f} [{low:+.3f}, {high:+.3f}] (95\N{NO-BREAK SPACE}% interval; p = {chance:.4f}) excludes "
+        f"zero. Re-embedding everything would give {new:.3f}."
     )
 
 
@@ -56,7 +60,9 @@ def test_a_point_gate_does_not_claim_an_interval(evaluated: Callable[..., Evalua
 def test_negative_flips_are_told(document: dict[str, Any]) -> None:
     record = document["evaluations"]["independent"]
     (note,) = finding("independent", record).notes[:1]
-    assert f"{100 * record['negative_flip_rate']['cross']:.1f}" in note
+    for rate in (record["negative_flip_rate"], record["positive_flip_rate"]):
+        assert f"{100 * rate['cross']:.1f}" in note and f"{100 * rate['self_new']:.1f}" in note
+    assert note.index("Negative flips") < note.index("Positive flips")
 
 
 def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation], document: dict[str, Any]) -> None:
@@ -68,12 +74,43 @@ def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation
     assert not [note for note in finding("p2s", document["evaluations"]["p2s"]).notes if "P_comp" in note]
 
 
-def test_without_labels_the_agreement_is_told(unlabelled: Evaluation) -> None:
+def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(document: dict[str, Any]) -> None:
+    record = deepcopy(document["evaluations"]["p2s"])
+    for key in ("p_value", "positive_flip_rate", "class_change"):
+        del record[key]
+    for key in ("units", "name", "left_out"):
+        record["protocol"].pop(key, None)
+    assert "p = " not in finding("p2s", record).sentence
+    assert "Positive flips" not in " ".join(finding("p2s", record).notes)
+    assert not [row for row in metric_rows(record)[1] if row[0].endswith(", p")]
+
+
+def test_other_units_are_called_by_their_name(document: dict[str, Any]) -> None:
+    record = deepcopy(document["evaluations"]["same"])
+    record["protocol"]["units"] = "genuine pairs"
+    found = finding("same", record)
+    assert "96 genuine pairs cannot tell" in found.sentence
+    assert found.next_step.startswith("Measure more genuine pairs")
+    assert "of genuine pairs were right before" in " ".join(found.notes)
+
+
+def test_without_labels_the_agreement_is_told_and_not_called_good(unlabelled: Evaluation) -> None:
     record = unlabelled.to_dict()
     found = finding("p2s", record)
-    assert f"{record['agreement']['overlap@10']:.3f}" in found.sentence
-    assert "first 10 items" in found.sentence
-    assert found.next_step.startswith("Add labels")
+    cross, later = record["agreement"]["cross"], record["agreement"]["self_new"]
+    for share in (cross["overlap"]["mean"], cross["first_changed"]["mean"], later["overlap"]["mean"]):
+        assert f"{100 * share:.1f}\N{NO-BREAK SPACE}%" in found.sentence
+    assert "agreement is not quality" in found.sentence
+    assert "of today’s first 10 items stay" in found.sentence
+    assert found.verdict == "unlabelled"
+    assert found.next_step.startswith("Look in the report at queries whose first hit changed")
+    assert "add labels to queries and gallery" in found.next_step
+
+
+def test_the_agreement_of_earlier_documents_is_told(unlabelled: Evaluation) -> None:
+    record = unlabelled.to_dict() | {"agreement": {"overlap@10": 0.625, "interval": [0.5, 0.75]}}
+    assert "agree on 0.625 [0.500, 0.750] of their first 10 items" in finding("p2s", record).sentence
+    assert "no agreement was measured" in finding("p2s", record | {"agreement": None}).sentence
 
 
 def test_headlines_count_and_name(document: dict[str, Any], unlabelled: Evaluation) -> None:
@@ -136,4 +173,19 @@ def test_metric_rows_hold_every_number(document: dict[str, Any]) -> None:
     assert cells["P_comp, sigmoid"] == f"{record['p_comp']['sigmoid']['map']:.3f}"
     assert cells["P_score, sigmoid"] == f"{record['p_score']['sigmoid']['map']:.3f}"
     assert cells["cross > self (old)"] == "yes"
+    assert cells["cross − self (old), p"] == f"{record['p_value']['map']['cross_minus_self_old']:.4f}"
+    assert set(cells) >= {"self (new) − self (independent), p"}
     assert "P_score, raw" not in cells
+
+
+def test_every_metric_of_every_protocol_has_a_name_and_a_meaning() -> None:
+    names = {name for protocol in PROTOCOLS.values() for name in protocol.metrics}
+    assert {"tar@1e-4", "tpir@1e-2", "rank@5", "mp@10", "map-trapezoid", "cmc@1"} <= names
+    notes = {name: metric_note(name) for name in names}
+    assert all("{" not in note and len(note) > 20 for note in notes.values())
+    assert len({note for name, note in notes.items() if not name.startswith(("cmc", "recall"))}) == sum(
+        not name.startswith(("cmc", "recall")) for name in names
+    )
+    assert [metric_name(name) for name in ("tar@1e-4", "tpir@1e-2", "rank@5", "mp@10", "map-trapezoid")] == [
+        "TAR@1e-4", "TPIR@1e-2", "rank@5", "mP@10", "mAP by trapezoids",
+    ]  # fmt: skip

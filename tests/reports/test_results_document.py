@@ -67,6 +67,46 @@ def test_a_number_that_is_none_is_refused(document: dict[str, Any], tmp_path: Pa
         read_results(write_results(damaged, tmp_path))
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("p2s", "class_change", "curve"),
+        ("p2s", "class_change", "best", 0, "change"),
+        ("p2s", "p_value", "map"),
+        ("p2s", "positive_flip_rate", "cross"),
+    ],
+)
+def test_what_is_new_is_checked_where_it_is_there(
+    document: dict[str, Any], tmp_path: Path, keys: tuple[str | int, ...]
+) -> None:
+    damaged = deepcopy(document)
+    part: Any = damaged["evaluations"]
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = "good"
+    with pytest.raises(ConfigError, match=r"evaluations\.p2s\." + str(keys[1])):
+        read_results(write_results(damaged, tmp_path))
+
+
+def test_documents_of_earlier_versions_are_read(
+    document: dict[str, Any],
+    unlabelled: Evaluation,
+    make_document: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    earlier = deepcopy(document)
+    for record in earlier["evaluations"].values():
+        for key in ("p_value", "positive_flip_rate", "class_change"):
+            del record[key]
+    assert read_results(write_results(earlier, tmp_path / "a")) == json.loads(json.dumps(earlier))
+    bare = deepcopy(make_document({"p2s": unlabelled}))
+    bare["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.5, "interval": [0.25, 0.75]}
+    assert read_results(write_results(bare, tmp_path / "b")) == json.loads(json.dumps(bare))
+    bare["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.5}
+    with pytest.raises(ConfigError, match="agreement"):
+        read_results(write_results(bare, tmp_path / "c"))
+
+
 def test_unknown_keys_of_later_versions_are_kept(document: dict[str, Any], tmp_path: Path) -> None:
     assert read_results(write_results(document | {"later": 1}, tmp_path))["later"] == 1
 

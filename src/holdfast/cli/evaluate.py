@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cli.choices import open_data, write_settings
-from holdfast.cli.console import console, print_json
-from holdfast.cli.evidence import Pictures, Sides, open_sides, write_evidence
+from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides, record_of
+from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
+from holdfast.cli.evidence import Pictures, Sides, write_evidence
 from holdfast.cli.parsing import parse
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, unknown_name
+from holdfast.evaluation.protocols import PROTOCOLS, Protocol
+from holdfast.options import option_types
+from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
-    from holdfast.adapters import Adapter
     from holdfast.evaluation.evidence import Evaluation
 
 
-ADAPTER = "adapter"
-"""What results call the map between two models."""
-_NAMES = ("--old-model", "--new-model")
+LARGE_CURVE = 500_000_000
+"""Queries times items above which the upgrade curve is measured only where it is asked for."""
 
 
 def evaluate(
-    old: Path,
-    new: Path,
+    old: Path | None = None,
+    new: Path | None = None,
     independent: Path | None = None,
+    old_query: Path | None = None,
+    old_gallery: Path | None = None,
+    new_query: Path | None = None,
+    new_gallery: Path | None = None,
+    independent_query: Path | None = None,
+    independent_gallery: Path | None = None,
     old_model: str | None = None,
     new_model: str | None = None,
     old_release: Path | None = None,
+    new_release: Path | None = None,
     adapter: Path | None = None,
+    similarity: Literal["cosine", "inner-product", "euclidean"] | None = None,
+    protocol: str | None = None,
+    ground_truth: Path | None = None,
+    relevant: Path | None = None,
+    protocol_options: dict[str, Any] = {},  # noqa: B006 - read only
     out: Path = Path("runs/evaluation"),
-    metrics: list[str] = ["recall@1", "recall@5", "map", "map@r"],  # noqa: B006 - read only, shown as the default
-    gate_metric: str = "map",
+    metrics: list[str] = [],  # noqa: B006
+    gate_metric: str | None = None,
     gate: Literal["interval", "point"] = "interval",
-    no_relevant: Literal["exclude", "zero"] = "exclude",
+    no_relevant: Literal["exclude", "zero"] | None = None,
     resamples: int = 2000,
     resample: Literal["queries", "classes"] = "queries",
+    curve: Literal["auto", "yes", "no"] = "auto",
+    device: str = "cpu",
     cast: bool = False,
     data: str | None = None,
     data_root: Path | None = None,
@@ -53,20 +69,38 @@ def evaluate(
         old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
         new: The same items by the new model.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
+        old_query: Queries alone, in place of --old; with --old-gallery. The same file twice makes every item a query
+            among all others.
+        old_gallery: The gallery that goes with them.
+        new_query: The same for the new model.
+        new_gallery: The same.
+        independent_query: The same for the independent model.
+        independent_gallery: The same.
         old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
         new_model: The same of the new model. An adapter knows them by the names that `holdfast adapt` was given.
-        old_release: The release of the old model: tells the report which classes it has seen, where embeddings carry
-            their uncertainty.
+        old_release: The release that made the old embeddings, which must carry its fingerprint; tells the report which
+            classes it has seen, where embeddings carry their uncertainty.
+        new_release: The release that made the new embeddings, which must carry its fingerprint.
         adapter: Folder of an adapter that `holdfast adapt` fitted on these two models: the cross-test then goes through
             it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
             upgrade curve is measured.
+        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
+        protocol: Who answers what, and what is averaged; `holdfast evaluate --protocol list` shows them. By label when
+            left out.
+        ground_truth: The file or folder of the protocol's ground truth.
+        relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
+            as clicks. Short for --protocol relevance --ground-truth.
+        protocol_options: Options of the protocol.
         out: Folder for results.json and report.html.
-        metrics: recall@K, map, map@r, map@K.
-        gate_metric: The metric that decides the verdict.
+        metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
+        gate_metric: The metric that decides the verdict; the protocol's own when left out.
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
-        no_relevant: What a query without any relevant item is worth.
+        no_relevant: What a query without any relevant item is worth; the protocol's own rule when left out.
         resamples: Bootstrap resamples for the intervals.
         resample: Draw queries, or whole classes, whose queries are correlated.
+        curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
+            evaluations, of which it would be by far the longest part.
+        device: Where to rank: cpu, cuda, cuda:1, mps.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         data: The data set or folder that was embedded, to show example images in the report.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
@@ -79,49 +113,85 @@ def evaluate(
 def main(words: list[str]) -> int:
     """Evaluate, write the report, and return 0 for "compatible" and 1 otherwise."""
     arguments, text = parse(evaluate, words, "evaluate")
-    old, new = (
-        open_sides(arguments[side], cast=arguments["cast"], name=arguments[f"{side}_model"]) for side in ("old", "new")
-    )
-    third = None if arguments["independent"] is None else open_sides(arguments["independent"], cast=arguments["cast"])
+    if arguments["protocol"] == "list":
+        return _list_protocols(arguments["json"])
+    _check_protocol_name(arguments["protocol"])
+    old, new, third = _opened(arguments)
+    protocol = protocol_of(arguments, old.leave_one_out)
     _check_protocol(arguments, old, new, third)
-    adapter = None if arguments["adapter"] is None else _adapter(arguments, old, new)
-    classes = None if arguments["old_release"] is None else _classes(arguments["old_release"], old)
+    adapter = None if arguments["adapter"] is None else adapter_between(arguments, old, new)
+    classes = None if arguments["old_release"] is None else _classes(arguments["old_release"], "old", old)
+    if arguments["new_release"] is not None:
+        _classes(arguments["new_release"], "new", new)
     images = None
     if arguments["data"] is not None:
         images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    cross = None if adapter is None else _cross(adapter, old, new)
-    evaluation = _measured(arguments, (old, new, third), cross, classes)
+    cross = None if adapter is None else cross_sides(adapter, old, new)
+    evaluation = _measured(arguments, (old, new, third), protocol, cross, classes)
     write_settings(arguments["out"], "evaluate.yaml", text)
-    name = _name(arguments["new"], arguments["old"])
+    name = _name(arguments, "new")
     link = {} if adapter is None else {ADAPTER: record_of(adapter)}
     document = write_evidence(
         {name: evaluation},
         old,
         {name: new},
         arguments["out"],
-        title=f"Can {name} search the gallery of {_name(arguments['old'])}?",
+        title=f"Can {name} search the gallery of {_name(arguments, 'old')}?",
         data=described(old, arguments["data"]),
         models={"old": model_of(old.gallery), name: model_of(new.gallery), **link},
         pictures=Pictures(images),
         seed=arguments["seed"],
         cross={} if cross is None else {name: cross},
         old_classes=classes,
+        protocol=protocol,
     )
     if arguments["json"]:
         print_json({"schema_version": document["schema_version"], **document["evaluations"][name], **link})
     return 0 if evaluation.verdict == "compatible" else 1
 
 
+def _opened(arguments: dict[str, Any]) -> tuple[Sides, Sides, Sides | None]:
+    with console.status("reading embeddings"):
+        return needed_sides(arguments, "old"), needed_sides(arguments, "new"), sides_of(arguments, "independent")
+
+
+def _list_protocols(as_json: bool) -> int:
+    """Show every protocol with its metrics and what it needs."""
+    if as_json:
+        facts = ("name", "description", "metrics", "gate_metric", "units", "ground_truth")
+        known = [
+            {**{fact: getattr(protocol, fact) for fact in facts}, "options": list(option_types(protocol))}
+            for protocol in PROTOCOLS.values()
+        ]
+        print_json({"protocols": known})
+        return 0
+    rows = [
+        [protocol.name, protocol.description, ", ".join(protocol.metrics), protocol.ground_truth or MISSING]
+        for protocol in PROTOCOLS.values()
+    ]
+    print_table("Protocols", ["protocol", "what it measures", "metrics", "ground truth"], rows)
+    return 0
+
+
+def _check_protocol_name(name: str | None) -> None:
+    if name is not None and name not in PROTOCOLS:
+        raise unknown_name("protocol", name, PROTOCOLS, listing="holdfast evaluate --protocol list")
+
+
 def _measured(
     arguments: dict[str, Any],
     models: tuple[Sides, Sides, Sides | None],
+    protocol: Protocol,
     cross: tuple[EmbeddingSet, EmbeddingSet] | None,
     classes: tuple[str, ...] | None,
 ) -> Evaluation:
     from holdfast.evaluation.evaluate import evaluate as measure
 
     old, new, third = models
-    names = ("metrics", "gate_metric", "gate", "no_relevant", "resamples", "resample", "seed")
+    names = ("gate_metric", "gate", "resamples", "resample", "seed")
+    curve = arguments["curve"] == "yes" or (
+        arguments["curve"] == "auto" and len(old.query) * len(old.gallery) <= LARGE_CURVE
+    )
     with console.status("evaluating"):
         return measure(
             *old,
@@ -129,100 +199,46 @@ def _measured(
             independent_query=None if third is None else third.query,
             independent_gallery=None if third is None else third.gallery,
             cross=cross,
-            exclude_same_id=old.leave_one_out,
+            protocol=protocol,
+            metrics=arguments["metrics"] or None,
             old_classes=classes,
+            curve=curve,
+            device=None if arguments["device"] == "cpu" else arguments["device"],
             **{name: arguments[name] for name in names},
         )
 
 
-def _name(path: Path, other: Path | None = None) -> str:
+def _name(arguments: dict[str, Any], model: str) -> str:
     """Return what people call these embeddings: their folder or file; "new" where that is the name of another part."""
-    name = path.name if path.is_dir() else path.stem
-    return "new" if name in ("old", ADAPTER) and other is not None else name
+    path = arguments[model] or arguments[f"{model}_gallery"]
+    name: str = arguments[f"{model}_model"] or (path.name if path.is_dir() else path.stem)
+    same = arguments["old"] or arguments["old_gallery"]
+    taken = name in ("old", ADAPTER) or (same is not None and same.stem == name)
+    return "new" if taken and model == "new" else name
 
 
-def _classes(folder: Path, old: Sides) -> tuple[str, ...]:
-    """Return the classes that the old model has seen, from its release."""
+def _classes(folder: Path, model: str, sides: Sides) -> tuple[str, ...]:
+    """Return the classes that a model has seen, from its release; refuse a release that made other embeddings."""
     from holdfast.models.release import load_release
 
     release = load_release(folder)
-    if release.fingerprint != old.gallery.fingerprint:
+    if release.fingerprint != sides.gallery.fingerprint:
         raise ConfigError(
-            f"'{folder}' has the fingerprint {release.fingerprint}, the old embeddings {old.gallery.fingerprint}.",
-            expected="the release that made the old embeddings",
-            to_do="give that release, or leave --old-release out.",
+            f"'{folder}' has the fingerprint {release.fingerprint}, "
+            f"the {model} embeddings {sides.gallery.fingerprint}.",
+            expected=f"the release that made the {model} embeddings",
+            to_do=f"give that release, or leave --{model}-release out.",
         )
     return release.classes
 
 
-def _adapter(arguments: dict[str, Any], old: Sides, new: Sides) -> Adapter:
-    """Open the adapter, and refuse one that was fitted on other models."""
-    from holdfast.adapters.storage import load_adapter
-
-    adapter = load_adapter(arguments["adapter"])
-    fitted, models = adapter.fitted, (old.gallery.fingerprint, new.gallery.fingerprint)
-    sides = (fitted.target, fitted.source) if adapter.direction == "new_to_old" else (fitted.source, fitted.target)
-    if sides == models:
-        return adapter
-    turned = sides == models[::-1]
-    ways = [
-        "exchange --old and --new: it was fitted the other way round" if turned else _renamed(sides, models),
-        f"give the embeddings of its models, or fit another one: `{_fit_again(arguments)}`.",
-    ]
-    raise ConfigError(
-        f"The adapter '{arguments['adapter']}' links the old model {sides[0]} and the new one {sides[1]}; "
-        f"'{arguments['old']}' is of {models[0]}, '{arguments['new']}' of {models[1]}.",
-        expected="an adapter that was fitted on these two models, in this order",
-        to_do="; or ".join(way for way in ways if way is not None),
-    )
-
-
-def _renamed(wanted: tuple[str, str], found: tuple[str, str]) -> str | None:
-    """Say how vectors without a model get the names that an adapter knows; None if one has a model.
-
-    >>> _renamed(("declared:a", "declared:b"), ("declared:a", "declared:queries.npz"))
-    "if these are vectors of 'b', say so: --new-model b"
-    """
-    prefix = "declared:"
-    other = [(option, *pair) for option, *pair in zip(_NAMES, wanted, found, strict=True) if pair[0] != pair[1]]
-    if not all(known.startswith(prefix) and given.startswith(prefix) for _, known, given in other):
-        return None
-    names = {option: known.removeprefix(prefix) for option, known, _ in other}
-    models = " and ".join(f"'{name}'" for name in names.values())
-    options = " ".join(f"{option} {shlex.quote(name)}" for option, name in names.items())
-    return f"if these are vectors of {models}, say so: {options}"
-
-
-def _fit_again(arguments: dict[str, Any]) -> str:
-    given = {f"--{key.replace('_', '-')}": arguments[key] for key in ("old", "new", "old_model", "new_model")}
-    words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
-    return shlex.join(["holdfast", "adapt", *words])
-
-
-def _cross(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet, EmbeddingSet]:
-    """Return the queries and the gallery that meet in the cross-test."""
-    if adapter.direction == "new_to_old":
-        return adapter.apply(new.query), old.gallery
-    return new.query, adapter.apply(old.gallery)
-
-
-def record_of(adapter: Adapter) -> dict[str, Any]:
-    """Return what results say of an adapter."""
-    return {
-        "kind": adapter.kind,
-        "direction": adapter.direction,
-        "options": adapter.options,
-        "pairs": adapter.fitted.pairs,
-        "fingerprint": adapter.fingerprint,
-    }
-
-
 def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None) -> None:
+    path = arguments["old"] or arguments["old_gallery"]
     for sides in others:
         if sides is not None and sides.leave_one_out != old.leave_one_out:
             raise ConfigError(
-                f"'{arguments['old']}' and the other embeddings follow different protocols: some have queries and a "
-                "gallery, some one set that is both.",
+                f"'{path}' and the other embeddings follow different protocols: some have queries and a gallery, "
+                "some one set that is both.",
                 expected="one protocol for all models",
                 to_do="embed the same images with all releases: holdfast embed --release OLD NEW ...",
             )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.errors import ConfigError
+from holdfast.evaluation.protocols.base import Protocol
+from holdfast.evaluation.protocols.by_label import ByLabel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,20 +34,21 @@ class Sides(NamedTuple):
 _IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
-def open_sides(path: Path, *, cast: bool = False, name: str | None = None) -> Sides:
+def open_sides(path: Path, *, cast: bool = False, name: str | None = None, similarity: str | None = None) -> Sides:
     """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
 
     Args:
         path: A folder with query and gallery, or with embeddings; or one file.
         cast: Accept other floating types than float32 in files made elsewhere.
         name: What the model is called that made these, which such files do not say; their path when left out.
+        similarity: How their vectors are compared; see `open_file`.
 
     Raises:
         ConfigError: There is no such file or folder, or not the right files in it.
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
     if not path.is_dir():
-        found = open_file(path, cast=cast, name=name)
+        found = open_file(path, cast=cast, name=name, similarity=similarity)
         return Sides(found, found)
     names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
     files = [path / f"{part}.safetensors" for part in names]
@@ -56,12 +59,21 @@ def open_sides(path: Path, *, cast: bool = False, name: str | None = None) -> Si
             expected="query.safetensors and gallery.safetensors, or embeddings.safetensors",
             to_do="`holdfast embed` writes them.",
         )
-    opened = [open_file(file, name=name) for file in files]
+    opened = [open_file(file, name=name, similarity=similarity) for file in files]
     return Sides(opened[0], opened[-1])
 
 
-def open_file(path: Path, *, cast: bool = False, name: str | None = None) -> EmbeddingSet:
-    """Open one file of embeddings; see `open_sides`.
+def open_file(
+    path: Path, *, cast: bool = False, name: str | None = None, similarity: str | None = None
+) -> EmbeddingSet:
+    """Open one file of embeddings, or a folder of ``.parquet`` files.
+
+    Args:
+        path: The file.
+        cast: Accept other floating types than float32 in files made elsewhere.
+        name: What the model is called that made it; see `open_sides`.
+        similarity: How vectors made elsewhere are compared: cosine, inner-product or euclidean; by the cosine when
+            left out.
 
     Raises:
         ConfigError: There is no such file, or it says by which model it was made and another name was given.
@@ -71,8 +83,15 @@ def open_file(path: Path, *, cast: bool = False, name: str | None = None) -> Emb
         raise ConfigError(
             f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`holdfast embed` writes one."
         )
-    if path.suffix in _IMPORTERS:
-        return _IMPORTERS[path.suffix](path, fingerprint=f"declared:{path if name is None else name}", cast=cast)
+    if path.suffix in _IMPORTERS or path.is_dir():
+        reader = _IMPORTERS[path.suffix if path.suffix in _IMPORTERS else ".parquet"]
+        return reader(path, fingerprint=f"declared:{name or path}", similarity=similarity, cast=cast)
+    if similarity is not None:
+        raise ConfigError(
+            f"'{path}' says how its vectors are compared, and --similarity {similarity} was given.",
+            expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
+            to_do="leave --similarity out.",
+        )
     found = storage.load(path, verify=True)
     if name is not None and found.fingerprint != f"declared:{name}":
         raise ConfigError(
@@ -124,6 +143,7 @@ def write_evidence(
     seed: int,
     cross: Mapping[str, tuple[EmbeddingSet, EmbeddingSet]] | None = None,
     old_classes: Sequence[str] | None = None,
+    protocol: Protocol | None = None,
 ) -> dict[str, Any]:
     """Write results.json and report.html, print the table, and return the document.
 
@@ -139,6 +159,7 @@ def write_evidence(
         seed: Of the choice of examples.
         cross: Queries and gallery that answered the cross-test of the models that a map links to the old one.
         old_classes: Names of the classes that the old model has seen.
+        protocol: How it was measured; by label when left out.
     """
     from holdfast.cli.console import console, print_table
     from holdfast.evaluation.disk import choose_disk
@@ -153,7 +174,12 @@ def write_evidence(
     with console.status("writing the report"):
         examples = {
             name: choose_examples(
-                evaluation, *old, *new[name], cross=links.get(name), seed=seed, exclude_same_id=old.leave_one_out
+                evaluation,
+                *old,
+                *new[name],
+                cross=links.get(name),
+                seed=seed,
+                protocol=protocol or ByLabel(leave_one_out=old.leave_one_out),
             )
             for name, evaluation in evaluations.items()
         }

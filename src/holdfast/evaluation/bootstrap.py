@@ -50,7 +50,7 @@ def resampled_means(
     if groups.shape != columns.shape[:1]:
         raise DataError(f"{groups.shape} clusters for {len(columns)} queries.", expected="one per query")
     kept = ~np.isnan(columns).any(axis=1)
-    sums, sizes = _group_sums(columns[kept], groups[kept])
+    sums, sizes = group_sums(columns[kept], groups[kept])
     if not len(sizes):
         return np.full((resamples, columns.shape[1]), np.nan)
     draws = _draws(len(sizes), resamples, seed)
@@ -123,9 +123,10 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95) -> Inte
     return float(low), float(high)
 
 
-def _group_sums(
+def group_sums(
     columns: NDArray[np.float64], groups: NDArray[np.generic]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the sums (G, S) of the columns (Q, S) over every group of queries, and the sizes of the groups (G,)."""
     names, group = np.unique(groups, return_inverse=True)
     sums = np.zeros((len(names), columns.shape[1]))
     np.add.at(sums, group, columns)

@@ -181,14 +181,36 @@ def average_compatibility(matrix: ArrayLike) -> AverageCompatibility:
     >>> average_compatibility([[0.5, 0.0], [0.5, 0.8]])
     AverageCompatibility(ac=0.0, am=0.6)
     """
-    scores = _floats(matrix)
-    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or scores.size == 0:
-        raise DataError(f"A matrix of shape {scores.shape}.", expected="(models, models), at least one")
+    scores = square(matrix)
     newer, older = np.tril_indices(len(scores), -1)
     gains = scores[newer, older] - scores[older, older]
     measured = len(gains) and not np.isnan(gains).any()
     triangle = scores[np.tril_indices(len(scores))]
     return AverageCompatibility(ac=float((gains > 0).mean()) if measured else np.nan, am=float(triangle.mean()))
+
+
+def violations(matrix: ArrayLike) -> NDArray[np.bool_]:
+    """Mark the pairs i > j of a compatibility matrix where queries of model i do no better than those of model j.
+
+    Returns:
+        (T, T): whether M[i, j] <= M[j, j], where i > j; a tie is a violation, an unmeasured entry is none.
+
+    Raises:
+        DataError: The matrix is not square or empty.
+
+    >>> violations([[0.5, 0.0], [0.5, 0.8]]).tolist()
+    [[False, False], [True, False]]
+    """
+    scores = square(matrix)
+    return np.tril(scores <= np.diag(scores), -1)
+
+
+def square(matrix: ArrayLike) -> NDArray[np.float64]:
+    """Return a compatibility matrix as an array, refusing what is none."""
+    scores = _floats(matrix)
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or scores.size == 0:
+        raise DataError(f"A matrix of shape {scores.shape}.", expected="(models, models), at least one")
+    return scores
 
 
 def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
@@ -207,6 +229,24 @@ def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
     >>> negative_flip_rate([1, 1, 0, 0], [1, 0, 1, 0])
     0.25
     """
+    old, new = _counted_answers(old_right, new_right)
+    return float(((old == 1) & (new == 0)).mean()) if len(old) else np.nan
+
+
+def positive_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
+    """Share of queries that the old system answers wrongly and the new one rightly; see `negative_flip_rate`.
+
+    The two rates differ by what the share of right answers gained.
+
+    >>> positive_flip_rate([1, 1, 0, 0], [1, 0, 1, 1])
+    0.5
+    """
+    old, new = _counted_answers(old_right, new_right)
+    return float(((old == 0) & (new == 1)).mean()) if len(old) else np.nan
+
+
+def _counted_answers(old_right: ArrayLike, new_right: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return both answers of the queries that have both."""
     old, new = _floats(old_right), _floats(new_right)
     if old.shape != new.shape or old.ndim != 1:
         raise DataError(f"Answers of shapes {old.shape} and {new.shape}.", expected="one per query, the same queries")
@@ -214,7 +254,7 @@ def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
     old, new = old[counted], new[counted]
     if not np.isin(np.append(old, new), (0, 1)).all():
         raise DataError("Answers other than right and wrong.", expected="0 or 1 per query, as recall@1 gives")
-    return float(((old == 1) & (new == 0)).mean()) if len(old) else np.nan
+    return old, new
 
 
 def _ratio(

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.matching import check_sides, in_order_of, relevant_by_label, vectors_for
+from holdfast.evaluation.matching import check_sides, in_order_of, vectors_for
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.mixing import rank_mixed
-from holdfast.evaluation.retrieval import NoRelevant, check_any_relevant, check_no_relevant, ignored_rows
+from holdfast.evaluation.retrieval import NoRelevant, Rows, asked_lists, check_any_relevant, check_no_relevant
+from holdfast.evaluation.row_lists import RowLists
 
 Order = NDArray[np.int64]  # gallery rows, the first to be re-embedded first
 SHARES: tuple[float, ...] = tuple(step / 20 for step in range(21))
@@ -55,6 +56,8 @@ def upgrade_curve(
     order: Order,
     shares: Sequence[float] = SHARES,
     metric: str = "map",
+    relevant: Rows | RowLists | None = None,
+    ignore: Rows | RowLists | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
     block: int | None = None,
@@ -64,7 +67,8 @@ def upgrade_curve(
     Raises:
         ConfigError: An unknown metric, wrong shares, or an order that is no permutation of the gallery.
     """
-    return _curves(new_query, old_gallery, new_gallery, [order], shares, metric, exclude_same_id, no_relevant, block)[0]
+    lists = asked_lists(new_query, old_gallery, relevant, ignore, exclude_same_id)
+    return _curves(new_query, old_gallery, new_gallery, [order], shares, metric, lists, no_relevant, block)[0]
 
 
 def upgrade_curves(
@@ -74,6 +78,8 @@ def upgrade_curves(
     *,
     shares: Sequence[float] = SHARES,
     metric: str = "map",
+    relevant: Rows | RowLists | None = None,
+    ignore: Rows | RowLists | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
     seeds: Sequence[int] = (0, 1, 2),
@@ -91,6 +97,8 @@ def upgrade_curves(
         new_gallery: The same items embedded by the new model, matched by id.
         shares: Shares at which to measure, ascending within [0, 1].
         metric: Name of a metric.
+        relevant: Rows of the old gallery that answer each query; by default those of its class.
+        ignore: Rows of the old gallery to leave out for each query.
         exclude_same_id: Leave out the gallery item with the id of the query.
         no_relevant: What a query without relevant items is worth: "exclude" or "zero".
         seeds: Seeds of the random orders, whose curves are averaged.
@@ -109,8 +117,9 @@ def upgrade_curves(
         raise ConfigError("No seed for the random order.", expected="at least one")
     margin = margin_order(old_gallery)
     orders = [margin, reverse(margin), *(random_order(len(old_gallery), seed) for seed in seeds)]
+    lists = asked_lists(new_query, old_gallery, relevant, ignore, exclude_same_id)
     by_margin, reversed_margin, *random = _curves(
-        new_query, old_gallery, new_gallery, orders, shares, metric, exclude_same_id, no_relevant, block
+        new_query, old_gallery, new_gallery, orders, shares, metric, lists, no_relevant, block
     )
     mean = Curve(by_margin.shares, np.mean([curve.values for curve in random], axis=0), metric)
     return {"random": mean, "margin": by_margin, "margin_reversed": reversed_margin}
@@ -123,7 +132,7 @@ def _curves(
     orders: Sequence[Order],
     shares: Sequence[float],
     metric: str,
-    exclude_same_id: bool,
+    lists: tuple[RowLists, RowLists],
     no_relevant: NoRelevant,
     block: int | None,
 ) -> list[Curve]:
@@ -142,8 +151,7 @@ def _curves(
             vectors_for(new_gallery, "gallery"),
             changed,
             len(steps),
-            relevant_by_label(new_query, old_gallery),
-            ignored_rows(new_query, old_gallery, None, exclude_same_id),
+            *lists,
             block=block,
         )
     ]

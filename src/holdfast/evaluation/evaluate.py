@@ -9,25 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation import compatibility
-from holdfast.evaluation.bootstrap import mean_interval, mean_intervals
+from holdfast.evaluation.agreement import agreement_of
+from holdfast.evaluation.bootstrap import mean_intervals
+from holdfast.evaluation.class_change import class_change_record
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.curve import record, upgrade_curves
 from holdfast.evaluation.evidence import Evaluation, Gate, PerQuery, Values
 from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
-from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.retrieval import NoRelevant, rank_metrics, top_k
+from holdfast.evaluation.protocols.base import Protocol
+from holdfast.evaluation.protocols.by_label import ByLabel
+from holdfast.evaluation.retrieval import NoRelevant, check_no_relevant
+from holdfast.evaluation.significance import p_values
 from holdfast.evaluation.uncertainty import uncertainty_record
 
 __all__ = ["Evaluation", "evaluate"]
 
 Resampled = Literal["queries", "classes"]
 
-OVERLAP_AT = 10  # neighbours compared where there are no labels
 SYSTEMS = ("self_old", "self_new", "self_independent", "cross", "cross_independent")
 DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
-_FLIPS = "recall@1"
 
 
 def evaluate(
@@ -39,8 +41,9 @@ def evaluate(
     independent_query: EmbeddingSet | None = None,
     independent_gallery: EmbeddingSet | None = None,
     cross: Sides | None = None,
-    metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
-    gate_metric: str = "map",
+    protocol: Protocol | None = None,
+    metrics: Sequence[str] | None = None,
+    gate_metric: str | None = None,
     gate: Gate = "interval",
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
@@ -50,11 +53,13 @@ def evaluate(
     seed: int = 0,
     curve: bool = True,
     old_classes: Sequence[str] | None = None,
+    device: str | None = None,
 ) -> Evaluation:
     """Measure whether new queries may search the old gallery, and what the upgrade is worth.
 
     The sets of all models must hold the same items, matched by id. Labels may come with any of them. Without labels
-    nothing can be judged: the verdict is "unlabelled", and only the agreement of neighbours is measured.
+    nothing can be judged, unless a protocol brings a ground truth: the verdict is "unlabelled", and only the agreement
+    of neighbours is measured.
 
     Args:
         old_query: Queries embedded by the old model.
@@ -66,11 +71,12 @@ def evaluate(
         cross: Queries and gallery that answer the cross-test where a map or a head links two frozen models, whose own
             spaces may then differ: mapped new queries with the old gallery, new queries with the mapped old gallery,
             or both mapped; the same items. `new_query` and `new_gallery` stay those of the frozen model.
-        metrics: Names that `rank_metrics` knows; the gate metric is added where it is missing.
-        gate_metric: The metric that decides the verdict.
+        protocol: Who answers what, and what is averaged, see `protocols`; by label when left out.
+        metrics: Names that the protocol knows, its own choice when left out; the gate metric is added where missing.
+        gate_metric: The metric that decides the verdict; the protocol's own when left out.
         gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
-        exclude_same_id: Leave out the gallery item with the id of the query (leave-one-out).
-        no_relevant: What a query without relevant items is worth: "exclude" or "zero".
+        exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out).
+        no_relevant: Without a protocol: what a query without relevant items is worth, "exclude" or "zero".
         resamples: Bootstrap resamples.
         resample: Draw "queries" or whole "classes", whose queries are correlated; see `bootstrap`.
         level: Level of the intervals.
@@ -80,6 +86,7 @@ def evaluate(
             Where it maps queries, every query is asked in two spaces, whose scores are on two scales: it is not
             measured; `mixed_generations` compares ways of merging the two results.
         old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
+        device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
 
     Raises:
         ConfigError: An unknown metric or option, or half an independent model.
@@ -87,15 +94,19 @@ def evaluate(
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
         SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
     """
-    names = list(metrics_named(metrics) | metrics_named((gate_metric,)))
+    protocol = _protocol(protocol, exclude_same_id, no_relevant)
+    gate_metric = gate_metric or protocol.gate_metric
+    protocol.check_metrics(protocol.metrics if metrics is None else metrics)
+    names = list(dict.fromkeys((*(protocol.metrics if metrics is None else metrics), gate_metric)))
+    protocol.check_metrics(names)
     _check_options(gate, resample, level)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
-    protocol: dict[str, Any] = {
+    described: dict[str, Any] = {
+        **protocol.record(),
+        "units": protocol.units,
         "queries": len(old_query),
         "gallery": len(old_gallery),
-        "leave_one_out": exclude_same_id,
-        "no_relevant": no_relevant,
         "metrics": names,
         "bootstrap": {"resamples": resamples, "level": level, "seed": seed, "resample": resample},
     }
@@ -103,22 +114,42 @@ def evaluate(
         "gate": gate,
         "gate_metric": gate_metric,
         "fingerprints": models.fingerprints(),
-        "protocol": protocol,
+        "protocol": described,
         "uncertainty": uncertainty_record(models.old[1], models.new[1], old_classes),
         "mapped": models.mapped(),
     }
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
-    if not models.labelled:
-        return Evaluation(verdict="unlabelled", agreement=_agreement(models, exclude_same_id, draws), **head)
-    options: dict[str, Any] = {"exclude_same_id": exclude_same_id, "no_relevant": no_relevant}
-    values = {system: rank_metrics(*sides, [*names, _FLIPS], **options) for system, sides in models.systems().items()}
-    protocol["queries_counted"] = int(np.count_nonzero(~np.isnan(values["cross"][gate_metric])))
-    return Evaluation(
-        **head,
-        **_scores(values, names),
-        **_judgement(values, names, gate, gate_metric, {**draws, "clusters": _clusters(models, resample)}),
-        upgrade_curve=_curve(models, gate_metric, seed, options) if curve and models.one_space() else None,
+    blind = protocol.needs_labels and not models.labelled
+    if blind or not protocol.judges:
+        head["agreement"] = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
+    if blind:
+        return Evaluation(verdict="unlabelled", **head)
+    asked = [*names, *protocol.answer_metrics()]
+    values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
+    described["queries_counted"] = int(np.count_nonzero(~np.isnan(values["cross"][gate_metric])))
+    described["left_out"] = protocol.left_out(*models.old)
+    classes = protocol.unit_labels(models.old[0])
+    draws["clusters"] = _clusters(classes, resample, protocol)
+    found = {**_scores(values, names, protocol), **_judgement(values, names, gate, gate_metric, draws)}
+    found["class_change"] = _class_change(values, gate_metric, classes, models.old[0])
+    if not protocol.judges:
+        found["verdict"] = "unlabelled"
+    if curve and protocol.has_curve and models.labelled and models.one_space():
+        found["upgrade_curve"] = _curve(models, protocol, gate_metric, seed)
+    return Evaluation(**head, **found)
+
+
+def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRelevant) -> Protocol:
+    """Return the protocol, which says itself what is left out and what an unanswered query is worth."""
+    if given is None:
+        check_no_relevant(no_relevant)
+        return ByLabel(leave_one_out=exclude_same_id, no_relevant=no_relevant)
+    refuse(
+        exclude_same_id or no_relevant != "exclude",
+        f"The protocol '{given.name}' was given with exclude_same_id or no_relevant.",
+        "these as options of the protocol, such as ByLabel(leave_one_out=True)",
     )
+    return given
 
 
 def _check_options(gate: str, resample: str, level: float) -> None:
@@ -129,7 +160,7 @@ def _check_options(gate: str, resample: str, level: float) -> None:
         raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
 
 
-def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, Any]:
+def _scores(values: Mapping[str, PerQuery], names: Sequence[str], protocol: Protocol) -> dict[str, Any]:
     """Return the means of every system and what follows from them alone."""
     per_query = {system: {name: of_system[name] for name in names} for system, of_system in values.items()}
     means = {
@@ -141,12 +172,19 @@ def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, A
         **{system: means.get(system) for system in SYSTEMS},
         "compatible": {name: bool(compatibility.compatible(cross[name], old[name])) for name in names},
         **_p_metrics(means, names),
-        "negative_flip_rate": {
-            system: compatibility.negative_flip_rate(values["self_old"][_FLIPS], values[system][_FLIPS])
-            for system in ("cross", "self_new")
-        },
+        **_flips(values, protocol),
         "per_query": per_query,
     }
+
+
+def _flips(values: Mapping[str, PerQuery], protocol: Protocol) -> dict[str, Any]:
+    """Return how many answers turned wrong, and right, where single answers are right or wrong."""
+    rates: dict[str, Any] = {}
+    for answer in protocol.answer_metrics():
+        before, now = values["self_old"][answer], {name: values[name][answer] for name in ("cross", "self_new")}
+        for kind in (compatibility.negative_flip_rate, compatibility.positive_flip_rate):
+            rates[kind.__name__] = {name: kind(before, after) for name, after in now.items()}
+    return rates
 
 
 def _p_metrics(means: Mapping[str, Values], names: Sequence[str]) -> dict[str, Any]:
@@ -185,6 +223,8 @@ def _judgement(
         if second in values:
             columns |= {(f"{first}_minus_{second}", name): values[first][name] - values[second][name] for name in names}
     intervals = mean_intervals(columns, **draws)
+    drawn = {key: draws[key] for key in ("seed", "clusters")}
+    chances = p_values({key: column for key, column in columns.items() if "_minus_" in key[0]}, **drawn)
     gain = intervals["cross_minus_self_old", gate_metric]
     if gate == "point":
         point = float(np.nanmean(values["cross"][gate_metric])) - float(np.nanmean(values["self_old"][gate_metric]))
@@ -199,23 +239,41 @@ def _judgement(
             for name in names
         },
         "mean_interval": {system: {name: intervals[system, name] for name in names} for system in values},
+        "p_value": {
+            name: {
+                f"{first}_minus_{second}": chances.get((f"{first}_minus_{second}", name))
+                for first, second in DIFFERENCES
+            }
+            for name in names
+        },
     }
 
 
-def _clusters(models: MatchedModels, resample: str) -> NDArray[np.int64] | None:
-    return models.old[0].labels if resample == "classes" else None
+def _clusters(classes: NDArray[np.int64] | None, resample: str, protocol: Protocol) -> NDArray[np.int64] | None:
+    refuse(
+        resample == "classes" and classes is None,
+        f"Classes were to be drawn, and the {protocol.units} of the protocol '{protocol.name}' have none.",
+        "--resample queries",
+    )
+    return classes if resample == "classes" else None
 
 
-def _curve(models: MatchedModels, metric: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def _class_change(
+    values: Mapping[str, PerQuery], metric: str, classes: NDArray[np.int64] | None, query: EmbeddingSet
+) -> Mapping[str, Any] | None:
+    """Return how each class fares with new queries on the old gallery, where units have classes."""
+    if classes is None:
+        return None
+    names = None if query.class_names is None else list(query.class_names)
+    before, after = values["self_old"][metric], values["cross"][metric]
+    return class_change_record(before, after, classes, names, metric=metric)
+
+
+def _curve(models: MatchedModels, protocol: Protocol, metric: str, seed: int) -> dict[str, Any]:
     seeds = (seed, seed + 1, seed + 2)
-    return record(upgrade_curves(*models.linked(), models.new[1], metric=metric, seeds=seeds, **options))
-
-
-def _agreement(models: MatchedModels, exclude_same_id: bool, draws: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mean share of the first items that self_old and the cross-test both find."""
-    k = min(OVERLAP_AT, len(models.old[1]))
-    old, new = (top_k(*sides, k, exclude_same_id=exclude_same_id).rows for sides in (models.old, models.linked()))
-    found = np.maximum((old >= 0).sum(axis=1), 1)
-    shared = [np.isin(new_rows[new_rows >= 0], old_rows).sum() for old_rows, new_rows in zip(old, new, strict=True)]
-    overlap = np.array(shared) / found
-    return {f"overlap@{k}": float(overlap.mean()), "interval": mean_interval(overlap, **draws)}
+    query, gallery = models.linked()
+    return record(
+        upgrade_curves(
+            query, gallery, models.new[1], metric=metric, seeds=seeds, **protocol.curve_options(query, gallery)
+        )
+    )

@@ -40,9 +40,12 @@ class Evaluation:
         p_comp: See `compatibility.p_comp`, likewise.
         p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".
         negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
+        positive_flip_rate: Share of queries wrong before and right now, likewise.
+        p_value: Of each difference being 0, per metric, by a paired permutation test; see `significance`.
+        class_change: How each class fares in the cross-test, by the gate metric; see `class_change_record`.
         upgrade_curve: Quality while the gallery is re-embedded; see `curve.record`. None where a map or a head made the
             queries of the cross-test.
-        agreement: Without labels: how many of the first items of old and new queries on the old gallery agree.
+        agreement: Where nothing could be judged: how alike old and new rankings are; see `agreement_of`.
         uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `uncertainty_record`.
         mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that a map or a head made; None where
             the models' own embeddings meet.
@@ -66,6 +69,9 @@ class Evaluation:
     p_comp: Mapping[str, Values] | None = None
     p_score: Mapping[str, Values | None] | None = None
     negative_flip_rate: Values | None = None
+    positive_flip_rate: Values | None = None
+    p_value: Mapping[str, Mapping[str, float | None]] | None = None
+    class_change: Mapping[str, Any] | None = None
     upgrade_curve: Mapping[str, Any] | None = None
     agreement: Mapping[str, Any] | None = None
     uncertainty: Mapping[str, Any] | None = None

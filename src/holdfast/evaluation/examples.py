@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.evidence import Evaluation
 from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
-from holdfast.evaluation.retrieval import rank_metrics, top_k
+from holdfast.evaluation.matching import same_id
+from holdfast.evaluation.protocols.base import Lists, Protocol, RankingProtocol
+from holdfast.evaluation.protocols.by_label import ByLabel
+from holdfast.evaluation.ranking import no_rows
+from holdfast.evaluation.retrieval import top_k
+from holdfast.evaluation.row_lists import RowLists
 
-Kind = Literal["fixed", "kept", "flipped", "still wrong"]
+Kind = Literal["fixed", "kept", "flipped", "still wrong", "first hit changed"]
 System = Literal["self_old", "cross", "self_new"]
 
 _RIGHT = "recall@1"
+_JUDGED: tuple[Kind, ...] = ("fixed", "kept", "flipped", "still wrong")
 _FIRST_SERVED: tuple[Kind, ...] = ("flipped", "fixed", "kept", "still wrong")  # what was lost is never left out
 
 
@@ -29,8 +34,8 @@ class Found:
 
     Args:
         ids: Their ids (k), fewer where the gallery is smaller.
-        labels: The names of their classes (k).
-        hits: Whether each is of the query's class (k).
+        labels: The names of their classes (k), empty strings without labels.
+        hits: Whether each answers the query (k), by its class or by the ground truth; empty where nobody knows.
     """
 
     ids: tuple[str, ...]
@@ -44,9 +49,10 @@ class Example:
 
     Args:
         query: Id of the query.
-        label: Name of its class.
+        label: Name of its class, empty without labels.
         kind: What the first item found says: "fixed" (wrong before, right now), "kept", "flipped" (right before,
-            wrong now) or "still wrong". Before are old, now are new queries, both on the old gallery.
+            wrong now) or "still wrong"; without labels "first hit changed". Before are old, now are new queries, both
+            on the old gallery.
         self_old: What old queries find in the old gallery.
         cross: What new queries find in the old gallery, through the map or head that links the models, if one does.
         self_new: What new queries find in the new gallery.
@@ -72,10 +78,12 @@ def choose_examples(
     k: int = 5,
     seed: int = 0,
     exclude_same_id: bool = False,
+    protocol: Protocol | None = None,
 ) -> list[Example]:
     """Choose queries of every kind in turn, negative flips first, at random within a kind.
 
-    The mixture shows each kind and is not representative; how often queries flip is `negative_flip_rate`.
+    The mixture shows each kind and is not representative; how often queries flip is `negative_flip_rate`. Without
+    labels queries whose first hit changed are chosen at random, for a person to judge.
 
     Args:
         evaluation: What `evaluate` returned for these sets.
@@ -88,9 +96,11 @@ def choose_examples(
         k: How many items of each system.
         seed: Seed of the choice.
         exclude_same_id: Leave out the gallery item with the id of the query, as in the evaluation.
+        protocol: Who answers a query, and what its ranking leaves out, as in the evaluation; by default its class
+            does, and `exclude_same_id` says what is left out.
 
     Returns:
-        Examples by kind, in the order of `Kind`; none without labels.
+        Examples by kind, in the order of `Kind`; none under a protocol that does not rank galleries.
 
     Raises:
         ConfigError: A count or k below 1.
@@ -101,14 +111,19 @@ def choose_examples(
             raise ConfigError(f"{name} = {value}.", expected="at least 1")
     models = matched((old_query, old_gallery), (new_query, new_gallery), (None, None), cross)
     _check_same(evaluation, models)
-    if not models.labelled:
-        return []
     systems: dict[System, Sides] = {"self_old": models.old, "cross": models.linked(), "self_new": models.new}
-    before, now = (_right(evaluation, name, systems[name], exclude_same_id) for name in ("self_old", "cross"))
-    rows, kinds = _mixture(before, now, count, seed)
+    judge = _judge(evaluation, protocol, exclude_same_id)
+    alone = exclude_same_id if protocol is None else protocol.leaves_itself_out
+    if judge is None and evaluation.verdict != "unlabelled":
+        return []
+    if judge is not None:
+        before, now = (_right(evaluation, name, systems[name], judge) for name in ("self_old", "cross"))
+        rows, kinds = _mixture(before, now, count, seed)
+    else:
+        rows, kinds = _changed(systems, count, seed, alone)
     if not len(rows):
         return []
-    found = {name: _found(query.select(rows), side, k, exclude_same_id) for name, (query, side) in systems.items()}
+    found = {name: _found(*sides, rows, k, judge, alone) for name, sides in systems.items()}
     query = models.old[0].select(rows)
     labels = _class_names(query)
     return [
@@ -146,12 +161,21 @@ def _link(mapped: Mapping[str, str] | None) -> str:
     return " and ".join(f"the {side} of {maker}" for side, maker in (mapped or {}).items()) or "the models' own sides"
 
 
-def _right(evaluation: Evaluation, system: System, sides: Sides, exclude_same_id: bool) -> NDArray[np.float64]:
-    """Return whether the first item is of the query's class, per query (Q,): 1, 0, or NaN without relevant items."""
+def _judge(evaluation: Evaluation, protocol: Protocol | None, exclude_same_id: bool) -> RankingProtocol | None:
+    """Return what says which items answer a query; None where nothing does."""
+    if evaluation.verdict == "unlabelled":
+        return None
+    if protocol is None:
+        return ByLabel(leave_one_out=exclude_same_id)
+    return protocol if isinstance(protocol, RankingProtocol) else None
+
+
+def _right(evaluation: Evaluation, system: System, sides: Sides, judge: RankingProtocol) -> NDArray[np.float64]:
+    """Return whether the first item answers each query (Q,): 1, 0, or NaN without relevant items."""
     measured = evaluation.per_query.get(system, {}).get(_RIGHT)
-    if measured is not None and evaluation.protocol["no_relevant"] == "exclude":
+    if measured is not None and evaluation.protocol.get("no_relevant", "exclude") == "exclude":
         return measured
-    return rank_metrics(*sides, (_RIGHT,), exclude_same_id=exclude_same_id)[_RIGHT]
+    return replace(judge, no_relevant="exclude").measure(*sides, (_RIGHT,))[_RIGHT]
 
 
 def _mixture(
@@ -173,18 +197,41 @@ def _mixture(
     shuffled = {kind: generator.permutation(np.flatnonzero(member)) for kind, member in members.items()}
     turns = [(turn, place, kind) for place, kind in enumerate(_FIRST_SERVED) for turn in range(len(shuffled[kind]))]
     taken: list[Kind] = [kind for _, _, kind in sorted(turns)[:count]]
-    chosen = [(row, kind) for kind in get_args(Kind) for row in shuffled[kind][: taken.count(kind)]]
+    chosen = [(row, kind) for kind in _JUDGED for row in shuffled[kind][: taken.count(kind)]]
     return np.array([row for row, _ in chosen], np.int64), [kind for _, kind in chosen]
 
 
-def _found(query: EmbeddingSet, gallery: EmbeddingSet, k: int, exclude_same_id: bool) -> list[Found]:
-    neighbours = top_k(query, gallery, k, exclude_same_id=exclude_same_id)
-    wanted = labels_as_in(gallery, query)
+def _changed(
+    systems: Mapping[System, Sides], count: int, seed: int, alone: bool
+) -> tuple[NDArray[np.int64], list[Kind]]:
+    """Return rows of queries (at most count) whose first item is another for new queries, at random, in their order."""
+    before, now = (top_k(*systems[name], 1, exclude_same_id=alone).rows for name in ("self_old", "cross"))
+    changed = np.flatnonzero(before[:, 0] != now[:, 0])
+    chosen = np.sort(np.random.default_rng(seed).permutation(changed)[:count])
+    return chosen, ["first hit changed"] * len(chosen)
+
+
+def _found(
+    query: EmbeddingSet,
+    gallery: EmbeddingSet,
+    rows: NDArray[np.int64],
+    k: int,
+    judge: RankingProtocol | None,
+    alone: bool,
+) -> list[Found]:
+    """Return what some queries find; the protocol is asked about all, as ground truths name queries that must exist."""
+    if judge is None:
+        nothing = no_rows(len(query))
+        lists = Lists(nothing, same_id(query, gallery) if alone else nothing)
+    else:
+        lists = judge.lists(query, gallery)
+    ignore = RowLists.of(lists.ignore[row] for row in rows.tolist())
     results = []
-    for rows, label in zip(neighbours.rows, wanted, strict=True):
-        items = gallery.select(rows[rows >= 0])
-        hits = labels_as_in(gallery, items) == label
-        results.append(Found(tuple(items.ids), tuple(_class_names(items)), tuple(hits.tolist())))
+    for row, found in zip(rows.tolist(), top_k(query.select(rows), gallery, k, ignore=ignore).rows, strict=True):
+        kept = found[found >= 0]
+        items = gallery.select(kept)
+        hits = [] if judge is None else np.isin(kept, lists.relevant[row]).tolist()
+        results.append(Found(tuple(items.ids), tuple(_class_names(items)), tuple(hits)))
     return results
 
 

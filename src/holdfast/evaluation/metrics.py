@@ -57,6 +57,49 @@ def average_precision_at(k: int) -> Metric:
     return metric
 
 
+def average_precision_by_trapezoids(ranked: Ranked) -> NDArray[np.float64]:
+    """Average precision as the area under the precision-recall curve (revisited Oxford and Paris).
+
+    At the j-th relevant item (0-based), of rank r, the area grows by the mean of the precisions before and at it,
+    j / r and (j + 1) / (r + 1), divided by R; before rank 0 the precision is 1. Ranks 0 and 2 of two relevant items:
+    (1 + 1) / 2 and (1/2 + 2/3) / 2 = 7/12, whose mean is 19/24:
+
+    >>> average_precision_by_trapezoids(Ranked.of([[0, 2]], [4])).round(4).tolist()
+    [0.7917]
+
+    Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018.
+    """
+    owner, before = _found_before(ranked)
+    left = np.where(ranked.ranks > 0, before / np.maximum(ranked.ranks, 1), 1)
+    areas = (left + (before + 1) / (ranked.ranks + 1)) / 2
+    sums: NDArray[np.float64] = np.bincount(owner, areas, len(ranked)).astype(np.float64)
+    return sums / _or_nan(ranked.relevant)
+
+
+def precision_at(k: int) -> Metric:
+    """Precision of the first k' places, k' = min(k, place of the last relevant item) (mP@k, revisited Oxford).
+
+    Relevant items at ranks 0 and 2: the last is at place 3, so 10 places count as 3, and 2/3 of them are relevant.
+
+    >>> precision_at(10)(Ranked.of([[0, 2]], [40])).round(4).tolist()
+    [0.6667]
+    >>> precision_at(2)(Ranked.of([[0, 2]], [40])).tolist()
+    [0.5]
+
+    Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018.
+    """
+
+    def metric(ranked: Ranked) -> NDArray[np.float64]:
+        answered = ranked.relevant > 0
+        places = np.full(len(ranked), np.nan)
+        places[answered] = np.minimum(ranked.ranks[ranked.offsets[1:][answered] - 1] + 1, k)
+        owner, _ = _found_before(ranked)
+        found: NDArray[np.float64] = np.bincount(owner[ranked.ranks < k], minlength=len(ranked)) / places
+        return found
+
+    return metric
+
+
 def recall_at(k: int) -> Metric:
     """Whether any relevant item is among the first k: 1 or 0 (recall@k; re-identification says CMC@k).
 
@@ -73,11 +116,16 @@ def recall_at(k: int) -> Metric:
     return metric
 
 
-METRICS: Mapping[str, Metric] = {"map": average_precision, "map@r": average_precision_at_r}
+METRICS: Mapping[str, Metric] = {
+    "map": average_precision,
+    "map@r": average_precision_at_r,
+    "map-trapezoid": average_precision_by_trapezoids,
+}
 FAMILIES: Mapping[str, Callable[[int], Metric]] = {
     "recall@k": recall_at,
     "cmc@k": recall_at,
     "map@k": average_precision_at,
+    "mp@k": precision_at,
 }
 
 
@@ -110,11 +158,16 @@ def _metric_named(name: str) -> Metric:
 
 def _sum_of_precisions(ranked: Ranked, counted: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sum the precisions at the counted relevant items of each query (Q,)."""
-    owner = np.repeat(np.arange(len(ranked)), ranked.relevant)
-    found = np.arange(1, len(owner) + 1) - ranked.offsets[:-1][owner]
-    precision = found / (ranked.ranks + 1)
+    owner, before = _found_before(ranked)
+    precision = (before + 1) / (ranked.ranks + 1)
     sums: NDArray[np.float64] = np.bincount(owner[counted], precision[counted], len(ranked)).astype(np.float64)
     return sums
+
+
+def _found_before(ranked: Ranked) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for every relevant item its query (M,), and how many relevant items come before it there (M,)."""
+    owner = np.repeat(np.arange(len(ranked)), ranked.relevant)
+    return owner, np.arange(len(owner)) - ranked.offsets[:-1][owner]
 
 
 def _or_nan(counts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -70,14 +70,25 @@ def rank_metrics(
     functions = metrics_named(metrics)
     check_no_relevant(no_relevant)
     check_sides(query, gallery)
-    wanted = relevant_by_label(query, gallery) if relevant is None else _lists("relevant", relevant, query, gallery)
-    left_out = ignored_rows(query, gallery, ignore, exclude_same_id)
+    lists = asked_lists(query, gallery, relevant, ignore, exclude_same_id)
     sides = EmbeddingRows(query, "query"), EmbeddingRows(gallery, "gallery")
-    blocks = rank_blocks(*sides, wanted, left_out, block=block, device=device)
+    blocks = rank_blocks(*sides, *lists, block=block, device=device)
     parts = [{name: metric(ranked) for name, metric in functions.items()} for ranked in blocks]
     values = {name: np.concatenate([part[name] for part in parts]) for name in functions}
     check_any_relevant(next(iter(values.values())))
     return {name: np.nan_to_num(value) for name, value in values.items()} if no_relevant == "zero" else values
+
+
+def asked_lists(
+    query: EmbeddingSet,
+    gallery: EmbeddingSet,
+    relevant: Rows | RowLists | None,
+    ignore: Rows | RowLists | None,
+    exclude_same_id: bool,
+) -> tuple[RowLists, RowLists]:
+    """List for every query the gallery rows that answer it, by label unless they are given, and those to leave out."""
+    wanted = relevant_by_label(query, gallery) if relevant is None else _lists("relevant", relevant, query, gallery)
+    return wanted, ignored_rows(query, gallery, ignore, exclude_same_id)
 
 
 def ignored_rows(

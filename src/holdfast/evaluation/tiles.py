@@ -94,6 +94,11 @@ class Search:
         queries, items = rows_of(query), rows_of(gallery)
         return cls(queries, items, longest=check_rows(queries, items))
 
+    @property
+    def tile_rows(self) -> int:
+        """Gallery rows of a tile: tiles are about equal, for a small one costs nearly as much as a large one."""
+        return -(-len(self.gallery) // max(1, round(len(self.gallery) / TILE_ROWS)))
+
     def blocks(self, block: int | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
         """Cut the queries into blocks that keep memory bounded, and give every worker some.
 
@@ -159,9 +164,10 @@ class Search:
 
         The array is reused: take what is needed before the next step.
         """
-        buffer = np.empty((len(block.vectors), min(TILE_ROWS, len(self.gallery))), np.float32)
+        buffer = np.empty(len(block.vectors) * self.tile_rows, np.float32)
         for tile in self.tile_bounds(pairs):
-            products = buffer[:, : tile.stop - tile.start]
+            width = tile.stop - tile.start
+            products = buffer[: len(block.vectors) * width].reshape(-1, width)
             np.matmul(block.vectors, self.gallery.block(tile.start, tile.stop).T, out=products)
             products[tile.hidden] = -np.inf
             yield tile.start, products
@@ -169,8 +175,8 @@ class Search:
     def tile_bounds(self, pairs: Pairs) -> Iterator[Tile]:
         """Yield the tiles of the gallery in the order of its rows."""
         size, (queries, rows) = len(self.gallery), pairs.hidden
-        for start in range(0, size, TILE_ROWS):
-            stop = min(start + TILE_ROWS, size)
+        for start in range(0, size, self.tile_rows):
+            stop = min(start + self.tile_rows, size)
             own = slice(*rows.searchsorted((start, stop)))
             yield Tile(start, stop, (queries[own], rows[own] - start))
 

@@ -50,19 +50,38 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
 
 
+def probability(value: float | None) -> str:
+    """Write a probability; one that rounds to nothing keeps its first digit.
+
+    >>> probability(0.0317), probability(0.00009999), probability(None)
+    ('0.032', '0.0001', '–')
+    """
+    return score(value if value is None or value >= 0.0005 else float(f"{value:.0e}"))
+
+
 def plain_text(text: str) -> str:
     """Write minus signs as hyphens and all spaces alike, for terminals and files that other programs read."""
     return text.replace("−", "-").replace("\N{NO-BREAK SPACE}", " ")
 
 
+_FAMILIES = {
+    "map": "mAP",
+    "map-trapezoid": "mAP by trapezoids",
+    "mp": "mP",
+    "cmc": "CMC",
+    "tar": "TAR",
+    "tpir": "TPIR",
+}
+
+
 def metric_name(metric: str) -> str:
     """Write the name of a metric as the literature does.
 
-    >>> metric_name("map"), metric_name("map@r"), metric_name("recall@5"), metric_name("cmc@1")
-    ('mAP', 'mAP@R', 'recall@5', 'CMC@1')
+    >>> metric_name("map"), metric_name("map@r"), metric_name("recall@5"), metric_name("cmc@1"), metric_name("tar@1e-4")
+    ('mAP', 'mAP@R', 'recall@5', 'CMC@1', 'TAR@1e-4')
     """
     family, at, depth = metric.partition("@")
-    return {"map": "mAP", "cmc": "CMC"}.get(family, family) + at + depth.upper()
+    return _FAMILIES.get(family, family) + at + ("R" if depth == "r" else depth)
 
 
 def _with_digits(value: float, sign: str) -> str:

@@ -11,10 +11,14 @@ from holdfast.errors import unknown_name
 from holdfast.evaluation.disk import Disk
 from holdfast.evaluation.examples import Example, Found
 from holdfast.reports import tables, words
+from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements
+from holdfast.reports.change_words import CLEAR, class_finding, flips
+from holdfast.reports.class_plot import NAMED, class_changes, class_plot, class_range, class_rows
 from holdfast.reports.curve_plot import ORDERS, curve_plot, curve_range
 from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
 from holdfast.reports.pictures import Picture, data_uris
 from holdfast.reports.plots import difference_plot, measured, score_bars
+from holdfast.reports.protocol_rows import protocol_rows
 from holdfast.reports.results import checked
 from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.reports.trade_off_plot import trade_off, trade_off_points
@@ -38,7 +42,13 @@ SYSTEMS = {
     "cross": "new queries, old gallery",
     "self_new": "new queries, new gallery",
 }
-KINDS = {"fixed": "✗ → ✓", "kept": "✓ → ✓", "flipped": "✓ → ✗", "still wrong": "✗ → ✗"}
+KINDS = {
+    "fixed": "✗ → ✓",
+    "kept": "✓ → ✓",
+    "flipped": "✓ → ✗",
+    "still wrong": "✗ → ✗",
+    "first hit changed": "≠",
+}
 
 
 def write_report(
@@ -91,6 +101,8 @@ def render_report(
         findings=[words.finding(name, record) for name, record in evaluations.items()],
         measured=measured(evaluations),
         charts=_charts(evaluations),
+        classes=_classes(measured(evaluations)),
+        agreement=_agreement(evaluations),
         uncertainty=_uncertainty(evaluations),
         disks={name: _disk(name, disk, alone=len(placed) == 1) for name, disk in placed.items()},
         placed=placed,
@@ -100,6 +112,7 @@ def render_report(
         opened=_opened(shown, evaluations),
         pictures={name: f"p{number}" for number, name in enumerate(uris)},
         uris=list(uris.values()),
+        protocol=protocol_rows(next(iter(evaluations.values()))),
         systems=SYSTEMS,
         kinds=KINDS,
         orders=ORDERS,
@@ -134,6 +147,37 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
         "without_curve": [name for name in rows if name not in curves and name not in mapped],
         "mapped": mapped,
     }
+
+
+def _classes(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
+    """Draw the change per class of every model; a single class has no picture. None where no classes are known."""
+    changes = class_changes(evaluations)
+    if not changes:
+        return None
+    limits = class_range(changes)
+    charts = {
+        name: Drawing(
+            class_plot(name, change, limits, width=640, height=330),
+            class_plot(name, change, limits, width=PHONE, height=280),
+        )
+        if change["classes"] > 1
+        else None
+        for name, change in changes.items()
+    }
+    return {"changes": changes, "charts": charts}
+
+
+def _agreement(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
+    """Draw the agreement of every model with today's results; None where labels say more."""
+    found = agreements(evaluations)
+    if not found:
+        return None
+    width = 640 if len(found) == 1 else 520
+    charts = {
+        name: Drawing(agreement_bars(name, alike, width=width), agreement_bars(name, alike, width=PHONE))
+        for name, alike in found.items()
+    }
+    return {"found": found, "charts": charts}
 
 
 def _uncertainty(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
@@ -190,6 +234,14 @@ def _template() -> Any:
         "terms": words.TERMS,
         "marks": words.MARKS,
         "metric_note": words.metric_note,
+        "flips": flips,
+        "units": words.units,
+        "drawn": words.drawn,
+        "class_finding": class_finding,
+        "class_rows": class_rows,
+        "named": NAMED,
+        "clear": CLEAR,
+        "agreement_rows": agreement_rows,
         "metric_rows": tables.metric_rows,
         "histogram_rows": histogram_rows,
         "group_swatch": group_swatch,

@@ -10,13 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 import holdfast
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.compatibility import Verdict
-from holdfast.evaluation.evidence import Evaluation, Gate
+from holdfast.evaluation.evidence import Evaluation
+from holdfast.reports.results_schema import Results
 
 SCHEMA_VERSION = 1
 FILE_NAME = "results.json"
@@ -24,68 +24,6 @@ FILE_NAME = "results.json"
 Document = dict[str, Any]
 
 _PACKAGES = ("numpy", "torch", "safetensors")
-_Values = dict[str, float | None]
-_Interval = tuple[float | None, float | None]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow")  # later versions may add keys; those of a version stay
-
-
-class _Data(_Part):
-    name: str
-    description: str
-    numbers: dict[str, Any]
-
-
-class _Group(_Part):
-    items: int
-    mean: float
-    counts: list[int]
-
-
-class _Histogram(_Part):
-    edges: list[float]
-    groups: dict[str, _Group]
-
-
-class _Uncertainty(_Part):
-    old: _Histogram | None
-    new: _Histogram | None
-
-
-class _Record(_Part):
-    """An `Evaluation` as plain values."""
-
-    verdict: Verdict
-    gate: Gate
-    gate_metric: str
-    protocol: dict[str, Any]
-    fingerprints: dict[str, dict[str, Any] | None]
-    self_old: _Values | None
-    self_new: _Values | None
-    self_independent: _Values | None
-    cross: _Values | None
-    cross_independent: _Values | None
-    compatible: dict[str, bool] | None
-    interval: dict[str, dict[str, _Interval | None]] | None
-    mean_interval: dict[str, dict[str, _Interval]] | None
-    p_up: dict[str, _Values] | None
-    p_comp: dict[str, _Values] | None
-    p_score: dict[str, _Values | None] | None
-    negative_flip_rate: _Values | None
-    upgrade_curve: dict[str, Any] | None
-    agreement: dict[str, Any] | None
-    uncertainty: _Uncertainty | None = None  # absent in documents of earlier versions
-
-
-class _Results(_Part):
-    schema_version: int
-    holdfast: str
-    title: str
-    data: _Data
-    models: dict[str, dict[str, Any]]
-    evaluations: dict[str, _Record]
 
 
 def results_document(
@@ -201,7 +139,7 @@ def checked(document: Any, where: str) -> Document:
         ConfigError: It is not.
     """
     found = check_version(document, SCHEMA_VERSION, where)
-    check_keys(found, _Results, where, "the keys that results_document writes")
+    check_keys(found, Results, where, "the keys that results_document writes")
     if not found["evaluations"]:
         raise ConfigError(f"{where}: no evaluation.", expected="at least one new model")
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, score, signed
-from holdfast.reports.words import difference, difference_interval
+from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, probability, score, signed
+from holdfast.reports.words import difference, difference_interval, p_value
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -85,6 +85,11 @@ def metric_rows(record: Mapping[str, Any]) -> Table:
     differences = [
         [head, *(_difference(record, name, metric) for metric in metrics)] for name, head in _DIFFERENCES.items()
     ]
+    chances = [
+        [head.replace("paired interval", "p"), *(probability(p_value(record, metric, name)) for metric in metrics)]
+        for name, head in _DIFFERENCES.items()
+        if record.get("p_value")
+    ]
     rest = [
         [f"{head}, {variant}", *(written(value(record[name], variant, metric)) for metric in metrics)]
         for name, head in (("p_up", "P_up"), ("p_comp", "P_comp"), ("p_score", "P_score"))
@@ -92,7 +97,7 @@ def metric_rows(record: Mapping[str, Any]) -> Table:
         if record[name] and record[name].get(variant)
     ]
     strictly = ["cross > self (old)", *(_YES_NO[(record["compatible"] or {}).get(metric)] for metric in metrics)]
-    return ["", *map(metric_name, metrics)], [*rows, *differences, strictly, *rest]
+    return ["", *map(metric_name, metrics)], [*rows, *differences, *chances, strictly, *rest]
 
 
 def _with_interval(record: Mapping[str, Any], system: str, metric: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.reports.formats import interval, metric_name, percent, score, signed
+from holdfast.reports.change_words import agreement_finding, flips, p_words
+from holdfast.reports.formats import interval, metric_name, score, signed
 
 Record = Mapping[str, Any]  # one entry of "evaluations" in a results document
 
@@ -19,13 +20,27 @@ TERMS = {
     "cross-test": "new queries search the gallery that the old model embedded, before anything is re-embedded",
     "compatible": "the cross-test scores more than the old model's self-test: swapping the query model helps at once",
     "backfill": "re-embedding the old gallery with the new model, item by item, while it stays in use",
-    "negative flip": "a query whose first result was right with the old system and is wrong with the new one",
+    "negative flip": "a query whose first result was right with the old system and is wrong with the new one; a "
+    "positive flip is the reverse",
+    "p": "how often two equally good systems would differ by at least as much, if chance alone decided which of them "
+    "did better on each query (paired permutation test, two-sided): the smaller, the less it looks like chance",
+    "agreement": "how many results stay the same: it tells how much people will notice, not whether it is better",
     "P_comp": "the share of the possible improvement that arrives without re-embedding: 0 is the old system, 1 the "
     "independent model",
     "uncertainty": "how close to the origin of hyperbolic space the model puts an item: 1 at the origin, 0 infinitely "
     "far from it",
     "P_up": "what the new model gained or lost on its own gallery by being kept compatible, relative to the "
     "independent model; 0 is no loss",
+}
+
+_NOTES = {
+    "map-trapezoid": "mean average precision, measured between places as the Oxford and Paris benchmarks do; 1 if "
+    "every right item comes before every wrong one",
+    "mp": "mean precision: the share of right items among the first {}, or as many as it takes to find all",
+    "tar": "the share of genuine pairs that are accepted where a share of {} of the other pairs is accepted too",
+    "tpir": "the share of probes whose subject is found first and accepted, where a share of {} of the probes that "
+    "belong to nobody is accepted too",
+    "rank": "the share of probes whose subject is among the first {} found",
 }
 
 
@@ -52,7 +67,8 @@ def finding(name: str, record: Record) -> Finding:
     """Put one evaluation into words."""
     verdict = record["verdict"]
     if verdict == "unlabelled":
-        return Finding(name, verdict, _agreement(record), _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
+        sentence = agreement_finding(record["agreement"], level(record))
+        return Finding(name, verdict, sentence, _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
     return Finding(name, verdict, _scores(record), _next_step(record), tuple(_notes(record)))
 
 
@@ -106,6 +122,8 @@ def metric_note(metric: str) -> str:
     if family in ("recall", "cmc"):
         first = "result is" if depth == "1" else f"{depth} results hold one that is"
         return f"the share of queries whose first {first} right"
+    if family in _NOTES:
+        return _NOTES[family].format(depth)
     extent = "" if not depth else ", over as many places as there are right items" if depth == "r" else f" at {depth}"
     return f"mean average precision{extent}; 1 if every right item comes before every wrong one"
 
@@ -121,9 +139,26 @@ def difference_interval(record: Record, metric: str) -> Any:
     return ((record["interval"] or {}).get(metric) or {}).get("cross_minus_self_old")
 
 
+def p_value(record: Record, metric: str, difference: str = "cross_minus_self_old") -> float | None:
+    """Return the p-value of a difference, or None."""
+    found: float | None = ((record.get("p_value") or {}).get(metric) or {}).get(difference)
+    return found
+
+
 def level(record: Record) -> str:
     """Write the level of the intervals."""
     return f"{100 * record['protocol']['bootstrap']['level']:g}\N{NO-BREAK SPACE}%"
+
+
+def units(record: Record) -> str:
+    """Return what scores are averaged over, such as queries."""
+    return str(record["protocol"].get("units", "queries"))  # absent in documents of earlier versions
+
+
+def drawn(record: Record) -> str:
+    """Return what the bootstrap draws: units, or whole classes of them."""
+    resample = str(record["protocol"]["bootstrap"]["resample"])
+    return units(record) if resample == "queries" else resample
 
 
 def _scores(record: Record) -> str:
@@ -142,15 +177,17 @@ def _judged(record: Record, metric: str) -> str:
         return f"{found} is judged by its sign alone, as asked"
     verdict = {
         "compatible": "excludes zero",
-        "inconclusive": f"includes zero: {record['protocol'].get('queries_counted', 0):,} queries cannot tell",
+        "inconclusive": f"includes zero: {record['protocol'].get('queries_counted', 0):,} {units(record)} cannot tell",
     }
-    return f"{found} ({level(record)} interval) {verdict.get(record['verdict'], 'has no part above zero')}"
+    chance = p_value(record, metric)
+    measured = f"{level(record)} interval" if chance is None else f"{level(record)} interval; {p_words(chance)}"
+    return f"{found} ({measured}) {verdict.get(record['verdict'], 'has no part above zero')}"
 
 
 def _next_step(record: Record) -> str:
     metric = record["gate_metric"]
     if record["verdict"] == "inconclusive":
-        return "Measure more queries and evaluate again before you swap; no gallery has to change for that."
+        return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
     if record["verdict"] == "not compatible":
         return (
             "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
@@ -163,12 +200,9 @@ def _next_step(record: Record) -> str:
 
 def _notes(record: Record) -> list[str]:
     notes = _mapped_notes(record)
-    flips = record["negative_flip_rate"] or {}
-    if flips.get("cross") is not None:
-        after = "" if flips.get("self_new") is None else f", {percent(flips['self_new'])} after re-embedding"
-        notes.append(
-            f"Negative flips: {percent(flips['cross'])} of queries were right before and are wrong now{after}."
-        )
+    told = flips(record["negative_flip_rate"], record.get("positive_flip_rate"), units(record))
+    if told:
+        notes.append(told)
     if record["self_independent"] is None:
         notes.append(
             "No independent model was given, so P_comp and P_up are missing: train one with "
@@ -201,22 +235,10 @@ def _mapped_notes(record: Record) -> list[str]:
     return notes
 
 
-def _agreement(record: Record) -> str:
-    agreement = dict(record["agreement"] or {})
-    found = interval(agreement.pop("interval", None))
-    overlap = next(((key, value) for key, value in agreement.items() if value is not None), None)
-    if overlap is None:
-        return "Without labels nobody can say which results are right, and no agreement was measured."
-    depth = overlap[0].rpartition("@")[2]
-    return (
-        "Without labels nobody can say which results are right. On the old gallery, old and new queries agree on "
-        f"{score(overlap[1])} {found} of their first {depth} items ({level(record)} interval)."
-    )
-
-
 _UNLABELLED_NEXT = (
-    "Add labels to queries and gallery (a column “label” or an array “labels”; a few hundred labelled queries are a "
-    "beginning) and run “holdfast evaluate” again."
+    "Look in the report at queries whose first hit changed, and judge which answer is better. For a verdict add labels "
+    "to queries and gallery (a column “label” or an array “labels”; a few hundred labelled queries are a beginning) "
+    "and run “holdfast evaluate” again."
 )
 
 

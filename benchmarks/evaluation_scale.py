@@ -1,0 +1,303 @@
+"""Ranking metrics at 10,000 queries on 50,000 and on a million items: time and memory against the bare product.
+
+For every size there are two difficulties of clustered data with 50 relevant items a query: in the easy one at most 1 %
+of the scores lie above a query's lowest relevant one, in the hard one at least half. Every run is a process of its own
+over the same files; contenders alternate. Other libraries keep several arrays of queries x gallery or work query by
+query, so they are measured on some of the queries, beside holdfast on the same ones; those that are not installed, or
+run out of the memory they are given, are said to be so.
+Usage: python benchmarks/evaluation_scale.py [--items 50000 1000000] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation import RESULTS, machine, peak_memory
+
+QUERIES, DIM, RELEVANT = 10_000, 128, 50
+NOISE = {"easy": 1.0, "hard": 2.3}
+NAMES = ("map", "cmc@1", "cmc@5", "map@r")
+SOME = {50_000: 500, 1_000_000: 20}  # queries that other libraries get
+PIECE = 100  # of these at a time
+MEMORY = 16 * 2**30  # what a process may take in all
+PACKAGES = ("pytorch-metric-learning", "torchmetrics", "open-metric-learning")
+
+NOTES = """\
+Medians of {repeats} alternating runs, each a process of its own, after a small warm-up; in brackets the range.
+Bare is the product of float32 alone, 512 queries x 16,384 items at a time, all threads, nothing done with it.
+Extra memory: peak above the level after imports and data ({data} MB of vectors at a million items).
+The other libraries rank {piece} queries per call, and were measured once; they offer other subsets of the metrics.
+Largest difference of any of their values from holdfast's on the same queries: {worst:.1e}.
+"""
+
+Vectors = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Values = dict[str, float]
+
+
+def unit(vectors: Vectors) -> Vectors:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def write_data(folder: Path, items: int, noise: float, seed: int) -> None:
+    """Write clustered unit vectors, items // 50 classes, each with 50 items."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((items // RELEVANT, DIM), dtype=np.float32)
+    labels = np.arange(items) % len(centres)
+    gallery = np.empty((items, DIM), np.float32)
+    for start in range(0, items, 100_000):
+        own = centres[labels[start : start + 100_000]]
+        gallery[start : start + len(own)] = unit(own + noise * rng.standard_normal(own.shape, dtype=np.float32))
+    asked = rng.integers(len(centres), size=QUERIES)
+    query = unit(centres[asked] + noise * rng.standard_normal((QUERIES, DIM), dtype=np.float32))
+    for name, values in {"query": query, "asked": asked, "gallery": gallery, "labels": labels}.items():
+        np.save(folder / f"{name}.npy", values)
+
+
+def read_data(folder: Path, some: int | None) -> tuple[Vectors, Labels, Vectors, Labels]:
+    query, asked, gallery, labels = (
+        np.load(folder / f"{name}.npy") for name in ("query", "asked", "gallery", "labels")
+    )
+    return query[:some], asked[:some], gallery, labels
+
+
+def share_above(folder: Path) -> float:
+    """Return the mean share of scores above a query's lowest relevant one, over 200 queries."""
+    query, asked, gallery, labels = read_data(folder, 200)
+    scores = query @ gallery.T
+    return float(np.mean([(row > row[labels == own].min()).mean() for row, own in zip(scores, asked, strict=True)]))
+
+
+def bare(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
+    products = np.empty((512, 16_384), np.float32)
+    for start in range(0, len(query), 512):
+        block = query[start : start + 512]
+        for first in range(0, len(gallery), 16_384):
+            part = gallery[first : first + 16_384]
+            np.matmul(block, part.T, out=products[: len(block), : len(part)])
+    return {}
+
+
+def holdfast(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
+    from holdfast.evaluation.metrics import metrics_named
+    from holdfast.evaluation.ranking import rank_blocks
+    from holdfast.evaluation.row_lists import RowLists
+
+    measures = metrics_named(NAMES)
+    sums = dict.fromkeys(NAMES, 0.0)
+    for ranked in rank_blocks(query, gallery, RowLists.by_label(asked, labels)):
+        for name, measure in measures.items():
+            sums[name] += measure(ranked).sum()
+    return {name: float(value / len(query)) for name, value in sums.items()}
+
+
+def pieces(query: Vectors, asked: Labels) -> Iterator[tuple[Vectors, Labels]]:
+    for start in range(0, len(query), PIECE):
+        yield query[start : start + PIECE], asked[start : start + PIECE]
+
+
+def pytorch_metric_learning(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
+    import torch
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    ours = {"precision_at_1": "cmc@1", "mean_average_precision": "map", "mean_average_precision_at_r": "map@r"}
+    calculator = AccuracyCalculator(
+        include=tuple(ours), k=len(gallery), device=torch.device("cpu"), knn_func=CustomKNN(CosineSimilarity())
+    )
+    sums = dict.fromkeys(ours.values(), 0.0)
+    for block, own in pieces(query, asked):
+        found = calculator.get_accuracy(block, own, gallery, labels, ref_includes_query=False)
+        for theirs, name in ours.items():
+            sums[name] += found[theirs] * len(block)
+    return {name: value / len(query) for name, value in sums.items()}
+
+
+def torchmetrics(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
+    import torch
+    from torchmetrics.retrieval import RetrievalHitRate, RetrievalMAP
+
+    measures = {"map": RetrievalMAP(), "cmc@1": RetrievalHitRate(top_k=1), "cmc@5": RetrievalHitRate(top_k=5)}
+    sums = dict.fromkeys(measures, 0.0)
+    for block, own in pieces(query, asked):
+        scores = torch.from_numpy(block) @ torch.from_numpy(gallery).T
+        relevant = torch.from_numpy(own)[:, None] == torch.from_numpy(labels)
+        rows = torch.arange(len(block))[:, None].expand_as(scores)
+        for name, measure in measures.items():
+            value = measure(scores.ravel(), relevant.ravel(), indexes=rows.ravel())
+            sums[name] += float(value) * len(block)
+            measure.reset()
+    return {name: value / len(query) for name, value in sums.items()}
+
+
+def open_metric_learning(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
+    import torch
+    from oml.functional.knn import batched_knn_qg
+    from oml.functional.metrics import calc_retrieval_metrics
+
+    sums = dict.fromkeys(("map", "cmc@1", "cmc@5"), 0.0)
+    items, own_labels = torch.from_numpy(gallery), torch.from_numpy(labels)
+    for block, own in pieces(query, asked):
+        _, found, relevant = batched_knn_qg(
+            torch.from_numpy(block), items, len(gallery), torch.from_numpy(own), own_labels
+        )
+        values = calc_retrieval_metrics(
+            found, relevant, cmc_top_k=(1, 5), precision_top_k=(), map_top_k=(len(gallery),), verbose=False
+        )
+        sums["map"] += float(values["map"][len(gallery)]) * len(block)
+        for k in (1, 5):
+            sums[f"cmc@{k}"] += float(values["cmc"][k]) * len(block)
+    return {name: value / len(query) for name, value in sums.items()}
+
+
+Contender = Callable[[Vectors, Labels, Vectors, Labels], Values]
+WHOLE: dict[str, Contender] = {"bare": bare, "holdfast": holdfast}
+OTHERS: dict[str, Contender] = {
+    "pytorch-metric-learning": pytorch_metric_learning,
+    "torchmetrics": torchmetrics,
+    "open-metric-learning": open_metric_learning,
+}
+
+
+def run_here(name: str, folder: Path, some: int | None) -> dict[str, Any]:
+    """Run one contender in this process; memory it is not given is told as such."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    contender = (WHOLE | OTHERS)[name]
+    data = read_data(folder, some)
+    contender(data[0][:20], data[1][:20] % 40, data[2][:2_000], data[3][:2_000] % 40)  # imports and first calls
+    before, start = peak_memory(), time.perf_counter()
+    values = contender(*data)
+    return {"seconds": time.perf_counter() - start, "extra_memory": peak_memory() - before, "values": values}
+
+
+def run_apart(name: str, folder: Path, some: int | None = None) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--contender", name, "--data", str(folder)]
+    command += [] if some is None else ["--some", str(some)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return {"failed": "not installed" if "No module named" in reason else reason[:100]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measured(folder: Path, items: int, repeats: int) -> dict[str, Any]:
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in WHOLE}
+    for _ in range(repeats):
+        for name, of_one in runs.items():
+            of_one.append(run_apart(name, folder))
+    some = SOME.get(items, 100)
+    part = {"holdfast": run_apart("holdfast", folder, some)}
+    part |= {name: run_apart(name, folder, some) for name in OTHERS}
+    medians = {name: statistics.median(run["seconds"] for run in of_one) for name, of_one in runs.items()}
+    return {
+        "share_above": share_above(folder),
+        "some": some,
+        "whole": {
+            name: {
+                "seconds": [round(run["seconds"], 3) for run in of_one],
+                "median_seconds": round(medians[name], 3),
+                "times_bare": round(medians[name] / medians["bare"], 2),
+                "extra_memory_mb": round(max(run["extra_memory"] for run in of_one) / 1e6),
+                "values": of_one[0]["values"],
+            }
+            for name, of_one in runs.items()
+        },
+        "part": part,
+    }
+
+
+def lines_of(items: int, difficulty: str, found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{QUERIES:,} queries x {items:,} items x {DIM}, {difficulty}: "
+        f"{found['share_above']:.2%} of the scores above a query's lowest relevant one",
+        f"{'':26}{'median s':>10}{'range':>18}{'x bare':>8}{'extra MB':>10}  " + " ".join(f"{n:>8}" for n in NAMES),
+    ]
+    for name, row in found["whole"].items():
+        spread = f"[{min(row['seconds']):.2f}, {max(row['seconds']):.2f}]"
+        lines.append(
+            f"{name:26}{row['median_seconds']:10.2f}{spread:>18}{row['times_bare']:8.2f}{row['extra_memory_mb']:10}  "
+            + values_of(row["values"])
+        )
+    lines.append(f"on {found['some']} of these queries, once{'':8}s{'':10}x holdfast{'':8}extra MB")
+    own = found["part"]["holdfast"]["seconds"]
+    for name, run in found["part"].items():
+        if "failed" in run:
+            lines.append(f"{name:26}{run['failed']}")
+            continue
+        ratio = f"{run['seconds'] / own:.1f}"
+        lines.append(
+            f"{name:26}{run['seconds']:10.2f}{'':18}{ratio:>8}{round(run['extra_memory'] / 1e6):10}  "
+            + values_of(run["values"])
+        )
+    return [*lines, ""]
+
+
+def values_of(values: Values) -> str:
+    return " ".join(f"{values[n]:8.5f}" if n in values else f"{'-':>8}" for n in NAMES)
+
+
+def versions() -> str:
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} not installed")
+    return ", ".join(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, nargs="+", default=[50_000, 1_000_000])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    for hidden, kind in (("contender", str), ("data", Path), ("some", int)):
+        parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.contender:
+        print(json.dumps(run_here(options.contender, options.data, options.some)))
+        return
+    tasks: dict[str, dict[str, Any]] = {}
+    lines = [machine(), versions(), ""]
+    for items in options.items:
+        for difficulty, noise in NOISE.items():
+            with tempfile.TemporaryDirectory() as folder:
+                write_data(Path(folder), items, noise, options.seed)
+                found = measured(Path(folder), items, options.repeats)
+            tasks[f"{items} {difficulty}"] = found
+            lines += lines_of(items, difficulty, found)
+            print("\n".join(lines[-12:]), flush=True)
+    worst = max(
+        (
+            abs(value - found["part"]["holdfast"]["values"][name])
+            for found in tasks.values()
+            for run in found["part"].values()
+            for name, value in run.get("values", {}).items()
+        ),
+        default=0.0,
+    )
+    notes = NOTES.format(repeats=options.repeats, data=4 * DIM, piece=PIECE, worst=worst).splitlines()
+    RESULTS.mkdir(exist_ok=True)
+    record = {"machine": machine(), "packages": versions(), "seed": options.seed, "tasks": tasks, "notes": notes}
+    (RESULTS / "evaluation_scale.json").write_text(json.dumps(record, indent=2) + "\n")
+    (RESULTS / "evaluation_scale.txt").write_text("\n".join([*lines, *notes]) + "\n")
+    print("\n".join(notes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""How alike the results of two systems are, where no labels tell which are right: production, most of the time.
+
+Agreement is not quality: a better model changes results, and so does a worse one. It says how much will look different
+to the people who search, and which queries to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.errors import ConfigError, DataError
+from holdfast.evaluation.bootstrap import mean_intervals
+from holdfast.evaluation.matched_models import MatchedModels
+from holdfast.evaluation.retrieval import Rows, top_k
+from holdfast.evaluation.row_lists import RowLists
+
+Floats = NDArray[np.float64]
+Lists = NDArray[np.int64]
+
+AGREEMENT_AT = 10  # first items compared
+PERSISTENCE = 0.9  # the first 10 items then weigh 86 % of rank-biased overlap
+MEASURES = ("overlap", "rank_biased_overlap", "first_changed")
+
+_PAIRS_AT_ONCE = 8_000_000  # bounds memory
+
+
+def agreement_of(
+    models: MatchedModels,
+    *,
+    exclude_same_id: bool = False,
+    ignore: Rows | RowLists | None = None,
+    draws: Mapping[str, Any],
+    k: int = AGREEMENT_AT,
+) -> dict[str, Any]:
+    """Compare what people find today with what they would find after the swap, and after re-embedding.
+
+    Args:
+        models: The old and the new model over the same items.
+        exclude_same_id: Leave out the gallery item with the id of the query.
+        ignore: Gallery rows to leave out for each query.
+        draws: "resamples", "level" and "seed" of the intervals; see `mean_intervals`.
+        k: First items compared; all of a smaller gallery.
+
+    Returns:
+        "k", "persistence", "queries" (how many were compared), and for "cross" (new queries on the old gallery) and
+        "self_new" (on the new one), each against old queries on the old gallery: "overlap", "rank_biased_overlap" and
+        "first_changed" (the share of queries whose first item is another), each with "mean" and "interval".
+    """
+    k = min(k, len(models.old[1]))
+    options: dict[str, Any] = {"ignore": ignore, "exclude_same_id": exclude_same_id}
+    today = top_k(*models.old, k, **options).rows
+    columns = {
+        (system, measure): values
+        for system, sides in (("cross", models.linked()), ("self_new", models.new))
+        for measure, values in compared(today, top_k(*sides, k, **options).rows).items()
+    }
+    intervals = mean_intervals(columns, **draws)
+    found: dict[str, Any] = {"k": k, "persistence": PERSISTENCE, "queries": int((today[:, 0] >= 0).sum())}
+    for system in ("cross", "self_new"):
+        found[system] = {
+            measure: {"mean": float(np.nanmean(columns[system, measure])), "interval": intervals[system, measure]}
+            for measure in MEASURES
+        }
+    return found
+
+
+def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> dict[str, Floats]:
+    """Compare two rankings of every query by all measures of this module.
+
+    Args:
+        first: Gallery rows, best first, int64 (Q, k); -1 where a list has ended.
+        second: The same of another system.
+        persistence: See `rank_biased_overlap`.
+
+    Returns:
+        "overlap", "rank_biased_overlap" and "first_changed" (1 or 0): one value per query (Q,); NaN where neither
+        found anything.
+    """
+    lengths = _lengths(first, second)
+    shared = _shared(first, second)
+    nothing = lengths.max(axis=0) == 0
+    changed = (first[:, 0] != second[:, 0]).astype(np.float64)
+    return {
+        "overlap": _overlap(shared, lengths),
+        "rank_biased_overlap": _extrapolated(shared, lengths, persistence),
+        "first_changed": np.where(nothing, np.nan, changed),
+    }
+
+
+def overlap(first: Lists, second: Lists) -> Floats:
+    """Return the share of items (Q,) that two lists have in common, of the longer list.
+
+    >>> overlap(np.array([[0, 1, 2, 3]]), np.array([[3, 0, 7, 8]])).tolist()
+    [0.5]
+    """
+    return _overlap(_shared(first, second), _lengths(first, second))
+
+
+def rank_biased_overlap(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> Floats:
+    """Return how alike two rankings are, the top counting most (Webber, Moffat and Zobel, 2010: RBO_ext, Eq. 32).
+
+    A person reads both lists from the top and goes on to the next item with probability p; RBO is the share of common
+    items that this person expects to have seen. Lists are cut, so the agreement at their end is taken to go on.
+
+    Args:
+        first: Gallery rows, best first, int64 (Q, k); -1 where a list has ended. No row comes twice.
+        second: The same of another system.
+        persistence: p, between 0 and 1.
+
+    Returns:
+        (Q,) within [0, 1]: 1 for equal lists, 0 for lists without a common item; NaN where both are empty.
+
+    Raises:
+        ConfigError: p is not between 0 and 1.
+        DataError: The lists are of different shapes.
+
+    Of the first item none is common, of the first two both; with p = 1/2 that is (1/2) (0) + (1/4) 1 + (1/4) 1:
+
+    >>> rank_biased_overlap(np.array([[4, 7]]), np.array([[7, 4]]), 0.5).tolist()
+    [0.5]
+    """
+    return _extrapolated(_shared(first, second), _lengths(first, second), persistence)
+
+
+def _lengths(first: Lists, second: Lists) -> Lists:
+    """Return the lengths (2, Q) of the lists, refusing what are none."""
+    if first.shape != second.shape or first.ndim != 2 or first.shape[1] == 0:
+        raise DataError(
+            f"Rankings of shapes {first.shape} and {second.shape}.", expected="the same (queries, items), at least one"
+        )
+    return np.stack([(first >= 0).sum(axis=1), (second >= 0).sum(axis=1)])
+
+
+def _shared(first: Lists, second: Lists) -> Floats:
+    """Return how many items the first d of both lists share, for every depth d from 1 to k: X_d (Q, k)."""
+    _lengths(first, second)
+    queries, k = first.shape
+    places = np.arange(k)
+    depth = np.maximum(places[:, None], places).ravel()  # from here on a pair of places is within both lists
+    within = (depth[:, None] <= places).astype(np.float32)
+    shared = np.empty((queries, k))
+    for start in range(0, queries, step := max(1, _PAIRS_AT_ONCE // k**2)):
+        a, b = first[start : start + step, :, None], second[start : start + step, None, :]
+        equal = ((a == b) & (a >= 0)).reshape(-1, k * k)
+        shared[start : start + step] = equal.astype(np.float32) @ within
+    return shared
+
+
+def _overlap(shared: Floats, lengths: Lists) -> Floats:
+    longer = lengths.max(axis=0)
+    return np.where(longer == 0, np.nan, shared[:, -1] / np.maximum(longer, 1))
+
+
+def _extrapolated(shared: Floats, lengths: Lists, persistence: float) -> Floats:
+    """Return RBO_ext of lists whose first d share X_d items (Q, k)."""
+    if not 0 < persistence < 1:
+        raise ConfigError(f"A persistence of {persistence:g}.", expected="between 0 and 1, such as 0.9")
+    depths = np.arange(1, shared.shape[1] + 1)
+    short, long = lengths.min(axis=0)[:, None], lengths.max(axis=0)[:, None]
+    at_short = np.take_along_axis(shared, np.maximum(short, 1) - 1, axis=1)
+    rate = at_short / np.maximum(short, 1)  # of the shorter list, taken to go on behind its end
+    behind = np.where(depths > short, rate * (depths - short) / depths, 0)
+    weight = np.where(depths <= long, persistence**depths, 0)
+    seen = ((shared / depths + behind) * weight).sum(axis=1) * (1 - persistence) / persistence
+    end = (shared[:, -1:] - at_short) / np.maximum(long, 1) + rate
+    found = seen + (end * persistence**long)[:, 0]
+    return np.where(long[:, 0] == 0, np.nan, found)

@@ -1,0 +1,55 @@
+"""Items of the query's class answer it: the protocol of most retrieval benchmarks, with queries or leave-one-out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.embeddings import EmbeddingSet
+from holdfast.evaluation.matching import relevant_by_label, same_id
+from holdfast.evaluation.protocols.base import Lists, RankingProtocol
+from holdfast.evaluation.ranking import no_rows
+from holdfast.evaluation.retrieval import NoRelevant
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ByLabel(RankingProtocol):
+    """Items of the query's class are relevant, compared by name where both sides have names (HBCT, In-shop, CIFAR).
+
+    Args:
+        leave_one_out: Leave out the gallery item with the id of the query.
+        no_relevant: What a query without any relevant item is worth.
+    """
+
+    name: ClassVar[str] = "labels"
+    description: ClassVar[str] = "items of the query's class answer it"
+    needs_labels: ClassVar[bool] = True
+
+    leave_one_out: bool = False
+
+    @property
+    def leaves_itself_out(self) -> bool:
+        """Whether every query leaves out the gallery item with its own id."""
+        return self.leave_one_out
+
+    def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+        """Return the rows of every query's class, and the query's own row where it is left out."""
+        own = same_id(query, gallery) if self.leave_one_out else no_rows(len(query))
+        return Lists(relevant_by_label(query, gallery), own)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SeenClasses(ByLabel):
+    """Recall of continual visual search: a query whose class is not in the gallery is a miss (CVS, AR@K).
+
+    Args:
+        leave_one_out: Leave out the gallery item with the id of the query.
+        no_relevant: What a query without any relevant item is worth.
+    """
+
+    name: ClassVar[str] = "continual"
+    description: ClassVar[str] = "recall by label; a query whose class the gallery lacks counts as a miss (CVS)"
+    metrics: ClassVar[tuple[str, ...]] = ("recall@1", "recall@2", "recall@4")
+    gate_metric: ClassVar[str] = "recall@1"
+
+    no_relevant: NoRelevant = "zero"

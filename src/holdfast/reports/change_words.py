@@ -1,0 +1,94 @@
+"""What changes, in words: class by class with labels, and in the results themselves without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.reports.formats import MISSING, interval, metric_name, percent, probability, score
+
+CLEAR = (
+    "clearly better or worse: more of the class’s changed queries went one way than chance explains (exact sign test), "
+    "all classes judged together, so that about one in twenty of those named is there by chance"
+)
+
+
+def p_words(p_value: float | None) -> str:
+    """Write a p-value.
+
+    >>> p_words(0.00009999), p_words(0.0317), p_words(None)
+    ('p = 0.0001', 'p = 0.032', '–')
+    """
+    return MISSING if p_value is None else f"p = {probability(p_value)}"
+
+
+def flips(
+    negative: Mapping[str, float | None] | None, positive: Mapping[str, float | None] | None, units: str = "queries"
+) -> str:
+    """Say how many answers were lost and won; nothing where it is not known.
+
+    >>> flips({"cross": 0.02}, None).replace("\N{NO-BREAK SPACE}", " ")
+    'Negative flips: 2.0 % of queries were right before and are wrong now.'
+    """
+    lost, won = negative or {}, positive or {}
+    if lost.get("cross") is None:
+        return ""
+    later = lost.get("self_new")
+    after = "" if later is None else f", {percent(later)} after re-embedding"
+    sentence = f"Negative flips: {percent(lost['cross'])} of {units} were right before and are wrong now{after}."
+    if won.get("cross") is None:
+        return sentence
+    later = won.get("self_new")
+    after = "" if later is None else f", {percent(later)} after re-embedding"
+    return f"{sentence} Positive flips, wrong before and right now: {percent(won['cross'])}{after}."
+
+
+def class_finding(change: Mapping[str, Any]) -> str:
+    """Say how many classes score more and how many less, and of how many this is clear."""
+    if change["classes"] == 1:
+        return "All queries are of one class."
+    return (
+        f"In {metric_name(change['metric'])}, {percent(change['better'])} of {change['classes']:,} classes score more "
+        f"than before and {percent(change['worse'])} less; {_clearly(change)}"
+    )
+
+
+def _clearly(change: Mapping[str, Any]) -> str:
+    better, worse = change["clearly_better"], change["clearly_worse"]
+    testable = change["testable"]
+    if not testable:
+        return "no class has enough queries that changed to tell this from chance."
+    if not better and not worse:
+        return f"of the {testable:,} with enough changed queries to tell, none does so beyond chance."
+    return (
+        f"of the {testable:,} with enough changed queries to tell, {better:,} {_are(better)} clearly better and "
+        f"{worse:,} clearly worse."
+    )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def agreement_finding(agreement: Mapping[str, Any] | None, level: str) -> str:
+    """Say how much of what people find today they would find again; never that this is good or bad."""
+    begin = "Without labels nobody can say which results are right"
+    if not agreement:
+        return f"{begin}, and no agreement was measured."
+    if "cross" not in agreement:  # of an earlier version: the overlap alone
+        overlap, found = next(((key, value) for key, value in agreement.items() if key != "interval"), (None, None))
+        if overlap is None or found is None:
+            return f"{begin}, and no agreement was measured."
+        depth = overlap.rpartition("@")[2]
+        return (
+            f"{begin}. On the old gallery, old and new queries agree on {score(found)} "
+            f"{interval(agreement['interval'])} of their first {depth} items ({level} interval)."
+        )
+    cross, later = agreement["cross"], agreement["self_new"]
+    low, high = (percent(end) for end in cross["overlap"]["interval"])
+    return (
+        f"{begin}, and agreement is not quality. After the swap {percent(cross['first_changed']['mean'])} of queries "
+        f"get another first hit, and {percent(cross['overlap']['mean'])} [{low}, {high}] of today’s first "
+        f"{agreement['k']} items stay ({level} interval); with everything re-embedded "
+        f"{percent(later['first_changed']['mean'])} and {percent(later['overlap']['mean'])}."
+    )
