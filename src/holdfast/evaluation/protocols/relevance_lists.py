@@ -130,8 +130,12 @@ class _Found(NamedTuple):
 class Relevance(RankingProtocol):
     """Items answer the queries that a file pairs them with.
 
+    Clicks and the like know only items that the old system showed, so a better answer of the new one counts as wrong.
+    Scores are measured by them, and no verdict is spoken unless somebody vouches for the pairs.
+
     Args:
         pairs: Who answers whom, and who is left out.
+        judged: Whether people judged, whatever either model found, which items answer each query.
         unknown: What pairs with a query or item that is not embedded do: "refuse" stops, "leave-out" counts them.
         no_relevant: What a query without any relevant item is worth.
     """
@@ -141,11 +145,17 @@ class Relevance(RankingProtocol):
     ground_truth: ClassVar[str | None] = "a .csv or .parquet file with the columns query and item (and ignore)"
 
     pairs: Pairs = field(repr=False)
+    judged: bool = False
     unknown: Unknown = "refuse"
 
     def __post_init__(self) -> None:
         if self.unknown not in get_args(Unknown):
             raise unknown_name("rule for unknown ids", self.unknown, get_args(Unknown))
+
+    @property
+    def judges(self) -> bool:
+        """Whether the pairs say what is right, not only what was clicked."""
+        return self.judged
 
     @classmethod
     def read(cls, ground_truth: Path, **options: Any) -> Self:
