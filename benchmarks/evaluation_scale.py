@@ -31,8 +31,8 @@ from evaluation import RESULTS, machine, peak_memory
 QUERIES, DIM, RELEVANT = 10_000, 128, 50
 NOISE = {"easy": 1.0, "hard": 2.3}
 NAMES = ("map", "cmc@1", "cmc@5", "map@r")
-SOME = {50_000: 500, 1_000_000: 20}  # queries that other libraries get
-PIECE = 100  # of these at a time
+SOME = {50_000: 500, 1_000_000: 100}  # queries that other libraries get
+PIECE = 50  # of these at a time
 MEMORY = 16 * 2**30  # what a process may take in all
 PACKAGES = ("pytorch-metric-learning", "torchmetrics", "open-metric-learning")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -88,6 +91,36 @@ def live_gallery(capsys: pytest.CaptureFixture[str]) -> None:
         said.append(capsys.readouterr().err)
     assert "my parcel" in said[3] and "300 items are left" in said[4]
     assert "200 of 500 items (40 %)" in said[5] and "g1 is active again" in said[6]
+
+
+def test_the_commands_for_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_logs(tmp_path / "logs")
+    (block,) = [block for block in blocks("bash") if "--old-query" in block]
+    assert [main(shlex.split(line)[1:]) for line in block.splitlines()] == [1, 1, 0]
+    said = capsys.readouterr().err
+    assert "get another first hit" in said and "ijbc-verification" in said
+    verdicts = [
+        json.loads(Path(f"runs/{name}/results.json").read_text())["evaluations"] for name in ("files", "clicks")
+    ]
+    assert [found["verdict"] for of_one in verdicts for found in of_one.values()] == ["unlabelled"] * 2
+    assert verdicts[1]["new_gallery"]["cross"]["map"] > verdicts[1]["new_gallery"]["self_old"]["map"]
+
+
+def write_logs(folder: Path) -> None:
+    """Vectors of a user's own, without labels: two models, of which the newer sees more, and clicks."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    centres, classes = rng.normal(size=(20, 16)), np.arange(400) % 20
+    for side, count in (("queries", 60), ("gallery", 400)):
+        for model, noise in (("old", 2.0), ("new", 0.8)):
+            vectors = (centres[classes[:count]] + noise * rng.normal(size=(count, 16))).astype(np.float32)
+            ids = [f"{side[0]}{row}" for row in range(count)]
+            pq.write_table(pa.table({"id": ids, "vector": list(vectors)}), folder / f"{model}_{side}.parquet")
+    clicks = [f"q{query},g{query + 20 * turn}" for query in range(60) for turn in range(1, 6)]
+    (folder / "clicks.csv").write_text("query,item\n" + "\n".join(clicks) + "\n", encoding="utf-8")
 
 
 def test_the_example_of_two_text_models(

@@ -6,6 +6,9 @@ Items too near to a relevant score are few, and counted by their exact scores on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -37,12 +40,24 @@ def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> ND
     counts = torch.zeros(falling.shape[0] * (falling.shape[1] - 1), dtype=torch.int64, device=place)
     for tile in search.tile_bounds(pairs):
         items = torch.from_numpy(np.array(search.gallery.block(tile.start, tile.stop))).to(place)
-        products = vectors @ items.T
+        with full_precision():
+            products = vectors @ items.T
         products[tuple(torch.from_numpy(np.ascontiguousarray(which)).to(place) for which in tile.hidden)] = -torch.inf
         counts += _count(products, falling, error, tile.start, part)
     column = np.arange(len(pairs.items)) - pairs.offsets[pairs.owner]
     part.entered[:-1] += counts.cpu().numpy().reshape(len(falling), -1)[pairs.owner, column]
     return part.ranks()
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Let products of float32 be just that, whatever was allowed elsewhere for the sake of speed."""
+    allowed = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(allowed)
 
 
 def device_named(name: str) -> torch.device:

@@ -205,6 +205,13 @@ def check_rows(query: VectorRows, gallery: VectorRows) -> float:
 
 
 def _longest(rows: VectorRows) -> float:
-    blocks = (rows.block(start, start + _ROWS_AT_ONCE) for start in range(0, len(rows), _ROWS_AT_ONCE))
-    squares = [np.einsum("ij,ij->i", block, block, dtype=np.float64).max() for block in blocks]
-    return float(np.sqrt(np.max(squares)))
+    """Return the greatest length; NaN where a vector holds NaN."""
+    starts = range(0, len(rows), _ROWS_AT_ONCE)
+    return float(np.max([_longest_of(rows.block(start, start + _ROWS_AT_ONCE)) for start in starts]))
+
+
+def _longest_of(vectors: Vectors) -> float:
+    square = float(np.einsum("ij,ij->i", vectors, vectors).max())
+    if not 1e-30 < square < 1e30:  # squares of float32 may vanish or overflow
+        square = float(np.square(vectors, dtype=np.float64).sum(axis=1).max())
+    return float(np.sqrt(square)) * 1.0001
