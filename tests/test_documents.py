@@ -106,7 +106,7 @@ def test_the_commands_for_files_alone(
         json.loads(Path(f"runs/{name}/results.json").read_text())["evaluations"] for name in ("files", "clicks")
     ]
     assert [found["verdict"] for of_one in verdicts for found in of_one.values()] == ["unlabelled"] * 2
-    assert verdicts[1]["new_gallery"]["cross"]["map"] > verdicts[1]["new_gallery"]["self_old"]["map"]
+    assert verdicts[1]["new"]["cross"]["map"] > verdicts[1]["new"]["self_old"]["map"]
 
 
 def write_logs(folder: Path) -> None:

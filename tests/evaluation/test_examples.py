@@ -182,7 +182,7 @@ def test_a_ground_truth_without_labels_says_what_is_right(upgrade: SimpleNamespa
         [f"g{item}" for row in asked for item in (row % 20, row % 20 + 20)],
         np.tile([False, True], 120),
     )
-    protocol = Relevance(pairs=answers)
+    protocol = Relevance(pairs=answers, judged=True)
     evaluation = evaluate(*sides, protocol=protocol, resamples=50, curve=False)
     examples = choose_examples(evaluation, *sides, protocol=protocol, count=1000)
     assert len(examples) == 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,15 @@ from holdfast.continual.results import average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation import Evaluation, evaluate
 from holdfast.evaluation.bootstrap import mean_interval, paired_interval
+from holdfast.evaluation.chain import evaluate_chain
+from holdfast.evaluation.combined import combine
 from holdfast.evaluation.disk import choose_disk
+from holdfast.evaluation.protocols import ByLabel, Relevance
+from holdfast.evaluation.protocols.relevance_lists import Pairs
 from holdfast.geometry import Lorentz
 from holdfast.reports.adapt_results import adapt_document
+from holdfast.reports.chain_results import chain_document
+from holdfast.reports.combined_results import combined_document
 from holdfast.reports.results import results_document
 from holdfast.reports.sessions_results import sessions_document
 
@@ -88,6 +95,53 @@ def document(evaluations: dict[str, Evaluation], make_document: Callable[..., di
 def unlabelled(simulated: SimpleNamespace) -> Evaluation:
     old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
     return evaluate(old, old, new, new, exclude_same_id=True, resamples=200)
+
+
+@pytest.fixture(scope="session")
+def make_chain(simulated: SimpleNamespace) -> Callable[..., dict[str, Any]]:
+    """Evaluate a chain of simulated models, each named with its noise; less is better."""
+
+    def build(
+        models: dict[str, float], alone: Sequence[float] | None = None, *, title: str = "A chain", **values: Any
+    ) -> dict[str, Any]:
+        chain = {name: (one := simulated.model(name, noise), one) for name, noise in models.items()}
+        third = [(one := simulated.model(f"alone{'x' * place}", noise), one) for place, noise in enumerate(alone or ())]
+        options = {"protocol": ByLabel(leave_one_out=True), "resamples": 100, **values}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found = evaluate_chain(chain, independent=third or None, **options)
+        data = {"name": "clusters", "description": "simulated points", "numbers": {"classes": CLASSES}}
+        return chain_document(found, title=title, data=data)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def make_combination(
+    evaluated: Callable[..., Evaluation], make_document: Callable[..., dict[str, Any]]
+) -> Callable[..., dict[str, Any]]:
+    """Combine evaluations of one upgrade, by the name of the test set."""
+
+    def build(sets: dict[str, dict[str, Any]], *, title: str = "Several test sets") -> dict[str, Any]:
+        found = {name: make_document({"p2s": evaluated("p2s", **options)}) for name, options in sets.items()}
+        records = {name: document["evaluations"]["p2s"] for name, document in found.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return combined_document(combine(records), found, title=title)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def clicked(simulated: SimpleNamespace) -> Evaluation:
+    """Scores by clicks, which only know what the old model showed."""
+    old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
+    asked, rest = np.arange(0, CLASSES * ITEMS, 4), np.setdiff1d(np.arange(CLASSES * ITEMS), np.arange(0, 96, 4))
+    query, gallery = old.select(asked), old.select(rest)
+    first = [gallery.ids[int(row)] for row in np.argmax(query.vectors @ gallery.vectors.T, axis=1)]
+    clicks = Relevance(pairs=Pairs(list(query.ids), first, np.zeros(len(asked), bool)))
+    sides = (query, gallery, new.select(asked), new.select(rest))
+    return evaluate(*sides, protocol=clicks, resamples=100)
 
 
 @pytest.fixture(scope="session")

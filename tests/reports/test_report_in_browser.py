@@ -20,6 +20,8 @@ from holdfast.continual.plans import disjoint
 from holdfast.evaluation import Evaluation
 from holdfast.evaluation.examples import Example, Found, choose_examples
 from holdfast.reports.adapt_page import render_adapt_report
+from holdfast.reports.chain_page import render_chain_report
+from holdfast.reports.combined_page import render_combined_report
 from holdfast.reports.page import render_report
 from holdfast.reports.sessions_page import render_sessions_report
 
@@ -271,3 +273,58 @@ def test_references_beside_each_other_fit_all_widths(
     for result in measure(render_adapt_report(document)).values():
         assert result["outside"] == []
         assert result["overlaps"] == []
+
+
+LONG = "a_very_long_name_without_any_place_to_break_" * 2
+
+
+@pytest.mark.parametrize(
+    ("models", "alone", "charts"),
+    [
+        ({"e1": 1.6, "e2": 1.2}, None, 3),
+        ({"e1": 1.6, "second": 1.2, "third": 0.9, "worse one": 1.5}, [1.0, 0.7, 0.6], 5),
+        ({LONG + "x" * place: 1.7 - 0.1 * place for place in range(9)}, [1.0] * 8, 5),
+    ],
+)
+def test_chains_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    make_chain: Callable[..., dict[str, Any]],
+    models: dict[str, float],
+    alone: list[float] | None,
+    charts: int,
+) -> None:
+    results = measure(render_chain_report(make_chain(models, alone, title="x" * 100)))
+    assert set(results) == set(WIDTHS)
+    for result in results.values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == charts
+        assert result["smallest"] >= 11
+
+
+@pytest.mark.parametrize("name", ["roxford", LONG])
+def test_several_test_sets_fit_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_combination: Callable[..., dict[str, Any]], name: str
+) -> None:
+    document = make_combination({name: {}, "rparis": {"gate_metric": "recall@1"}, "gldv2": {"gate": "point"}})
+    results = measure(render_combined_report(document))
+    assert set(results) == set(WIDTHS)
+    for result in results.values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 2
+        assert result["smallest"] >= 11
+
+
+def test_a_page_of_clicks_fits_all_widths(
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    clicked: Evaluation,
+    make_document: Callable[..., dict[str, Any]],
+) -> None:
+    for result in measure(render_report(make_document({"p2s": clicked}))).values():
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == 3  # scores, their difference, agreement

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.cli.choices import open_data, write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides, record_of
+from holdfast.cli.evaluate_alone import handed_over
 from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
 from holdfast.cli.evidence import Pictures, Sides, write_evidence
 from holdfast.cli.parsing import parse
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import option_types
 from holdfast.reports.formats import MISSING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.evaluation.evidence import Evaluation
 
 
+FEWEST_RESAMPLES = 40
 LARGE_CURVE = 500_000_000
 """Queries times items above which the upgrade curve is measured only where it is asked for."""
 
@@ -37,6 +39,7 @@ def evaluate(
     independent_gallery: Path | None = None,
     old_model: str | None = None,
     new_model: str | None = None,
+    independent_model: str | None = None,
     old_release: Path | None = None,
     new_release: Path | None = None,
     adapter: Path | None = None,
@@ -45,6 +48,11 @@ def evaluate(
     ground_truth: Path | None = None,
     relevant: Path | None = None,
     protocol_options: dict[str, Any] = {},  # noqa: B006 - read only
+    combine: list[Path] = [],  # noqa: B006
+    metric: str | None = None,
+    chain: list[Path] = [],  # noqa: B006
+    chain_independent: list[Path] = [],  # noqa: B006
+    old_baseline: Literal["own", "independent"] | None = None,
     out: Path = Path("runs/evaluation"),
     metrics: list[str] = [],  # noqa: B006
     gate_metric: str | None = None,
@@ -78,6 +86,7 @@ def evaluate(
         independent_gallery: The same.
         old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
         new_model: The same of the new model. An adapter knows them by the names that `holdfast adapt` was given.
+        independent_model: The same of the independent model.
         old_release: The release that made the old embeddings, which must carry its fingerprint; tells the report which
             classes it has seen, where embeddings carry their uncertainty.
         new_release: The release that made the new embeddings, which must carry its fingerprint.
@@ -91,6 +100,15 @@ def evaluate(
         relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
             as clicks. Short for --protocol relevance --ground-truth.
         protocol_options: Options of the protocol.
+        combine: Folders of earlier evaluations of one upgrade on several test sets, to put side by side with P metrics
+            per set and on average; nothing is measured again. The exit code is 0 only if every set is compatible.
+        metric: The metric of all sets of --combine; each set's own gate metric when left out.
+        chain: Embeddings of the same items by several models, oldest first: every model's queries search every
+            earlier gallery. The exit code is 0 only if no pair is incompatible.
+        chain_independent: The same items by the recipe of every model of --chain but the first, trained without
+            alignment, for P_up and P_comp.
+        old_baseline: Which reading of the old model comes first in P_comp of a chain: its "own" model, or the
+            "independent" one; both are shown.
         out: Folder for results.json and report.html.
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
@@ -116,6 +134,11 @@ def main(words: list[str]) -> int:
     if arguments["protocol"] == "list":
         return _list_protocols(arguments["json"])
     _check_protocol_name(arguments["protocol"])
+    done = handed_over(arguments, text)
+    if done is not None:
+        return done
+    few = arguments["resamples"] < FEWEST_RESAMPLES
+    refuse(few, f"--resamples {arguments['resamples']}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
     old, new, third = _opened(arguments)
     protocol = protocol_of(arguments, old.leave_one_out)
     _check_protocol(arguments, old, new, third)
@@ -137,7 +160,7 @@ def main(words: list[str]) -> int:
         {name: new},
         arguments["out"],
         title=f"Can {name} search the gallery of {_name(arguments, 'old')}?",
-        data=described(old, arguments["data"]),
+        data=described(old, arguments["data"], protocol.units),
         models={"old": model_of(old.gallery), name: model_of(new.gallery), **link},
         pictures=Pictures(images),
         seed=arguments["seed"],
@@ -209,12 +232,10 @@ def _measured(
 
 
 def _name(arguments: dict[str, Any], model: str) -> str:
-    """Return what people call these embeddings: their folder or file; "new" where that is the name of another part."""
-    path = arguments[model] or arguments[f"{model}_gallery"]
-    name: str = arguments[f"{model}_model"] or (path.name if path.is_dir() else path.stem)
-    same = arguments["old"] or arguments["old_gallery"]
-    taken = name in ("old", ADAPTER) or (same is not None and same.stem == name)
-    return "new" if taken and model == "new" else name
+    """Return what people call a model: its name, the folder or file of its embeddings, or just "old" and "new"."""
+    path, name = arguments[model], arguments[f"{model}_model"]
+    found: str = name or (model if path is None else path.name if path.is_dir() else path.stem)
+    return "new" if model == "new" and found in ("old", ADAPTER) else found
 
 
 def _classes(folder: Path, model: str, sides: Sides) -> tuple[str, ...]:
@@ -244,12 +265,13 @@ def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None
             )
 
 
-def described(sides: Sides, name: str | None) -> dict[str, Any]:
+def described(sides: Sides, name: str | None, units: str = "queries") -> dict[str, Any]:
     """Return what the report says of the data."""
     classes = sides.gallery.class_names
+    alone = "every item is a query among all others" if units == "queries" else "the same items on both sides"
     return {
         "name": name or "embeddings",
-        "description": "every item is a query among all others" if sides.leave_one_out else "queries and a gallery",
+        "description": alone if sides.leave_one_out else "queries and a gallery",
         "numbers": {
             "queries": len(sides.query),
             "gallery items": len(sides.gallery),

@@ -38,7 +38,7 @@ def open_sides(path: Path, *, cast: bool = False, name: str | None = None, simil
     """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
 
     Args:
-        path: A folder with query and gallery, or with embeddings; or one file.
+        path: A folder with query and gallery, with embeddings, or with .parquet files; or one file.
         cast: Accept other floating types than float32 in files made elsewhere.
         name: What the model is called that made these, which such files do not say; their path when left out.
         similarity: How their vectors are compared; see `open_file`.
@@ -47,7 +47,7 @@ def open_sides(path: Path, *, cast: bool = False, name: str | None = None, simil
         ConfigError: There is no such file or folder, or not the right files in it.
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
-    if not path.is_dir():
+    if not path.is_dir() or _holds_parquet(path):
         found = open_file(path, cast=cast, name=name, similarity=similarity)
         return Sides(found, found)
     names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
@@ -56,11 +56,16 @@ def open_sides(path: Path, *, cast: bool = False, name: str | None = None, simil
         found_there = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ConfigError(
             f"The folder '{path}' holds {found_there}.",
-            expected="query.safetensors and gallery.safetensors, or embeddings.safetensors",
-            to_do="`holdfast embed` writes them.",
+            expected="query.safetensors and gallery.safetensors, or embeddings.safetensors, or .parquet files",
+            to_do="`holdfast embed` writes the first.",
         )
     opened = [open_file(file, name=name, similarity=similarity) for file in files]
     return Sides(opened[0], opened[-1])
+
+
+def _holds_parquet(folder: Path) -> bool:
+    """Return whether a folder holds vectors made elsewhere, and nothing that `holdfast embed` wrote."""
+    return any(folder.glob("*.parquet")) and not any(folder.glob("*.safetensors"))
 
 
 def open_file(

@@ -77,16 +77,19 @@ def resolved(text: str, values: Mapping[str, Any]) -> str:
 
 
 _KINDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text", "NoneType": "nothing"}
+_LITERAL = re.compile(r"(?:an? )?typing\.Literal\[(.*?)\]")
+_SUBTYPE = re.compile(r"(one of [^<\]]*[^<\],\s])|<class '(?:[\w.]*\.)?(\w+)'>")
 _UNION = re.compile(r"(option '--[^']+': )Does not validate.* Subtypes: (\[.*?\]) Errors: .* Given value: (.*)$")
 
 
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")
+    text = _LITERAL.sub(lambda found: f"one of {found[1]}".replace("'", ""), text)
     union = _UNION.search(text)
     if union is None:
         return re.sub(r"an? <class '(\w+)'>", lambda found: _KINDS.get(found[1], found[0]), text)
-    kinds = [_KINDS.get(name, name) for name in re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>", union[2])]
+    kinds = [choice or _KINDS.get(name, name) for choice, name in _SUBTYPE.findall(union[2])]
     return f"{text[: union.start()]}{union[1]}given {union[3]}, expected {' or '.join(kinds) or union[2]}"
 
 
@@ -130,7 +133,8 @@ def _written(name: str, value: Any, kind: Any, command: str) -> list[str]:
         values = list(value) if isinstance(value, list | tuple) else [value]
         refuse(words and not values, f"`holdfast {command}` was given --{name} without a value.", "one value or more")
         whole = words and len(values) == 1 and values[0].startswith("[")
-        write = json.dumps if get_args(kind)[:1] == (str,) and words else _scalar_text  # the id 007 stays as it is
+        texts = get_args(kind)[:1] in ((str,), (Path,))
+        write = json.dumps if texts and words else _scalar_text  # the id 007 stays as it is, and so does a folder
         return [f"--{name}={values[0] if whole else '[' + ', '.join(map(write, values)) + ']'}"]
     if words:
         given = f"`holdfast {command}` was given {len(value)} values for --{name}: {' '.join(value) or 'none'}."

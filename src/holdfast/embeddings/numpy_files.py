@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings.room import rows_at_once, spool_folder
 
+_ARCHIVE = b"PK"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -61,9 +62,11 @@ class NumpyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb") as file:
-            single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+            begin = file.read(len(npy.MAGIC_PREFIX))
+            single = begin == npy.MAGIC_PREFIX
+            if begin and not single and not begin.startswith(_ARCHIVE):
+                raise ValueError("it begins like neither of these files")
             file.seek(0)
-            # NumPy tells an archive from what is neither
             self.names = ["vectors"] if single else list(np.load(file, allow_pickle=False).files)
         self._archive = not single
 

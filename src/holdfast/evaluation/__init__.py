@@ -2,7 +2,9 @@
 
 from holdfast.evaluation.agreement import overlap, rank_biased_overlap
 from holdfast.evaluation.bootstrap import mean_interval, paired_interval
+from holdfast.evaluation.chain import evaluate_chain
 from holdfast.evaluation.class_change import ClassChange, class_change
+from holdfast.evaluation.combined import combine
 from holdfast.evaluation.compatibility import (
     average_compatibility,
     compatibility_matrix,
@@ -38,9 +40,11 @@ __all__ = [
     "average_compatibility",
     "chain_metrics",
     "class_change",
+    "combine",
     "compatibility_matrix",
     "compatible",
     "evaluate",
+    "evaluate_chain",
     "margin_order",
     "mean_interval",
     "negative_flip_rate",

@@ -25,7 +25,7 @@ PART_ROWS = 16  # queries that are looked at together
 BINS = 8_192  # per query; the bins of a part must stay below 2**24, where float32 counts no further
 
 COMPARE, FILTER, HISTOGRAM = "compare", "filter", "histogram"
-_LOOKED_AT = 16  # every so many columns
+_LOOKED_AT = 64  # every so many columns
 _PASS = 0.2  # nanoseconds per score of a comparison; the other costs are relative to it
 _CALL = 3_000.0
 _INSERT = 90.0
@@ -238,14 +238,22 @@ class Part:
 
 def _by_comparing(part: Part, start: int, products: Scores) -> None:
     """Compare the tile with each relevant score."""
-    for place, (row, item, value) in enumerate(zip(part.owner.tolist(), part.items.tolist(), part.values, strict=True)):
+    near: list[Integers] = [np.empty(0, np.int64)] * len(part.items)
+    for place, (row, value) in enumerate(zip(part.owner.tolist(), part.values, strict=True)):
         line, error = products[row], part.error[row]
         above = int(np.count_nonzero(line > value + error))
         if np.count_nonzero(line >= value - error) > above:
-            columns = np.flatnonzero((line >= value - error) & (line <= value + error))
-            scores = part.exact(np.full(len(columns), row), start + columns)
-            above += int(np.count_nonzero((scores > value) | ((scores == value) & (start + columns < item))))
+            near[place] = np.flatnonzero((line >= value - error) & (line <= value + error))
         part.before[place] += above
+    places = np.repeat(np.arange(len(near)), [len(columns) for columns in near])
+    _compare_scores(part, places, start + np.concatenate(near))
+
+
+def _compare_scores(part: Part, places: Integers, items: Integers) -> None:
+    """Compare the scores of some items with relevant ones, both given for each comparison (e,)."""
+    scores, values = part.exact(part.owner[places], items), part.values[places]
+    first = (scores > values) | ((scores == values) & (items < part.items[places]))
+    part.before += np.bincount(places[first], minlength=len(part.before))
 
 
 def _by_filtering(part: Part, start: int, products: Scores) -> None:

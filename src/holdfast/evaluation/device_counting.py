@@ -16,7 +16,7 @@ from torch import Tensor
 
 from holdfast.errors import ConfigError
 from holdfast.evaluation.counting import Counter, Part
-from holdfast.evaluation.tiles import Pairs, QueryBlock, Search
+from holdfast.evaluation.tiles import Pairs, QueryBlock, Search, columns_at_once
 
 
 def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> NDArray[np.int64]:
@@ -41,12 +41,21 @@ def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> ND
     for tile in search.tile_bounds(pairs):
         items = torch.from_numpy(np.array(search.gallery.block(tile.start, tile.stop))).to(place)
         with full_precision():
-            products = vectors @ items.T
+            products = _products(vectors, items)
         products[tuple(torch.from_numpy(np.ascontiguousarray(which)).to(place) for which in tile.hidden)] = -torch.inf
         counts += _count(products, falling, error, tile.start, part)
     column = np.arange(len(pairs.items)) - pairs.offsets[pairs.owner]
     part.entered[:-1] += counts.cpu().numpy().reshape(len(falling), -1)[pairs.owner, column]
     return part.ranks()
+
+
+def _products(query: Tensor, gallery: Tensor) -> Tensor:
+    """Return the products (n, T) of two sets of vectors, summed as in `tiles`."""
+    first, *others = columns_at_once(query.shape[1])
+    products = query[:, first] @ gallery[:, first].T
+    for columns in others:
+        products.addmm_(query[:, columns], gallery[:, columns].T)
+    return products
 
 
 @contextmanager
@@ -68,10 +77,10 @@ def device_named(name: str) -> torch.device:
     """
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # a device without contents, such as meta, has nothing to say here
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(
-            f"The device '{name}' cannot be used: {str(error).splitlines()[0]}",
+            f"The device '{name}' cannot be used: {str(error).splitlines()[0].split('. ')[0]}",
             expected="cpu, or an accelerator of this machine, such as cuda, cuda:1 or mps",
             to_do="leave the device out to compute on the processor.",
         ) from error

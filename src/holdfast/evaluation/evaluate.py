@@ -270,10 +270,9 @@ def _class_change(
 
 
 def _curve(models: MatchedModels, protocol: Protocol, metric: str, seed: int) -> dict[str, Any]:
+    """Measure the queries that are asked on the items that are searched, so that both ends are what `measure` says."""
+    query, gallery = protocol.taking_part(*models.linked())
+    _, new_gallery = protocol.taking_part(*models.new)
+    options = protocol.curve_options(query, gallery)
     seeds = (seed, seed + 1, seed + 2)
-    query, gallery = models.linked()
-    return record(
-        upgrade_curves(
-            query, gallery, models.new[1], metric=metric, seeds=seeds, **protocol.curve_options(query, gallery)
-        )
-    )
+    return record(upgrade_curves(query, gallery, new_gallery, metric=metric, seeds=seeds, **options))

@@ -81,14 +81,15 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with NaN as None."""
         names = [definition.name for definition in fields(self) if definition.name != "per_query"]
-        return {name: _plain(getattr(self, name)) for name in names}
+        return {name: plain(getattr(self, name)) for name in names}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return plain values for JSON: mappings and lists of them, with NaN as None."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -224,6 +224,7 @@ def _found(
         nothing = no_rows(len(query))
         lists = Lists(nothing, same_id(query, gallery) if alone else nothing)
     else:
+        _, gallery = judge.taking_part(query, gallery)
         lists = judge.lists(query, gallery)
     ignore = RowLists.of(lists.ignore[row] for row in rows.tolist())
     results = []

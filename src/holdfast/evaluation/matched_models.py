@@ -97,7 +97,7 @@ def matched(
     third = _whole(independent)
     models = {"old": old, "new": new} | ({"independent": third} if third else {})
     for name, sides in models.items():
-        _check_one_model(name, *sides)
+        check_one_model(name, *sides)
     refuse_one_model(old[0], new[0])
     if cross is None:
         check_sides(new[0], old[1])
@@ -126,7 +126,13 @@ def _whole(sides: tuple[EmbeddingSet | None, EmbeddingSet | None]) -> Sides | No
     return query, gallery
 
 
-def _check_one_model(name: str, query: EmbeddingSet, gallery: EmbeddingSet) -> None:
+def check_one_model(name: str, query: EmbeddingSet, gallery: EmbeddingSet) -> None:
+    """Refuse queries and a gallery that two models made, or that cannot be compared; the message has the name.
+
+    Raises:
+        DataError: Their fingerprints differ, or a side is empty.
+        SpaceMismatchError: Their spaces differ.
+    """
     if query.fingerprint != gallery.fingerprint:
         raise DataError(
             f"The {name} queries have the fingerprint {query.fingerprint}, the {name} gallery {gallery.fingerprint}.",

@@ -75,7 +75,8 @@ def relevant_by_label(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
             raise DataError(
                 f"The {side} have no labels." if side == "queries" else "The gallery has no labels.",
                 expected="labels on both sides",
-                to_do="give the gallery rows that answer each query as `relevant`.",
+                to_do="embed a labelled data set, write labels into the file that is imported, or say which items "
+                "answer each query: --relevant PAIRS, in Python `relevant`.",
             )
     return RowLists.by_label(labels_as_in(gallery, query), _labels(gallery))
 
@@ -105,10 +106,12 @@ def in_order_of(reference: EmbeddingSet, other: EmbeddingSet, names: tuple[str, 
     rows = other.ids.find(reference.ids)
     missing = reference.ids[rows < 0]
     extra = other.ids[reference.ids.find(other.ids) < 0]
-    for absent, where, there in ((missing, names[1], names[0]), (extra, names[0], names[1])):
+    sides = (missing, names[1], names[0], other.ids), (extra, names[0], names[1], reference.ids)
+    for absent, where, there, known in sides:
         if len(absent):
             raise EmptyOverlapError(
-                f"{len(absent)} items of the {there} are not in the {where}: {shown(absent)}.",
+                f"{len(absent)} items of the {there} are not in the {where}: {shown(absent)}; "
+                f"there are {shown(known[:3], len(known))}.",
                 expected="the same items on both sides, matched by id",
                 to_do="embed the same items with both models, under the same ids.",
             )

@@ -122,7 +122,7 @@ def rank_blocks(
         gallery: N gallery items in index form.
         relevant: Gallery rows that answer each query.
         ignore: Gallery rows to leave out of the ranking of each query, relevant or not.
-        block: Queries at a time; by default as many as keep memory bounded, at most 1,024.
+        block: Queries at a time; by default as many as keep memory bounded, at most 512.
         device: Where products and counts are computed, such as "cuda"; None for the processor, without torch.
 
     Raises:

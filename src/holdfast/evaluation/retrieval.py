@@ -116,8 +116,9 @@ def check_any_relevant(values: NDArray[np.float64]) -> None:
     if np.isnan(values).all():
         raise EmptyOverlapError(
             f"None of the {len(values)} queries has a relevant item in the gallery.",
-            expected="classes that queries and gallery share, beside the query itself where that is left out",
-            to_do="compare the class names or numbers of the two sets.",
+            expected="classes that queries and gallery share, beside the query itself where that is left out, or a "
+            "ground truth that names items to be found",
+            to_do="compare the class names or numbers of the two sets, or the ids of the ground truth with theirs.",
         )
 
 

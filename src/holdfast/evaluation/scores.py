@@ -60,7 +60,7 @@ def block_size(gallery: int, block: int | None = None) -> int:
     return int(np.clip(SCORE_BYTES // (4 * gallery), 1, MOST_QUERIES))
 
 
-def repeated_rows(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def repeated_rows(vectors: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows (M,) equal to an earlier row, and for each the first row (M,) it equals.
 
     >>> repeated_rows(np.array([[1, 2], [0, 0], [1, 2], [-0.0, 0]], dtype=np.float32))

@@ -26,17 +26,30 @@ TILE_ROWS = 16_384  # gallery rows: enough for the product, few enough for the c
 MOST_QUERIES = 512
 LEAST_QUERIES = 32  # fewer make products slow
 MOST_PAIRS = 1_000_000  # relevant items of a block of queries
+COLUMNS = 128  # summed at a time: the error of a sum grows with its length, and shorter ones make products slow
+LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 4
+"""Differences of two scores, and what they may be off, stay within float32."""
+_ADDED_AT_ONCE = 128  # queries whose sums wait to be added: fewer make products slow
 _ROWS_AT_ONCE = 8_192
-_PAIRS_AT_ONCE = 1_024
+_NUMBERS_AT_ONCE = 32_768  # in double precision: more memory at a time is slow to get
 
 
 @dataclass(frozen=True, eq=False)
 class QueryBlock:
-    """Queries ``start`` to ``stop`` in index form (n, D), and how far a product may be from their scores (n,)."""
+    """Queries ``start`` to ``stop`` in index form.
+
+    Args:
+        start: The first query.
+        stop: The one after the last.
+        vectors: The queries, float32 (n, D).
+        exact: The same in double precision.
+        error: How far a product may be from a score of each, float32 (n,).
+    """
 
     start: int
     stop: int
     vectors: Vectors
+    exact: NDArray[np.float64]
     error: NDArray[np.float32]
 
 
@@ -124,15 +137,11 @@ class Search:
         return bounds
 
     def queries_at(self, bounds: Bounds) -> QueryBlock:
-        """Read a block of queries.
-
-        The error of a product of D float32 numbers is a sum of about D roundings; four times its usual size, relative
-        to the lengths of the two vectors, was never reached by any product here.
-        """
+        """Read a block of queries."""
         vectors = self.queries.block(*bounds)
-        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-        rounding = 4 * np.sqrt(self.queries.dim) * np.finfo(np.float32).eps / 2
-        return QueryBlock(*bounds, vectors, (rounding * self.longest * lengths).astype(np.float32))
+        exact = vectors.astype(np.float64)
+        error = largest_error(self.queries.dim, np.linalg.norm(exact, axis=1) * self.longest)
+        return QueryBlock(*bounds, vectors, exact, error.astype(np.float32))
 
     def pairs(self, block: QueryBlock, relevant: RowLists, ignore: RowLists) -> Pairs:
         """Score the relevant items of a block of queries, without those that are ignored, and put them in order."""
@@ -152,11 +161,11 @@ class Search:
     def scores(self, block: QueryBlock, owner: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the score (M,) of single pairs of a query of the block and a gallery row."""
         scores = np.empty(len(items), np.float32)
-        for start in range(0, len(items), _PAIRS_AT_ONCE):
-            chosen = slice(start, start + _PAIRS_AT_ONCE)
-            products = block.vectors[owner[chosen]].astype(np.float64)
-            products *= self.gallery.take(items[chosen])
-            scores[chosen] = products.sum(axis=1)
+        step = max(16, _NUMBERS_AT_ONCE // self.queries.dim)
+        for start in range(0, len(items), step):
+            chosen = slice(start, start + step)
+            vectors = self.gallery.take(items[chosen]).astype(np.float64)
+            scores[chosen] = np.einsum("ij,ij->i", block.exact.take(owner[chosen], axis=0), vectors)
         return scores
 
     def tiles(self, block: QueryBlock, pairs: Pairs) -> Iterator[tuple[int, NDArray[np.float32]]]:
@@ -168,7 +177,7 @@ class Search:
         for tile in self.tile_bounds(pairs):
             width = tile.stop - tile.start
             products = buffer[: len(block.vectors) * width].reshape(-1, width)
-            np.matmul(block.vectors, self.gallery.block(tile.start, tile.stop).T, out=products)
+            _multiply(block.vectors, self.gallery.block(tile.start, tile.stop), products)
             products[tile.hidden] = -np.inf
             yield tile.start, products
 
@@ -179,6 +188,40 @@ class Search:
             stop = min(start + self.tile_rows, size)
             own = slice(*rows.searchsorted((start, stop)))
             yield Tile(start, stop, (queries[own], rows[own] - start))
+
+
+def columns_at_once(dim: int) -> Iterator[slice]:
+    """Yield the columns over which a product is summed before its sum is added to those of the columns before."""
+    return (slice(start, start + COLUMNS) for start in range(0, dim, COLUMNS))
+
+
+def largest_error(dim: int, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far a product of float32 can be from a score, whatever the vectors.
+
+    Summing n numbers in any order is off by at most n roundings, each relative to the sum of their sizes, which is no
+    more than the product of the lengths of the two vectors. There are `COLUMNS` numbers, then one sum for every so
+    many columns; rounding the score is one more. Products too small for float32 may become zero.
+
+    Args:
+        dim: Length D of the vectors.
+        lengths: Products of the lengths of two vectors.
+    """
+    single = np.finfo(np.float32)
+    roundings = 1.01 * (min(dim, COLUMNS) + -(-dim // COLUMNS))  # a hundredth for roundings of roundings
+    error: NDArray[np.float64] = roundings * lengths * single.eps / 2 + dim * float(single.tiny)
+    return error
+
+
+def _multiply(query: Vectors, gallery: Vectors, products: NDArray[np.float32]) -> None:
+    """Write the products (n, T) of two sets of vectors, a few columns at a time; see `largest_error`."""
+    first, *others = columns_at_once(query.shape[1])
+    np.matmul(query[:, first], gallery[:, first].T, out=products)
+    spare = np.empty_like(products[:_ADDED_AT_ONCE]) if others else products
+    for columns in others:
+        for start in range(0, len(query), _ADDED_AT_ONCE):
+            rows = slice(start, start + _ADDED_AT_ONCE)
+            added = spare[: len(query[rows])]
+            products[rows] += np.matmul(query[rows, columns], gallery[:, columns].T, out=added)
 
 
 def check_rows(query: VectorRows, gallery: VectorRows) -> float:
@@ -195,7 +238,7 @@ def check_rows(query: VectorRows, gallery: VectorRows) -> float:
             f"Queries have {query.dim} columns, the gallery has {gallery.dim}.", expected="vectors of one space"
         )
     longest = _longest(gallery)
-    if not _longest(query) * longest < float(np.finfo(np.float32).max):
+    if not _longest(query) * longest < LARGEST_PRODUCT:
         raise DataError(
             "Inner products of these vectors overflow, or some are not finite.",
             expected="finite numbers whose products stay within float32",

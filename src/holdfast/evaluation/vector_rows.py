@@ -79,12 +79,16 @@ class EmbeddingRows:
 
 
 def index_form(embeddings: EmbeddingSet, vectors: Vectors, side: Side) -> Vectors:
-    """Return some vectors (n, D) of a set in index form (n, D')."""
+    """Return some vectors (n, D) of a set in index form (n, D'); every row is the same whatever rows are beside it.
+
+    Raw features are projected in double precision: functions such as the hyperbolic sine have other last bits at the
+    end of an array, so that equal items would not tie.
+    """
     space = embeddings.space
     if embeddings.form == "features" and len(vectors):
         import torch
 
-        vectors = space.project(torch.from_numpy(np.array(vectors))).numpy()
+        vectors = space.project(torch.from_numpy(vectors.astype(np.float64))).numpy().astype(np.float32)
     return space.index_form(vectors, side)
 
 

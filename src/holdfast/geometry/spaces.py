@@ -16,12 +16,14 @@ from holdfast.geometry.space import Side, Space
 if TYPE_CHECKING:
     from torch import Tensor
 
+_SHORTEST = 1e-12  # `hypersphere.normalise` divides what is shorter by this
+
 
 class Hypersphere(Space):
     """Directions in D dimensions; similarity is the cosine, in [-1, 1].
 
-    A point may be stored with any positive length: only its direction counts. The zero vector has none and is
-    refused.
+    A point may be stored with any length that float32 can square: only its direction counts. The zero vector has none
+    and is refused, as are vectors so short that dividing them by their length is no longer done.
 
     >>> Hypersphere(2).check(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
     array([1])
@@ -29,20 +31,20 @@ class Hypersphere(Space):
     array([[0.6, 0.8]], dtype=float32)
     """
 
-    points_are = "no zero vectors"
+    points_are = "no zero vectors, and lengths from 1e-12 to 1e19, whose squares float32 can hold"
 
     def __init__(self, dim: int) -> None:
         super().__init__("hypersphere", dim)
 
     def check(self, points: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Return the rows that are not finite or have no direction (squared length zero in float32)."""
+        """Return the rows that are not finite, or too short or too long to be divided by their length."""
         squared = np.einsum("nd,nd->n", points, points)
-        return np.flatnonzero(~(np.isfinite(squared) & (squared > 0)))
+        return np.flatnonzero(~(np.isfinite(squared) & (squared >= _SHORTEST**2)))
 
     def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
         """Return the unit vectors (N, D): the same for queries and galleries."""
         lengths = np.sqrt(np.einsum("nd,nd->n", points, points))
-        unit: NDArray[np.float32] = points / np.maximum(lengths, 1e-12)[:, None]
+        unit: NDArray[np.float32] = points / np.maximum(lengths, _SHORTEST)[:, None]
         return unit
 
     def project(self, features: Tensor) -> Tensor:

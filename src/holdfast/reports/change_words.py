@@ -70,9 +70,17 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def agreement_finding(agreement: Mapping[str, Any] | None, level: str) -> str:
-    """Say how much of what people find today they would find again; never that this is good or bad."""
-    begin = "Without labels nobody can say which results are right"
+_BLIND = "Without labels nobody can say which results are right"
+
+
+def agreement_finding(agreement: Mapping[str, Any] | None, level: str, begin: str = _BLIND) -> str:
+    """Say how much of what people find today they would find again; never that this is good or bad.
+
+    Args:
+        agreement: What `agreement_of` returned.
+        level: Of its intervals, in words.
+        begin: How the sentence begins.
+    """
     if not agreement:
         return f"{begin}, and no agreement was measured."
     if "cross" not in agreement:  # of an earlier version: the overlap alone
@@ -86,9 +94,10 @@ def agreement_finding(agreement: Mapping[str, Any] | None, level: str) -> str:
         )
     cross, later = agreement["cross"], agreement["self_new"]
     low, high = (percent(end) for end in cross["overlap"]["interval"])
+    blind = ", and agreement is not quality" if begin == _BLIND else ""
     return (
-        f"{begin}, and agreement is not quality. After the swap {percent(cross['first_changed']['mean'])} of queries "
-        f"get another first hit, and {percent(cross['overlap']['mean'])} [{low}, {high}] of today’s first "
-        f"{agreement['k']} items stay ({level} interval); with everything re-embedded "
-        f"{percent(later['first_changed']['mean'])} and {percent(later['overlap']['mean'])}."
+        f"{begin}{blind}. After the swap {percent(cross['first_changed']['mean'])} of queries get another first hit, "
+        f"and {percent(cross['overlap']['mean'])} [{low}, {high}] of today’s first {agreement['k']} items stay "
+        f"({level} interval); with everything re-embedded {percent(later['first_changed']['mean'])} and "
+        f"{percent(later['overlap']['mean'])}."
     )

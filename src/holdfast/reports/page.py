@@ -10,6 +10,7 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import unknown_name
 from holdfast.evaluation.disk import Disk
 from holdfast.evaluation.examples import Example, Found
+from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.reports import tables, words
 from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements
 from holdfast.reports.change_words import CLEAR, class_finding, flips
@@ -93,15 +94,18 @@ def render_report(
         if name not in evaluations:
             raise unknown_name("evaluation", name, evaluations)
     uris = data_uris(_items(shown), picture) if picture else {}
+    rows = measured(evaluations)
+    judged = {name: record for name, record in rows.items() if record["verdict"] != "unlabelled"}
     page: str = _template().render(
         document=document,
         evaluations=evaluations,
         first=next(iter(evaluations.values())),
         headline=words.headline(document),
         findings=[words.finding(name, record) for name, record in evaluations.items()],
-        measured=measured(evaluations),
+        measured=rows,
+        judged=judged,
         charts=_charts(evaluations),
-        classes=_classes(measured(evaluations)),
+        classes=_classes(judged),
         agreement=_agreement(evaluations),
         uncertainty=_uncertainty(evaluations),
         disks={name: _disk(name, disk, alone=len(placed) == 1) for name, disk in placed.items()},
@@ -144,9 +148,18 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
         and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
         "unplaced": [name for name in rows if name not in placed],
         "curves": curves,
-        "without_curve": [name for name in rows if name not in curves and name not in mapped],
+        "without_curve": [
+            name for name, record in rows.items() if name not in curves and name not in mapped and _could_turn(record)
+        ],
         "mapped": mapped,
     }
+
+
+def _could_turn(record: words.Record) -> bool:
+    """Return whether a half re-embedded gallery could have been measured: queries rank it, and have classes."""
+    protocol = PROTOCOLS.get(str(record["protocol"].get("name", "labels")))
+    ranks = protocol is None or protocol.has_curve
+    return ranks and (record.get("class_change") is not None or "class_change" not in record)
 
 
 def _classes(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
@@ -236,6 +249,7 @@ def _template() -> Any:
         "metric_note": words.metric_note,
         "flips": flips,
         "units": words.units,
+        "flip_meaning": words.flip_meaning,
         "drawn": words.drawn,
         "class_finding": class_finding,
         "class_rows": class_rows,

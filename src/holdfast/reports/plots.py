@@ -24,7 +24,7 @@ _MOST = 2.0  # differences beyond this many times the others' would flatten them
 
 def measured(evaluations: Evaluations) -> dict[str, Record]:
     """Return the evaluations that have scores."""
-    return {name: record for name, record in evaluations.items() if record["verdict"] != "unlabelled"}
+    return {name: record for name, record in evaluations.items() if record["self_old"] is not None}
 
 
 def score_bars(evaluations: Evaluations, *, width: float = 640) -> str:

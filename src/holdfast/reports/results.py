@@ -139,6 +139,7 @@ def checked(document: Any, where: str) -> Document:
         ConfigError: It is not.
     """
     found = check_version(document, SCHEMA_VERSION, where)
+    check_kind(found, None, where)
     check_keys(found, Results, where, "the keys that results_document writes")
     if not found["evaluations"]:
         raise ConfigError(f"{where}: no evaluation.", expected="at least one new model")
@@ -165,6 +166,34 @@ def check_version(document: Any, version: int, where: str, *, again: str = "eval
         expected=f"schema version {version}",
         to_do=f"{again} again with this version of holdfast, or read the file with the version that wrote it.",
     )
+
+
+_WRITERS = {  # kind -> what writes such a document; evaluations have no kind
+    None: "an evaluation of an upgrade, “holdfast evaluate”",
+    "sessions": "“holdfast sessions”",
+    "adapt": "“holdfast adapt”",
+    "chain": "“holdfast evaluate --chain”",
+    "combination": "“holdfast evaluate --combine”",
+}
+
+
+def check_kind(document: Document, kind: str | None, where: str) -> None:
+    """Refuse results of another kind.
+
+    Args:
+        document: What was read or built.
+        kind: The kind it has to be; None for evaluations, which have none.
+        where: What to call it in a message.
+
+    Raises:
+        ConfigError: It is of another.
+    """
+    if document.get("kind") != kind:
+        raise ConfigError(
+            f"{where}: results of the kind '{document.get('kind', 'evaluation')}'.",
+            expected=f"results of {_WRITERS[kind]}",
+            to_do="check which file or folder was given.",
+        )
 
 
 def check_keys(

@@ -33,6 +33,11 @@ TERMS = {
     "independent model; 0 is no loss",
 }
 
+CLICKS = (
+    "Clicks only know what the old system showed, so no verdict is spoken: a better answer that nobody was shown "
+    "counts as wrong."
+)
+
 _NOTES = {
     "map-trapezoid": "mean average precision, measured between places as the Oxford and Paris benchmarks do; 1 if "
     "every right item comes before every wrong one",
@@ -66,6 +71,8 @@ class Finding:
 def finding(name: str, record: Record) -> Finding:
     """Put one evaluation into words."""
     verdict = record["verdict"]
+    if verdict == "unlabelled" and record["self_old"] is not None:
+        return Finding(name, verdict, f"{CLICKS} {_scores(record)}", _UNJUDGED_NEXT, tuple(_unjudged_notes(record)))
     if verdict == "unlabelled":
         sentence = agreement_finding(record["agreement"], level(record))
         return Finding(name, verdict, sentence, _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
@@ -76,6 +83,8 @@ def headline(document: Mapping[str, Any]) -> str:
     """Say in one sentence how many of the new models may search the old gallery."""
     verdicts = {name: record["verdict"] for name, record in document["evaluations"].items()}
     if set(verdicts.values()) == {"unlabelled"}:
+        if any(record["self_old"] is not None for record in document["evaluations"].values()):
+            return "Scores were measured by clicks, and no verdict is spoken."
         return "Nothing could be judged: the data has no labels."
     good = [name for name, verdict in verdicts.items() if verdict == "compatible"]
     if len(verdicts) == 1:
@@ -155,6 +164,16 @@ def units(record: Record) -> str:
     return str(record["protocol"].get("units", "queries"))  # absent in documents of earlier versions
 
 
+def flip_meaning(record: Record) -> str:
+    """Explain a negative flip of what scores are averaged over."""
+    if units(record) == "queries":
+        return TERMS["negative flip"]
+    return (
+        f"one of the {units(record)} that was right with the old system and is wrong with the new one; a positive "
+        "flip is the reverse"
+    )
+
+
 def drawn(record: Record) -> str:
     """Return what the bootstrap draws: units, or whole classes of them."""
     resample = str(record["protocol"]["bootstrap"]["resample"])
@@ -176,6 +195,7 @@ def _judged(record: Record, metric: str) -> str:
     if record["gate"] == "point":
         return f"{found} is judged by its sign alone, as asked"
     verdict = {
+        "unlabelled": "is not judged",
         "compatible": "excludes zero",
         "inconclusive": f"includes zero: {record['protocol'].get('queries_counted', 0):,} {units(record)} cannot tell",
     }
@@ -240,6 +260,20 @@ _UNLABELLED_NEXT = (
     "to queries and gallery (a column “label” or an array “labels”; a few hundred labelled queries are a beginning) "
     "and run “holdfast evaluate” again."
 )
+
+
+_UNJUDGED_NEXT = (
+    "Look in the report at queries whose first hit changed, and judge which answer is better. If people judged these "
+    "pairs, whatever either system showed them, say so for a verdict: “holdfast evaluate --protocol-options.judged "
+    "true”."
+)
+
+
+def _unjudged_notes(record: Record) -> list[str]:
+    """Say how alike results are, which needs no judgement, and what a map did."""
+    found = record["agreement"] or {}
+    notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
+    return [*notes, *_mapped_notes(record)[:1]]
 
 
 def _listed(names: list[str]) -> str:

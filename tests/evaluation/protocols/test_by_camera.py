@@ -71,6 +71,13 @@ def test_lists_of_the_whole_gallery_leave_junk_out_too(make_items: Make) -> None
     assert lists.answering().tolist() == [1, 0]
 
 
+def test_an_upgrade_curve_keeps_no_list_of_junk_for_every_query(make_items: Make) -> None:
+    query, gallery = ByCamera().taking_part(*people(make_items))
+    options = ByCamera().curve_options(query, gallery)
+    assert list(gallery.ids) == ["item1", "item2", "item4", "item5"]
+    assert options["ignore"].counts.tolist() == [2, 0]
+
+
 def test_a_camera_that_the_gallery_lacks_hides_nothing(make_items: Make) -> None:
     query, gallery = people(make_items)
     elsewhere = query.replace(columns={"camera": np.array([7, 7])})

@@ -136,3 +136,15 @@ def test_the_official_lists_are_read(make_items: Make, tmp_path: Path) -> None:
     found = Identification.opened(tmp_path, {}).measure(query, gallery, ["tpir@0.1", "rank@1"])
     assert found["rank@1"].tolist() == [1, 1]
     assert found["tpir@0.1"].tolist() == [1, 0]  # in the second gallery strangers score higher than the mate
+
+
+def test_equal_templates_tie_to_the_last_bit() -> None:
+    """A plain product gives equal columns in other places other last bits, and so breaks ties by chance."""
+    rng = np.random.default_rng(0)
+    distinct, probes = (unit / np.linalg.norm(unit, axis=1, keepdims=True)
+                        for unit in (rng.normal(size=(rows, 65)) for rows in (5, 37)))  # fmt: skip
+    origin, subject = rng.integers(5, size=301), rng.integers(301, size=37)
+    found = searched(probes, subject, distinct[origin], np.arange(301))
+    for place, wanted, scores in zip(found.place, subject, probes @ distinct.T, strict=True):
+        order = sorted(range(301), key=lambda row: (-scores[origin[row]], row))
+        assert place == order.index(wanted)

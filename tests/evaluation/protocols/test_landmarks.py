@@ -50,7 +50,12 @@ def test_labels_answer_where_there_is_no_solution(make_items: Make) -> None:
     query, gallery = make_items([[1, 0], [1, 0]], [0, 9], prefix="q"), make_items([[1, 0], [1, 1]], [1, 0])
     protocol = Landmarks.opened(None, {})
     assert protocol.measure(query, gallery, ["map@100"])["map@100"].tolist() == [0.5, 0]
-    assert protocol.record() == {"name": "gldv2", "no_relevant": "zero", "usage": "both"}
+    assert protocol.record() == {
+        "name": "gldv2",
+        "leave_one_out": False,
+        "no_relevant": "zero",
+        "usage": "both",
+    }
     assert Landmarks.opened(None, {"no_relevant": "exclude"}).no_relevant == "exclude"
     with pytest.raises(DataError, match="Neither labels of the gallery nor a solution"):
         protocol.measure(query, gallery.replace(labels=None), ["map@100"])

@@ -15,6 +15,7 @@ from holdfast.data.landmarks_truth import LandmarksTruth
 from holdfast.data.revisited_truth import RevisitedTruth
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError
+from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.protocols import (
     PROTOCOLS,
     ByCamera,
@@ -231,3 +232,13 @@ def test_lists_of_all_queries_and_the_whole_gallery_say_the_same(world: World) -
     for name, values in protocol.measure(query, gallery, protocol.metrics).items():
         expected = whole[name] if asked is None else np.where(asked, whole[name], np.nan)
         np.testing.assert_allclose(values, expected, rtol=1e-12)
+
+
+def test_the_upgrade_curve_begins_at_the_cross_test_and_ends_at_the_self_test(world: World) -> None:
+    found = evaluate(*world.old, *world.new, protocol=world.protocol, resamples=10)
+    assert (found.upgrade_curve is not None) == world.protocol.has_curve
+    if found.upgrade_curve is not None:
+        gate = world.protocol.gate_metric
+        for values in found.upgrade_curve["values"].values():
+            np.testing.assert_allclose(values[0], found.cross[gate], rtol=1e-12)
+            np.testing.assert_allclose(values[-1], found.self_new[gate], rtol=1e-12)

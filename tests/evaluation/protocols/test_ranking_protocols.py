@@ -108,12 +108,20 @@ def cases(query: EmbeddingSet, gallery: EmbeddingSet, rng: np.random.Generator) 
         (SeenClasses(), lambda row: (same[row], set())),
         (ByCamera(), lambda row: (same[row], seen[row] | junk)),
         (Landmarks(truth=None), lambda row: (same[row], set())),
+        (ByCamera(leave_one_out=True), lambda row: (same[row], seen[row] | junk | own[row])),
+        (Landmarks(truth=None, leave_one_out=True), lambda row: (same[row], own[row])),
         (Landmarks(truth=landmarks), lambda row: (kind[row][1], set())),
         (Revisited(truth=revisited), lambda row: (kind[row][1] | kind[row][2], kind[row][3])),
         (Revisited(truth=revisited, difficulty="easy"), lambda row: (kind[row][1], kind[row][3] | kind[row][2])),
         (Revisited(truth=revisited, difficulty="hard"), lambda row: (kind[row][2], kind[row][3] | kind[row][1])),
     ]
-    return found if pairs is None else [*found, (Relevance(pairs=pairs), lambda row: (kind[row][1], kind[row][3]))]
+    if pairs is None:
+        return found
+    return [
+        *found,
+        (Relevance(pairs=pairs), lambda row: (kind[row][1], kind[row][3])),
+        (Relevance(pairs=pairs, leave_one_out=True), lambda row: (kind[row][1], kind[row][3] | own[row])),
+    ]
 
 
 def order_of(query: EmbeddingSet, gallery: EmbeddingSet, row: int, ignored: set[int]) -> list[int]:

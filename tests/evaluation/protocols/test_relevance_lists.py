@@ -95,7 +95,7 @@ def test_files_are_read(tmp_path: Path) -> None:
         ("query,label\nq,a\n", "has the columns query, label"),
         ("query,item,ignore\nq,a,maybe\n", "The column 'ignore' .* says 'maybe'"),
         ("query,item\nq,a,b\n", "Cannot read"),
-        ("query,item\n", "Pairs of 0 queries"),
+        ("query,item\n", "has no row"),
         ("", "Cannot read"),
         ("query,item\n\xff,b\n", "Cannot read"),
     ],

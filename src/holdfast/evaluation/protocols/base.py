@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
+from holdfast.evaluation.matching import same_id
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import NoRelevant, rank_metrics
 from holdfast.evaluation.row_lists import RowLists
@@ -152,8 +153,12 @@ class Protocol(ABC):
         """Return the metric that says of every unit whether it is answered rightly, 1 or 0; none where none does."""
         return ()
 
+    def taking_part(self, query: EmbeddingSet, gallery: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """Return the queries that are asked, and the gallery items that any of them ranks."""
+        return query, gallery
+
     def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Any]:
-        """Return the options of `upgrade_curves` that measure as this protocol does."""
+        """Return the options of `upgrade_curves` that measure as this protocol does, for those that take part."""
         return {}
 
     def unit_labels(self, query: EmbeddingSet) -> NDArray[np.int64] | None:
@@ -175,6 +180,7 @@ class RankingProtocol(Protocol):
     """A protocol in which every query ranks the whole gallery but what is ignored.
 
     Args:
+        leave_one_out: Leave out the gallery item with the id of the query, where one set is queries and gallery.
         no_relevant: What a query without any relevant item is worth: "exclude" or "zero".
     """
 
@@ -182,7 +188,13 @@ class RankingProtocol(Protocol):
     gate_metric: ClassVar[str] = "map"
     has_curve: ClassVar[bool] = True
 
+    leave_one_out: bool = False
     no_relevant: NoRelevant = "exclude"
+
+    @property
+    def leaves_itself_out(self) -> bool:
+        """Whether every query leaves out the gallery item with its own id."""
+        return self.leave_one_out
 
     def answer_metrics(self) -> tuple[str, ...]:
         """Return recall@1: whether the first item found is relevant."""
@@ -193,9 +205,14 @@ class RankingProtocol(Protocol):
         relevant, ignore = self.lists(query, gallery)
         return {"relevant": relevant, "ignore": ignore, "no_relevant": self.no_relevant}
 
-    @abstractmethod
     def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return who answers each query, and what its ranking leaves out, in rows of this gallery."""
+        relevant, ignore = self.answers(query, gallery)
+        return Lists(relevant, ignore.union(same_id(query, gallery)) if self.leave_one_out else ignore)
+
+    @abstractmethod
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+        """Return the same by the protocol's own rules; the item of the query itself is left out by `lists`."""
 
     def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
         """Return which queries the protocol asks (Q,), whatever answers them; None for all. Others have no value."""
@@ -208,6 +225,14 @@ class RankingProtocol(Protocol):
         """
         return None
 
+    def taking_part(self, query: EmbeddingSet, gallery: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """Return the queries that are `asked`, and the items that are `searched`."""
+        asked, searched = self.asked(query), self.searched(gallery)
+        return (
+            query if asked is None else query.select(asked),
+            gallery if searched is None else gallery.select(searched),
+        )
+
     def measure(
         self,
         query: EmbeddingSet,
@@ -219,9 +244,8 @@ class RankingProtocol(Protocol):
     ) -> dict[str, PerUnit]:
         """Rank, and return one value per query and metric; see `rank_metrics`."""
         self.check_metrics(metrics)
-        asked, searched = self.asked(query), self.searched(gallery)
-        asking = query if asked is None else query.select(asked)
-        searching = gallery if searched is None else gallery.select(searched)
+        asked = self.asked(query)
+        asking, searching = self.taking_part(query, gallery)
         relevant, ignore = self.lists(asking, searching)
         values = rank_metrics(
             asking,
@@ -242,9 +266,7 @@ class RankingProtocol(Protocol):
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
         """Count the queries without a relevant item, and the items that rankings leave out."""
         asked, searched = self.asked(query), self.searched(gallery)
-        lists = self.lists(
-            query if asked is None else query.select(asked), gallery if searched is None else gallery.select(searched)
-        )
+        lists = self.lists(*self.taking_part(query, gallery))
         return {
             **({} if asked is None else {"queries not asked": int((~asked).sum())}),
             "queries without relevant items": int((lists.answering() == 0).sum()),

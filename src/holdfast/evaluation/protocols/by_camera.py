@@ -29,6 +29,7 @@ class ByCamera(RankingProtocol):
     Paper: Zheng et al., Scalable Person Re-identification: A Benchmark, ICCV 2015.
 
     Args:
+        leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth.
     """
 
@@ -42,7 +43,7 @@ class ByCamera(RankingProtocol):
         junk = _junk(gallery)
         return ~junk if junk.any() else None
 
-    def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of every query's person; those by its own camera and junk are ignored."""
         relevant = relevant_by_label(query, gallery)
         persons, person = _numbered(labels_as_in(gallery, query), labels_as_in(gallery, gallery))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.matching import relevant_by_label, same_id
+from holdfast.evaluation.matching import relevant_by_label
 from holdfast.evaluation.protocols.base import Lists, RankingProtocol
 from holdfast.evaluation.ranking import no_rows
 from holdfast.evaluation.retrieval import NoRelevant
@@ -25,17 +25,9 @@ class ByLabel(RankingProtocol):
     description: ClassVar[str] = "items of the query's class answer it"
     needs_labels: ClassVar[bool] = True
 
-    leave_one_out: bool = False
-
-    @property
-    def leaves_itself_out(self) -> bool:
-        """Whether every query leaves out the gallery item with its own id."""
-        return self.leave_one_out
-
-    def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return the rows of every query's class, and the query's own row where it is left out."""
-        own = same_id(query, gallery) if self.leave_one_out else no_rows(len(query))
-        return Lists(relevant_by_label(query, gallery), own)
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+        """Return the rows of every query's class; nothing is ignored."""
+        return Lists(relevant_by_label(query, gallery), no_rows(len(query)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

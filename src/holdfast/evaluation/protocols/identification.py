@@ -16,6 +16,7 @@ from holdfast.errors import DataError, EmptyOverlapError
 from holdfast.evaluation.matching import check_sides
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.operating_points import parsed
+from holdfast.evaluation.scores import repeated_rows
 from holdfast.evaluation.templates import first_labels, templates_of
 
 _PROBES_AT_ONCE = 1024  # bounds memory: 15 MB of scores against a gallery of 1,772 templates
@@ -154,9 +155,11 @@ def searched(
         block: Probes at a time.
     """
     best, place = np.empty(len(probes)), np.empty(len(probes), np.int64)
+    repeats, firsts = repeated_rows(gallery)
     for start in range(0, len(probes), block):
         part = slice(start, start + block)
         scores = probes[part] @ gallery.T
+        scores[:, repeats] = scores[:, firsts]  # a product may give equal columns other last bits
         own = np.where(probe_subjects[part, None] == subjects, scores, -np.inf)
         mate = own.argmax(axis=1)
         score = own[np.arange(len(own)), mate][:, None]

@@ -31,6 +31,7 @@ class Landmarks(RankingProtocol):
     Args:
         truth: Who answers whom; None where labels say it.
         usage: Which queries of a solution file count: its "Public" or "Private" ones, or "both".
+        leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth; "zero" as published.
     """
 
@@ -62,7 +63,7 @@ class Landmarks(RankingProtocol):
         """Return which queries the solution names; all where labels say who answers."""
         return None if self.truth is None else named_queries(self.truth.query_names, query)
 
-    def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the images that answer every query; nothing is ignored."""
         nothing = no_rows(len(query))
         if self.truth is None:

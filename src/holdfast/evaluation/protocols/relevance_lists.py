@@ -65,11 +65,13 @@ class Pairs:
             DataError: The file cannot be read, a column is missing, or a value is.
         """
         table = _table(path)
-        for name in ("query", "item"):
-            if name not in table.column_names:
+        if not len(table):
+            raise DataError(f"'{path}' has no row.", expected="one row for every item that answers a query")
+        for name, needed in (("query", True), ("item", True), ("ignore", False)):
+            if not needed <= table.column_names.count(name) <= 1:
                 raise DataError(
                     f"'{path}' has the columns {', '.join(table.column_names) or 'none'}.",
-                    expected="the columns query and item: one row for every item that answers a query, by their ids",
+                    expected="the columns query and item, once: a row for each item that answers a query, by their ids",
                     to_do="rename the columns; a column ignore may say true for items to leave out of a ranking.",
                 )
         ignore = _flags(path, table["ignore"]) if "ignore" in table.column_names else np.zeros(len(table), np.bool_)
@@ -137,6 +139,7 @@ class Relevance(RankingProtocol):
         pairs: Who answers whom, and who is left out.
         judged: Whether people judged, whatever either model found, which items answer each query.
         unknown: What pairs with a query or item that is not embedded do: "refuse" stops, "leave-out" counts them.
+        leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth.
     """
 
@@ -162,7 +165,7 @@ class Relevance(RankingProtocol):
         """Build from a file of pairs; see `Pairs.read`."""
         return cls(pairs=Pairs.read(ground_truth), **options)
 
-    def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the items that are paired with every query, to be found or to be left out."""
         queries, items, ignore = self._found(query, gallery)
         return Lists(
@@ -203,7 +206,7 @@ class Relevance(RankingProtocol):
         raise kind(
             f"{np.count_nonzero(~known)} of {len(known)} pairs name what is not embedded: {'; '.join(absent)}.",
             expected="ids of the embedded queries and gallery items",
-            to_do="embed what is missing, or leave these pairs out: the option unknown, leave-out."
+            to_do="embed what is missing, or leave these pairs out: --protocol-options.unknown leave-out."
             if known.any()
             else "check which file belongs to these embeddings.",
         )

@@ -35,6 +35,7 @@ class Revisited(RankingProtocol):
     Args:
         truth: Who answers whom.
         difficulty: Which images are sought: "easy", both for "medium", or "hard".
+        leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any sought image is worth.
     """
 
@@ -60,7 +61,7 @@ class Revisited(RankingProtocol):
         """Return which queries the ground truth names."""
         return named_queries(self.truth.query_names, query)
 
-    def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the sought images of every query, and of its junk."""
         queries = rows_of_all(self.truth.query_names, query, "queries")
         rows = rows_of_all(self.truth.gallery_names, gallery, "gallery")

@@ -1,0 +1,107 @@
+"""``holdfast evaluate --chain``: models oldest first, every one on every earlier gallery."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.choices import write_settings
+from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.evaluate_alone import names_of, refuse_others
+from holdfast.cli.evaluate_sides import protocol_of
+from holdfast.cli.evidence import Sides, open_sides
+from holdfast.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.evaluation.chain import ChainEvaluation
+
+_OPTIONS = (
+    "chain_independent", "old_baseline", "similarity", "protocol", "ground_truth", "relevant", "protocol_options",
+    "gate_metric", "no_relevant", "resamples", "resample", "device", "cast", "seed",
+)  # fmt: skip
+
+
+def evaluate_chain_command(arguments: dict[str, Any], settings: str) -> int:
+    """Evaluate a chain, write its report, and return 0 where no pair violates compatibility and 1 otherwise."""
+    refuse_others("chain", arguments, _OPTIONS)
+    names, models = _opened(arguments, arguments["chain"])
+    third = _opened(arguments, arguments["chain_independent"])[1] if arguments["chain_independent"] else None
+    baseline = arguments["old_baseline"]
+    refuse(
+        baseline == "independent" and third is None,
+        "--old-baseline independent was given without independent models.",
+        "--chain-independent PATH ..., one for every model but the first, in the order of the chain",
+    )
+    _check_one_kind(names, models, third or [])
+    evaluation = _measured(arguments, names, models, third)
+    write_settings(arguments["out"], "evaluate.yaml", settings)
+    document = _shown(arguments, evaluation, models[0], baseline or "own")
+    if arguments["json"]:
+        print_json(document)
+    return 0 if evaluation.compatible else 1
+
+
+def _opened(arguments: Mapping[str, Any], paths: Sequence[Path]) -> tuple[list[str], list[Sides]]:
+    options = {"cast": arguments["cast"], "similarity": arguments["similarity"]}
+    with console.status("reading embeddings"):
+        return names_of(paths), [open_sides(path, **options) for path in paths]
+
+
+def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides]) -> None:
+    """Refuse models of which some have queries and a gallery, and some one set that is both."""
+    for number, sides in enumerate([*models, *third]):
+        if sides.leave_one_out != models[0].leave_one_out:
+            name = f"'{names[number]}'" if number < len(models) else f"Independent model {number - len(models) + 1}"
+            raise ConfigError(
+                f"'{names[0]}' and {name} follow different protocols: one has queries and a gallery, the other one "
+                "set that is both.",
+                expected="one protocol for all models of a chain",
+                to_do="embed the same images with all releases: holdfast embed --release FIRST SECOND ...",
+            )
+
+
+def _measured(
+    arguments: Mapping[str, Any], names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides] | None
+) -> ChainEvaluation:
+    from holdfast.evaluation.chain import evaluate_chain
+
+    with console.status("evaluating"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what is not defined is said in words below
+        return evaluate_chain(
+            dict(zip(names, models, strict=True)),
+            independent=third,
+            protocol=protocol_of(arguments, models[0].leave_one_out),
+            metric=arguments["gate_metric"],
+            device=None if arguments["device"] == "cpu" else arguments["device"],
+            **{name: arguments[name] for name in ("resamples", "resample", "seed")},
+        )
+
+
+def _shown(arguments: Mapping[str, Any], evaluation: ChainEvaluation, sides: Sides, baseline: Any) -> dict[str, Any]:
+    """Write results and report, and print tables and what they mean."""
+    from holdfast.cli.evaluate import described
+    from holdfast.reports import chain_results as results
+    from holdfast.reports.chain_page import write_chain_report
+    from holdfast.reports.chain_words import chain_finding, chain_headline
+
+    title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
+    document = results.chain_document(
+        evaluation, title=title, data=described(sides, None, evaluation.protocol["units"]), old_baseline=baseline
+    )
+    written = results.write_chain(document, arguments["out"])
+    with console.status("writing the report"):
+        report = write_chain_report(document, arguments["out"])
+    print_table(title, *results.matrix_table(document))
+    console.print()
+    print_table("Pairs", *results.pair_table(document))
+    for name in sorted(document["p_comp"]["raw"] if document["p_comp"] else (), key=lambda name: name != baseline):
+        console.print()
+        print_table(f"P_comp, raw: {results.BASELINES[name]}", *results.p_comp_table(document, name))
+    console.print(f"\n{chain_headline(document)}", style="bold")
+    found = chain_finding(document)
+    for words in (found.sentence, f"Next: {found.next_step}", *found.notes):
+        console.print(words)
+    console.print(f"\nresults  {written}\nreport   {report}  (open it in a browser)")
+    return document

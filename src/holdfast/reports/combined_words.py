@@ -1,0 +1,103 @@
+"""One upgrade on several test sets in words: where it may search the old gallery, and what is not defined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from holdfast.reports.combined_results import P_METRICS
+from holdfast.reports.formats import interval, metric_name, score, signed
+from holdfast.reports.words import CLICKS, TERMS
+
+Document = Mapping[str, Any]
+
+TERMS_OF_SETS = {
+    "old, new, independent": TERMS["old, new, independent"],
+    "compatible": TERMS["compatible"],
+    "P_up": f"{TERMS['P_up']}. As a sigmoid in per cent, 50 is no loss",
+    "P_comp": f"{TERMS['P_comp']}. As a sigmoid in per cent, 50 is the old system",
+    "P_1": "the harmonic mean of the two sigmoids: high only where both are",
+    "average": "over test sets, of each P metric; it does not exist where one set has none",
+}
+
+
+class SetFinding(NamedTuple):
+    """What one test set says.
+
+    Args:
+        name: The test set.
+        verdict: Its verdict.
+        sentence: What was measured.
+        notes: Which P metrics are not defined, and why.
+    """
+
+    name: str
+    verdict: str
+    sentence: str
+    notes: tuple[str, ...]
+
+
+def combined_headline(document: Document) -> str:
+    """Say in one sentence on how many test sets the new model is compatible."""
+    sets = document["sets"]
+    good = [name for name, found in sets.items() if found["verdict"] == "compatible"]
+    if len(good) == len(sets):
+        count = "both" if len(sets) == 2 else f"all {len(sets)}"
+        return f"{document['new']} can search the old gallery on {count} test sets."
+    if not good:
+        return f"{document['new']} is not shown to be compatible on any of {len(sets)} test sets."
+    return f"{document['new']} can search the old gallery on {len(good)} of {len(sets)} test sets: {', '.join(good)}."
+
+
+def set_findings(document: Document) -> list[SetFinding]:
+    """Put every test set into words."""
+    return [_finding(name, found, document) for name, found in document["sets"].items()]
+
+
+def _finding(name: str, found: Mapping[str, Any], document: Document) -> SetFinding:
+    level = document["protocols"][name]["bootstrap"]["level"]
+    sentence = (
+        f"New queries on the old gallery score {metric_name(found['metric'])} {score(found['cross'])}, old queries "
+        f"{score(found['self_old'])}: {signed(found['cross'] - found['self_old'])} ({100 * level:g}\N{NO-BREAK SPACE}% "
+        f"interval {interval(found['interval'], sign=True)}){_judged(found)}."
+    )
+    clicks = f"{CLICKS} " if found["verdict"] == "unlabelled" else ""
+    notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found["undefined"].items()]
+    return SetFinding(name, found["verdict"], clicks + sentence, tuple(dict.fromkeys(notes)) if _some(document) else ())
+
+
+def _judged(found: Mapping[str, Any]) -> str:
+    return ", judged by its sign alone" if found["gate"] == "point" and found["verdict"] != "unlabelled" else ""
+
+
+def _some(document: Document) -> bool:
+    return document["fingerprints"].get("independent") is not None
+
+
+def combined_notes(document: Document) -> list[str]:
+    """Say what holds for all sets: no independent model, or no average."""
+    if not _some(document):
+        return [
+            "No independent model was evaluated, so P_up, P_comp and P_1 are missing: train one with “holdfast train "
+            "--method independent” and evaluate every test set with it."
+        ]
+    lost = {
+        told: [name for name, found in document["sets"].items() if key in _missing(found)]
+        for key, told in P_METRICS.items()
+    }
+    sets = list(dict.fromkeys(name for names in lost.values() for name in names))
+    if not sets:
+        return []
+    without = [told for told, names in lost.items() if names]
+    return [
+        f"{_listed(without)} {'has' if len(without) == 1 else 'have'} no average, for lack of {_listed(sets)}: an "
+        "average over the other sets would be of another benchmark."
+    ]
+
+
+def _missing(found: Mapping[str, Any]) -> set[str]:
+    return {*found["undefined"], *(["p_score"] if found["undefined"] else [])}
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
