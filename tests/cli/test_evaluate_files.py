@@ -47,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     new = vectors(2)
     broken, zero, tiny = new.copy(), new.copy(), new.copy()
-    broken[3, 1], zero[3], tiny[3] = np.nan, 0, new[3] * np.float32(1e-14)
+    broken[3, 1], zero[3], tiny[3] = np.nan, 0, new[3] * np.float32(1e-20)
     npz("old", vectors(1))
     npz("new", new)
     npz("wide", vectors(2, 12))
@@ -109,7 +109,7 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
         ("broken.npz", "1 of 40 vectors hold NaN or infinite values, first: 'i3'"),
         ("zero.npz", "Expected: no zero vectors"),
         ("tiny.npz", "1 of 40 vectors are no points"),
-        ("huge.npz", "lengths from 1e-12 to 1e19"),
+        ("huge.npz", "lengths from 1e-18 to 1e19"),
         ("twice.npz", "occur more than once: 'i0'"),
         ("fewer.npz", "31 items of the old queries are not in the new queries: 'i9', 'i10', 'i11' and 28 more"),
         ("others.npz", "'i0', 'i1', 'i2' and 37 more; there are '0', '1', '2' and 37 more"),

@@ -205,11 +205,11 @@ class Part:
     @cached_property
     def asked_bins(self) -> NDArray[np.bool_]:
         """Which bins hold a product that may be nearer to a relevant score than its error (h * BINS,)."""
-        steps = np.zeros(BINS * (self.rows.stop - self.rows.start) + 1, np.int64)
+        asked = np.zeros(BINS * (self.rows.stop - self.rows.start), np.bool_)
         error = self.error[self.owner]
-        np.add.at(steps, self.bins((self.values - error)[:, None], self.owner)[:, 0], 1)
-        np.add.at(steps, self.bins((self.values + error)[:, None], self.owner)[:, 0] + 1, -1)
-        asked: NDArray[np.bool_] = np.cumsum(steps)[:-1] > 0
+        first, last = (self.bins((self.values + edge)[:, None], self.owner)[:, 0] for edge in (-error, error))
+        for step in range(int((last - first).max(initial=0)) + 1):
+            asked[np.minimum(first + step, last)] = True
         return asked
 
     @cached_property

@@ -12,6 +12,9 @@ from holdfast.geometry import Side
 
 Vectors = NDArray[np.float32]
 
+KEPT_BYTES = 64 * 2**20  # of vectors in index form
+_ROWS_AT_ONCE = 8_192
+
 
 class VectorRows(Protocol):
     """N vectors of length D whose inner products rank as the similarity of a space does."""
@@ -93,5 +96,10 @@ def index_form(embeddings: EmbeddingSet, vectors: Vectors, side: Side) -> Vector
 
 
 def rows_of(vectors: Vectors | VectorRows) -> VectorRows:
-    """Take an array for what it is: vectors in index form."""
-    return ArrayRows(vectors) if isinstance(vectors, np.ndarray) else vectors
+    """Take an array for what it is, vectors in index form, and convert a small set once and for all."""
+    if isinstance(vectors, np.ndarray):
+        return ArrayRows(vectors)
+    if isinstance(vectors, ArrayRows) or 4 * len(vectors) * vectors.dim > KEPT_BYTES or not len(vectors):
+        return vectors
+    starts = range(0, len(vectors), _ROWS_AT_ONCE)
+    return ArrayRows(np.concatenate([vectors.block(start, start + _ROWS_AT_ONCE) for start in starts]))

@@ -16,14 +16,14 @@ from holdfast.geometry.space import Side, Space
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SHORTEST = 1e-12  # `hypersphere.normalise` divides what is shorter by this
+_SHORTEST = 1e-18  # of a shorter vector float32 cannot hold the square with all its digits
 
 
 class Hypersphere(Space):
     """Directions in D dimensions; similarity is the cosine, in [-1, 1].
 
     A point may be stored with any length that float32 can square: only its direction counts. The zero vector has none
-    and is refused, as are vectors so short that dividing them by their length is no longer done.
+    and is refused, as are vectors whose squared length float32 cannot hold.
 
     >>> Hypersphere(2).check(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
     array([1])
@@ -31,7 +31,7 @@ class Hypersphere(Space):
     array([[0.6, 0.8]], dtype=float32)
     """
 
-    points_are = "no zero vectors, and lengths from 1e-12 to 1e19, whose squares float32 can hold"
+    points_are = "no zero vectors, and lengths from 1e-18 to 1e19, whose squares float32 can hold"
 
     def __init__(self, dim: int) -> None:
         super().__init__("hypersphere", dim)
