@@ -109,6 +109,20 @@ def test_the_commands_for_files_alone(
     assert verdicts[1]["new"]["cross"]["map"] > verdicts[1]["new"]["self_old"]["map"]
 
 
+def test_the_commands_of_the_bench(  # with one seed, which is enough to see it run
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (suite,) = blocks("yaml")
+    (tmp_path / "mine.yaml").write_text(suite.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
+    (block,) = [block for block in blocks("bash") if "holdfast bench" in block]
+    assert [main([*shlex.split(line)[1:], "--processes", "1"]) for line in block.splitlines()] == [0, 0]
+    said = capsys.readouterr().err
+    assert "bct, half the weight" in said and "10 cells to run" in said
+    board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
+    assert len(board["rows"]) == 2 and Path("runs/bench/mine/leaderboard.html").exists()
+
+
 def write_logs(folder: Path) -> None:
     """Vectors of a user's own, without labels: two models, of which the newer sees more, and clicks."""
     rng = np.random.default_rng(0)
@@ -160,7 +174,7 @@ def test_every_number_that_was_measured_is_in_a_committed_result() -> None:
         if file.suffix in (".md", ".txt")
     )
     committed = {" ".join(line.split()) for line in results.splitlines()}
-    measured = README.partition("ends with this table")[2].partition("## Six ways in")[0]
+    measured = README.partition("ends with this table")[2].partition("## Seven ways in")[0]
     measured += README.partition("## What was measured")[2].partition("## Installing")[0]
     rows = [line for line in measured.splitlines() if re.match(r"\|.*\d\.\d", line)]
     assert len(rows) > 10

@@ -361,6 +361,24 @@ def test_omniglot_in_small(tmp_path: Path) -> None:
     assert load_dataset("omniglot", tmp_path, image_size=15).train.shape == (1, 15, 15)
 
 
+def test_omniglot_with_fewer_classes(tmp_path: Path) -> None:
+    save_omniglot(tmp_path)
+    data = load_dataset("omniglot", tmp_path, class_share=0.5)
+    assert (len(data.train.class_names), len(data.query.class_names)) == (5, 2)
+    assert (len(data.train), len(data.query), len(data.gallery)) == (5 * 20, 2 * 5, 2 * 15)
+    assert data.query.class_names == data.gallery.class_names
+    whole = load_dataset("omniglot", tmp_path)
+    assert set(data.train.ids) < set(whole.train.ids)
+    other = load_dataset("omniglot", tmp_path, class_share=0.5, seed=1)
+    assert set(other.train.class_names) != set(data.train.class_names)
+    apart = load_dataset("omniglot", tmp_path, class_share=0.5, validation_fraction=0.4)
+    assert apart.validation is not None
+    assert set(apart.train.class_names) | set(apart.validation.class_names) == set(data.train.class_names)
+    for share in (0.0, 1.5):
+        with pytest.raises(ConfigError, match="class_share"):
+            load_dataset("omniglot", tmp_path, class_share=share)
+
+
 def test_omniglot_validation_comes_out_of_the_background_classes(tmp_path: Path) -> None:
     save_omniglot(tmp_path)
     data = load_dataset("omniglot", tmp_path, validation_fraction=0.3)

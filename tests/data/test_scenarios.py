@@ -343,3 +343,17 @@ def test_negative_seeds_are_refused_where_images_are_drawn(rule: str) -> None:
 
 def test_a_whole_number_serves_as_a_fraction() -> None:
     assert len(SCENARIOS["new-architecture"].divide(LABELS, old_fraction=1).old) == len(LABELS)
+
+
+def test_a_step_of_a_chain_as_a_scenario_of_its_own() -> None:
+    """Old and new classes are those of the chain's step: nested, of one drawing."""
+    labels = np.repeat(np.arange(100), 3)
+    chain = class_chain(labels, (0.09, 0.3, 1.0), seed=5)
+    step = extended_classes(labels, old_fraction=0.09, new_fraction=0.3, seed=5)
+    assert np.array_equal(step.old, chain[0].old)
+    assert np.array_equal(step.new, chain[0].new)
+    assert (len(step.old_classes), len(step.new_classes)) == (9, 30)
+    with pytest.raises(ConfigError, match=r"new_fraction = 0\.2"):
+        extended_classes(labels, old_fraction=0.3, new_fraction=0.2)
+    with pytest.raises(ConfigError, match=r"new_fraction = 1\.5"):
+        extended_classes(labels, old_fraction=0.3, new_fraction=1.5)

@@ -14,11 +14,13 @@ COMMANDS = {
     "demo": "train an old and several new models on rendered characters and compare them",
     "data": "list, describe or check data sets",
     "methods": "list the compatibility methods with their papers and options",
+    "recommend": "say which method to train with, from what benches found on data like yours",
     "train": "train a model, or a whole comparison of old, independent and compatible models",
     "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
     "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
     "adapt": "let a new frozen model search what an old one embedded, with an adapter or a compatible head",
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
+    "bench": "compare methods over data sets, scenarios and seeds, and print a leaderboard",
     "gallery": "keep a live gallery: search, swap the model, backfill, roll back",
 }
 

@@ -133,7 +133,7 @@ def option_names(name_or_path: str | Path) -> list[str]:
     """Return the options that the reader of a data set takes.
 
     >>> option_names("omniglot")
-    ['image_size', 'validation_fraction', 'seed']
+    ['image_size', 'class_share', 'validation_fraction', 'seed']
     """
     name = str(name_or_path)
     return list(option_types(DATASETS[name].read if name in DATASETS else _reader_of(Path(name))))

@@ -21,21 +21,30 @@ QUERY_DRAWINGS = 5
 _CLASSES_AT_ONCE = 32
 
 
-def omniglot(root: Path, *, image_size: int = 28, validation_fraction: float = 0.0, seed: int = 0) -> RetrievalData:
+def omniglot(
+    root: Path, *, image_size: int = 28, class_share: float = 1.0, validation_fraction: float = 0.0, seed: int = 0
+) -> RetrievalData:
     """Handwritten characters: train on 964 background classes, search among 659 others.
 
     Args:
         root: Folder with ``images_background.npz`` and ``images_evaluation.npz``, each with ``images`` bool
             (classes, 20, 105, 105), True for paper, and ``labels`` int64 (classes, 20).
         image_size: Height and width; ink is averaged over the area of each pixel.
-        validation_fraction: Share of the background classes to set apart for choosing among runs.
+        class_share: Share of the classes to keep, in both parts: fewer classes make a smaller task.
+        validation_fraction: Share of the background classes kept to set apart for choosing among runs.
         seed: Chooses these classes.
     """
     check_image_size(image_size)
+    if not 0 < class_share <= 1:
+        raise ConfigError(f"class_share = {class_share}.", expected="above 0 and at most 1")
     if not 0 <= validation_fraction < 1:
         raise ConfigError(f"validation_fraction = {validation_fraction}.", expected="at least 0 and below 1")
     background = _read_part(root / "images_background.npz", "background", image_size)
     evaluation = _read_part(root / "images_evaluation.npz", "evaluation", image_size)
+    draws = generator_of(seed).spawn(2)  # apart from that of the validation classes
+    background, evaluation = (
+        _keep(part, class_share, draw) for part, draw in zip((background, evaluation), draws, strict=True)
+    )
     drawing = np.concatenate([np.arange(count) for count in np.bincount(evaluation.labels)])
     train, validation = _set_apart(background, validation_fraction, seed)
     return RetrievalData(
@@ -99,6 +108,13 @@ def area_weights(source: int, target: int) -> NDArray[np.float32]:
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
     weights: NDArray[np.float32] = (overlap.clip(min=0) * target / source).astype(np.float32)
     return weights
+
+
+def _keep(part: ImageSet, share: float, generator: np.random.Generator) -> ImageSet:
+    if share == 1:
+        return part
+    count = max(2, round(share * len(part.class_names)))
+    return part.select_classes(generator.permutation(len(part.class_names))[:count]).compact()
 
 
 def _set_apart(background: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet | None]:

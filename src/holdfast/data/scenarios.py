@@ -58,22 +58,27 @@ def extended_classes(
     labels: Labels,
     *,
     old_fraction: float = 0.3,
+    new_fraction: float = 1.0,
     seed: int = SEED,
     order: Order = "random",
     rounding: Rounding = "floor",
 ) -> Split:
-    """Old: all images of a share of the classes. New: all images.
+    """Old: all images of a share of the classes. New: all images, or those of a larger share of the classes.
 
     Args:
         labels: Class of every image (N,).
         old_fraction: Share of the classes the old model saw, between 0 and 1.
+        new_fraction: Share of the classes the new model sees, the old ones among them: below 1 for a step of a
+            chain, such as NDPP's from 9 % to 30 % (see `class_chain`).
         seed: Chooses the classes.
         order: "random" classes, or the "first" by label (faces; HBCT with ``old_fraction=0.5``).
         rounding: "floor" (GLDv2, In-shop) or "round" (MS1Mv3).
     """
     _check_fraction(old_fraction)
-    (old,) = _nested_rows(labels, [old_fraction], seed, order, rounding)
-    return _checked(Split("extended-class", labels, old, np.arange(len(labels)), shared_allowed=True))
+    if not old_fraction < new_fraction <= 1:
+        raise ConfigError(f"new_fraction = {new_fraction}.", expected=f"above old_fraction {old_fraction}, at most 1")
+    old, new = _nested_rows(labels, [old_fraction, float(new_fraction)], seed, order, rounding)
+    return _checked(Split("extended-class", labels, old, new, shared_allowed=True))
 
 
 def open_classes(

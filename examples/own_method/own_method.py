@@ -1,0 +1,48 @@
+"""A compatibility method in a package of its own, which holdfast finds once it is installed.
+
+    pip install ./examples/own_method
+    holdfast methods class_pull
+    holdfast train --method class_pull …
+
+Nothing in holdfast is changed: the entry point in ``pyproject.toml`` names the class.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from holdfast.errors import refuse
+from holdfast.geometry import Space
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.predecessor import class_prototypes, require_old
+
+
+class ClassPull(CompatibilityMethod):
+    """Distance between new embeddings and the old mean point of their class, an example of a method of one's own.
+
+    Args:
+        weight: Factor of the pull.
+        slack: A distance that costs nothing.
+    """
+
+    spaces = EVERY_SPACE
+    keeps_points = True
+
+    means: Tensor
+
+    def __init__(self, weight: float = 5.0, slack: float = 0.0) -> None:
+        super().__init__()
+        refuse(min(weight, slack) < 0, f"class_pull was given weight={weight} and slack={slack}", "at least 0")
+        self.weight, self.slack = weight, slack
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Average the old points by class."""
+        means, _ = class_prototypes(require_old(old, "class_pull").embeddings, space)
+        self.register_buffer("means", means)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted pull."""
+        goals = self.means.to(step.new.points.dtype)[step.labels]
+        distances = step.new.space.paired_distance(step.new.points, goals)
+        pull = (distances - self.slack).clamp(min=0).mean()
+        return {"task": step.head.loss(step.new, step.labels), "pull": self.weight * pull}

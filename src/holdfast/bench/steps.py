@@ -1,0 +1,176 @@
+"""What cells of each kind do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.bench.experiments import experiment_on
+from holdfast.bench.pool import Place, Step
+from holdfast.bench.session_steps import first_session, sessions
+from holdfast.bench.sources import Settings, divided, open_images, open_texts, searched
+from holdfast.data.text_set import TextSet
+from holdfast.embeddings import EmbeddingSet, StringArray, storage
+from holdfast.errors import DataError
+from holdfast.evaluation.bootstrap import paired_interval
+from holdfast.evaluation.compatibility import verdict
+from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.models.lifting import lift_embeddings
+from holdfast.models.release import Release, load_release
+
+Sides = tuple[EmbeddingSet, EmbeddingSet]
+
+
+def train(settings: Settings, place: Place) -> dict[str, Any]:
+    """Train a model on its share of the images; with "old" in its needs, as that one's successor."""
+    from holdfast.training.sequel import load_history
+    from holdfast.training.train import train_release
+
+    images = open_images(settings["data"], place.root).to_train_on()
+    split = divided(images, settings["scenario"])
+    experiment = experiment_on(settings["experiment"], place.device, place.root)
+    old = load_release(place.needs["old"] / "release") if "old" in place.needs else None
+    rows = split.old if settings["side"] == "old" else split.new
+    release = train_release(
+        images.select(rows).compact(),
+        experiment,
+        place.folder / "release",
+        old=old,
+        old_images=None if old is None else images.select(split.old).compact(),
+        data_name=settings["data"]["name"],
+        cache=place.cache,
+    )
+    seconds = load_history(place.folder / "release").seconds
+    classes = len(release.classes)
+    return {"fingerprint": release.fingerprint, "images": len(rows), "classes": classes, "seconds": seconds}
+
+
+def embed(settings: Settings, place: Place) -> dict[str, Any]:
+    """Embed queries and gallery with the release of "model"."""
+    from holdfast.training.encode import embed_images
+
+    data = open_images(settings["data"], place.root)
+    release = load_release(place.needs["model"] / "release")
+    query, gallery = searched(data, settings["part"])
+    device = torch.device(place.device)
+    found = embed_images(release, gallery, device=device)
+    storage.save(found, place.folder / "gallery.safetensors")
+    storage.save(found if query is gallery else embed_images(release, query, device=device), query_path(place.folder))
+    return {"queries": len(query), "gallery": len(gallery), "leave_one_out": query is gallery}
+
+
+def score(settings: Settings, place: Place) -> dict[str, Any]:
+    """Score the embeddings of "new" on themselves and on those of "old", and "independent" beside them."""
+    sides = {role: read_sides(place.needs[role]) for role in ("old", "new", "independent")}
+    old_gallery = laid_onto(sides["old"][1], place.needs["model"] / "release") if "model" in place.needs else None
+    asked = {
+        "self_old": sides["old"],
+        "self_independent": sides["independent"],
+        "self_new": sides["new"],
+        "cross": (sides["new"][0], sides["old"][1] if old_gallery is None else old_gallery),
+    }
+    options = {"exclude_same_id": settings["leave_one_out"]}
+    values = {name: rank_metrics(*pair, settings["metrics"], **options) for name, pair in asked.items()}
+    gate = settings["gate_metric"]
+    interval = paired_interval(values["cross"][gate], values["self_old"][gate], seed=settings["seed"])
+    return {
+        "scores": {
+            metric: {name: float(np.nanmean(found[metric])) for name, found in values.items()}
+            for metric in settings["metrics"]
+        },
+        "interval": list(interval),
+        "verdict": verdict(interval),
+        "queries": len(sides["old"][0]),
+    }
+
+
+def texts(settings: Settings, place: Place) -> dict[str, Any]:
+    """Embed all parts of a set of texts with a frozen model, or take them out of "whole", where all are embedded."""
+    from holdfast.models.text_encoders import open_text_encoder
+    from holdfast.training.encode_texts import embed_texts
+
+    parts = open_texts(settings["data"], place.root).parts()
+    if "whole" in place.needs:
+        whole = joined([_stored(place.needs["whole"], name) for name in TEXT_PARTS])
+        for name, part in parts.items():
+            storage.save(embedded_of(whole, part), place.folder / f"{name}.safetensors")
+        return {name: len(part) for name, part in parts.items()}
+    encoder = open_text_encoder(settings["model"], device=place.device)
+    for name, part in parts.items():
+        storage.save(embed_texts(encoder, part, cache=place.cache), place.folder / f"{name}.safetensors")
+    return {name: len(part) for name, part in parts.items()}
+
+
+def head(settings: Settings, place: Place) -> dict[str, Any]:
+    """Train a head over the frozen model of "new" for the gallery of "old", and embed queries and gallery with it."""
+    from holdfast.training.compatible_head import train_head
+
+    old, new = ({part: _stored(place.needs[role], part) for part in ("train", *SEARCHED)} for role in ("old", "new"))
+    experiment = experiment_on(settings["experiment"], place.device)
+    trained = train_head(old["train"], new["train"], experiment, place.folder / "release", start=settings["start"])
+    for part in SEARCHED:
+        storage.save(trained.query(new[part]), place.folder / f"{part}.safetensors")
+    classes = 0 if old["train"].labels is None else len(np.unique(old["train"].labels))
+    return {"fingerprint": trained.release.fingerprint, "pairs": len(old["train"]), "classes": classes}
+
+
+SEARCHED = ("query", "gallery")
+TEXT_PARTS = ("train", *SEARCHED)
+
+
+def joined(parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
+    """Return the rows of all parts as one set without labels."""
+    ids = StringArray.of(identifier for part in parts for identifier in part.ids)
+    vectors = np.concatenate([part.vectors for part in parts])
+    return parts[0].replace(ids=ids, vectors=vectors, labels=None, class_names=None)
+
+
+def embedded_of(whole: EmbeddingSet, part: TextSet) -> EmbeddingSet:
+    """Return the rows of some texts, with their labels.
+
+    Raises:
+        DataError: A text is not among those that were embedded.
+    """
+    rows = whole.ids.find(part.ids)
+    if (rows < 0).any():
+        raise DataError(f"{int((rows < 0).sum())} texts were not embedded.", expected="texts of the whole data set")
+    return whole.select(rows).replace(labels=part.labels, class_names=StringArray.of(part.class_names))
+
+
+def query_path(folder: Path) -> Path:
+    """Return where the queries of a cell are."""
+    return folder / "query.safetensors"
+
+
+def read_sides(folder: Path) -> Sides:
+    """Return queries and gallery of a cell."""
+    query, gallery = (_stored(folder, part) for part in SEARCHED)
+    return query, gallery
+
+
+def _stored(folder: Path, part: str) -> EmbeddingSet:
+    return storage.load(folder / f"{part}.safetensors")
+
+
+def laid_onto(old: EmbeddingSet, release: Path) -> EmbeddingSet | None:
+    """Return the old gallery as a model of another space searches it; None where it is searched as it is."""
+    lifted = release / "old-lifted"
+    if not (lifted / "config.json").exists():
+        return None
+    return lift_embeddings(old, load_release(lifted))
+
+
+STEPS: dict[str, Step] = {
+    **{"train": train, "embed": embed, "score": score, "texts": texts, "head": head},
+    **{"first-session": first_session, "sessions": sessions},
+}
+"""By the kind of a cell."""
+
+
+def released(folder: Path) -> Release:
+    """Return the release that a cell trained."""
+    return load_release(folder / "release")

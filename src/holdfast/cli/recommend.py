@@ -1,0 +1,242 @@
+"""``holdfast recommend``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.cli.choices import data_root, open_data
+from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.parsing import parse
+from holdfast.errors import refuse
+from holdfast.reports.formats import MISSING
+
+if TYPE_CHECKING:
+    from holdfast.bench.recommend import Choice, Recommendation, Standing
+    from holdfast.bench.situation import Situation
+
+ScenarioName = Literal[
+    "extended-data", "extended-class", "open-data", "open-class",
+    "enlarged-backbone-data", "enlarged-backbone-class", "new-architecture", "both",
+]  # fmt: skip
+SHOWN = 4  # labels of a group that are worth comparing on the user's own data
+
+
+def recommend(
+    data: str | None = None,
+    embeddings: Path | None = None,
+    classes: int | None = None,
+    images: int | None = None,
+    old_classes: int | None = None,
+    old_quality: float | None = None,
+    scenario: ScenarioName = "extended-class",
+    frozen: bool = False,
+    unlabelled: bool = False,
+    evidence: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    data_root: Path | None = None,
+    data_options: dict[str, Any] = {},  # noqa: B006
+    json: bool = False,
+) -> None:
+    """Recommend a method and its options for your data, from what benches found on the data sets nearest to it.
+
+    Of the methods that keep the new model's own quality (mean raw P_up of at least -0.05) that with the highest mean
+    raw P_comp is taken, over the nearest data sets of the same scenario: those nearest in number of classes and in
+    images per class. It says where that is thin evidence, and which methods it cannot tell apart.
+
+    Args:
+        data: The training data, to be counted: a data set by name, a folder with one sub-folder of images per class,
+            or a file of texts.
+        embeddings: Instead, items by a frozen model: what `holdfast embed` wrote, or a .safetensors, .npz, .npy or
+            .parquet file.
+        classes: Instead, how many classes the new model is to learn.
+        images: How many images there are of them.
+        old_classes: How many classes the old model learnt, if known.
+        old_quality: The old model's queries on its own gallery, from 0 to 1, if known.
+        scenario: What the new model sees: extended-class (the old model's classes and more), extended-data (more images
+            of them), open-class (other classes only), open-data (other images only), or with another backbone:
+            enlarged-backbone-data, enlarged-backbone-class, new-architecture (of the same data), both.
+        frozen: Both models stay as they are.
+        unlabelled: The items have no classes.
+        evidence: Documents of your own benches, to count beside those that come with holdfast.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set; label_column names the labels in a file of texts.
+        json: Print one JSON document.
+    """
+
+
+def main(words: list[str]) -> int:
+    """Print what is recommended, what it rests on, and what to type next."""
+    from holdfast.bench.cases import shipped_evidence
+    from holdfast.bench.recommend import plain
+    from holdfast.bench.recommend import recommend as recommended
+
+    arguments, _ = parse(recommend, words, "recommend")
+    situation = _situation(arguments)
+    found = recommended(situation, shipped_evidence(arguments["evidence"]))
+    following = list(next_commands(found, arguments))
+    if arguments["json"]:
+        print_json({**plain(found), "next": following})
+        return 0
+    _tell(found)
+    for command in following:
+        console.print(f"next     {command}")
+    return 0
+
+
+def _situation(arguments: Mapping[str, Any]) -> Situation:
+    """Return what is known, counted from the data where it is given."""
+    from holdfast.bench.situation import Situation
+
+    given = _refuse_two(arguments)
+    asked = Situation(
+        **{name: arguments[name] for name in ("classes", "images", "old_classes", "old_quality", "scenario", "frozen")},
+        labelled=not arguments["unlabelled"],
+    )
+    refuse(
+        not given and asked.labelled and not asked.frozen,
+        "Nothing was said of your data.",
+        "--data DATA, --embeddings FILE, or --classes N --images N; or --frozen, or --unlabelled",
+    )
+    if arguments["data"] is not None:
+        return _of_data(asked, arguments)
+    return asked if arguments["embeddings"] is None else _of_embeddings(asked, arguments["embeddings"])
+
+
+def _refuse_two(arguments: Mapping[str, Any]) -> list[str]:
+    """Refuse sizes from more than one place; return the option that was given, if any."""
+    sized = ["classes"] if arguments["classes"] is not None or arguments["images"] is not None else []
+    given = [*(name for name in ("data", "embeddings") if arguments[name] is not None), *sized]
+    wrong = len(given) > 1 or (arguments["images"] is not None and arguments["classes"] is None)
+    written = [f"--{name}" for name in (*given, "images") if arguments[name] is not None]
+    refuse(
+        wrong,
+        f"{' and '.join(written)}.",
+        "--data, or --embeddings, or --classes with or without --images: one of three",
+    )
+    return given
+
+
+def _of_embeddings(asked: Situation, path: Path) -> Situation:
+    from holdfast.cli.adapt_sides import open_part
+
+    found = open_part(path, cast=True, name=None)
+    counted = None if found.labels is None else len(set(found.labels.tolist()))
+    return replace(
+        asked, frozen=True, classes=counted, images=len(found), labelled=asked.labelled and counted is not None
+    )
+
+
+def _of_data(asked: Situation, arguments: Mapping[str, Any]) -> Situation:
+    """Count the images to train on, or the texts, whose models are frozen."""
+    from holdfast.data.texts import load_texts
+
+    name = arguments["data"]
+    if not _is_texts(name):
+        images = open_data(name, arguments["data_root"], arguments["data_options"]).to_train_on()
+        return replace(asked, classes=len(set(images.labels.tolist())), images=len(images))
+    opened = load_texts(name, data_root(arguments["data_root"]), **arguments["data_options"])
+    found = opened.parts()["train"] if hasattr(opened, "parts") else opened
+    classes = None if found.labels is None else len(set(found.labels.tolist()))
+    return replace(
+        asked, frozen=True, classes=classes, images=len(found), labelled=asked.labelled and classes is not None
+    )
+
+
+def _is_texts(data: str) -> bool:
+    from holdfast.data.text_files import FILE_READERS
+    from holdfast.data.texts import TEXT_DATASETS
+
+    return data in TEXT_DATASETS or (Path(data).suffix in FILE_READERS and not Path(data).is_dir())
+
+
+def _tell(found: Recommendation) -> None:
+    choice = found.choice
+    if choice.table:
+        _evidence_table(choice)
+        _label_table(choice.table)
+    console.print()
+    first, *others = found.sentences
+    console.print(first, style="bold")
+    for line in others:
+        console.print(line)
+    if found.thin:
+        console.print("\nWhere the evidence is thin:", style="bold")
+    for line in found.thin:
+        console.print(f"- {line}")
+    console.print()
+
+
+def _evidence_table(choice: Choice) -> None:
+    rows = []
+    for case, far in choice.near.cases:
+        size = (MISSING, MISSING) if case.facts is None else (f"{case.facts.classes:,}", f"{case.facts.per_class:,.3g}")
+        factors = (MISSING if one is None else f"{one:.2g} ×" for one in (far.classes, far.per_class))
+        rows.append([case.suite, case.data, case.scenario, *size, *factors, ", ".join(map(str, case.seeds))])
+    columns = ["suite", "data", "scenario", "classes", "images a class", "of yours", "of yours a class", "seeds"]
+    print_table("What it rests on, the nearest first", columns, rows)
+
+
+def _label_table(table: Iterable[Standing]) -> None:
+    from holdfast.bench.recommend_words import spread_words
+
+    rows = [
+        [
+            *one.name, spread_words(one.p_comp), spread_words(one.p_up), _rank(one), str(one.best),
+            MISSING if one.seconds is None else f"{one.seconds:,.0f}", _remark(one),
+        ]
+        for one in table
+    ]  # fmt: skip
+    columns = ["label", "method", "P_comp", "P_up", "rank", "best", "seconds", ""]
+    print_table("Raw P: mean ± deviation over seeds (lowest to highest case)", columns, rows)
+
+
+def _rank(one: Standing) -> str:
+    return MISSING if one.rank is None else f"{one.rank:.2g}"
+
+
+def _remark(one: Standing) -> str:
+    if one.rank is None:
+        return "P_up below −0.05"
+    return "" if one.apart else "not told apart"
+
+
+def next_commands(found: Recommendation, arguments: Mapping[str, Any]) -> Iterable[str]:
+    """Yield what to type next: what is recommended, and what compares its rivals on the user's own data."""
+    if found.action == "adapt":
+        yield shlex.join(["holdfast", "adapt", *_sides(arguments), "--out", "adapted", "--auto"])
+        return
+    data = arguments["data"] or "DATA"
+    chosen = found.choice.chosen
+    if chosen is not None:
+        words = ["holdfast", "train", "--data", data, "--old", "RELEASE", "--method", chosen.name.method]
+        yield shlex.join([*words, *_option_words(found.choice, chosen), "--out", "runs"])
+    rivals = list({one.name.method: one for one in found.choice.group}.values())[:SHOWN]
+    if len(rivals) == 1:
+        return
+    methods = [one.name.method for one in rivals] or ["bct", "p2s"]
+    options = [word for one in rivals for word in _option_words(found.choice, one, f"{one.name.method}.")]
+    words = ["holdfast", "train", "--data", data, "--scenario", arguments["scenario"], "--method", *methods]
+    yield shlex.join([*words, *options, "--out", "comparison"])
+
+
+def _sides(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the two sides for `holdfast adapt`, as far as they are known."""
+    if arguments["data"] is not None and _is_texts(arguments["data"]):
+        return ["--texts", arguments["data"], "--old-text-model", "OLD", "--text-model", "NEW"]
+    return ["--old", "OLD", "--new", str(arguments["embeddings"] or "NEW")]
+
+
+def _option_words(choice: Choice, one: Standing, prefix: str = "") -> list[str]:
+    """Return the options of a label in the nearest case, where they are not the method's own."""
+    from inspect import signature
+
+    from holdfast.methods import METHODS
+
+    METHODS.load_installed()
+    known = signature(METHODS[one.name.method]).parameters if one.name.method in METHODS else {}
+    options = choice.cases[0].outcomes[one.name].options
+    changed = {name: value for name, value in options.items() if name not in known or known[name].default != value}
+    return [word for name, value in changed.items() for word in (f"--method_options.{prefix}{name}", str(value))]

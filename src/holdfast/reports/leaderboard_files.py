@@ -1,0 +1,192 @@
+"""A leaderboard as text for other programs: Markdown, LaTeX for papers, CSV run by run, and lines for a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.embeddings.storage import write_atomically
+from holdfast.reports.formats import metric_name, plain_text
+from holdfast.reports.leaderboard_results import checked_leaderboard, failures, scale_name
+from holdfast.reports.leaderboard_tables import BEST, SECOND, Numbers, by_cell, footnotes, leaderboard_table, summary
+from holdfast.reports.leaderboard_words import headline, sentences
+
+Document = Mapping[str, Any]
+
+_BY = ("label", "method", "data", "scenario", "seed", "metric")
+_REST = ("verdict", "seconds", "failure")
+_P = ("p_up", "p_comp", "p_score")
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "$": r"\$",
+        "&": r"\&",
+        "#": r"\#",
+        "%": r"\%",
+        "_": r"\_",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': "''",
+        "−": "$-$",
+        "±": r"$\pm$",
+        "–": "--",
+        "\N{NO-BREAK SPACE}": "~",
+    }
+)
+
+
+def write_tables(document: Document, folder: str | Path) -> list[Path]:
+    """Write leaderboard.md, leaderboard.csv and leaderboard.tex into a folder, and return their paths.
+
+    Raises:
+        ConfigError: The document is not complete.
+        DataError: A file could not be written.
+    """
+    checked_leaderboard(dict(document))
+    written = {
+        "md": leaderboard_markdown(document),
+        "csv": leaderboard_csv(document),
+        "tex": leaderboard_latex(document),
+    }
+    return [write_atomically(Path(folder) / f"leaderboard.{ending}", _writer(text)) for ending, text in written.items()]
+
+
+def _writer(text: str) -> Callable[[Path], Any]:
+    return lambda part: part.write_text(text, encoding="utf-8", newline="")
+
+
+def leaderboard_markdown(document: Document) -> str:
+    """Return the table of means, and that of cells where there are several, in Markdown; the best are bold."""
+    metric = metric_name(document["suite"]["metric"])
+    parts = [f"Means over cells, in {metric}:\n\n" + _markdown(summary(document))]
+    if len(document["board"]["cells"]) > 1:
+        parts.append(f"By cell, {scale_name(document)}:\n\n" + _markdown(by_cell(document)))
+    parts += [f"{_for_markdown(note)}\n" for note in footnotes(document)]
+    return "\n".join(parts)
+
+
+def _markdown(found: Numbers) -> str:
+    rule = ["---", *["---:"] * (len(found.columns) - 1)]
+    lines = [list(map(_for_markdown, found.columns)), rule]
+    for row, standing in zip(found.rows, found.standing, strict=True):
+        numbers = (_for_markdown(plain_text(cell)) for cell in row[1:])
+        bold = (f"**{cell}**" if place == BEST else cell for cell, place in zip(numbers, standing, strict=True))
+        lines.append([_for_markdown(row[0]), *bold])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _for_markdown(words: str) -> str:
+    for sign in "\\|*_`<[":
+        words = words.replace(sign, f"\\{sign}")
+    return " ".join(words.split())
+
+
+def leaderboard_latex(document: Document) -> str:
+    r"""Return both tables in LaTeX, best in bold and second underlined; needs ``\usepackage{booktabs}``."""
+    title, metric = _for_latex(document["suite"]["title"]), _for_latex(metric_name(document["suite"]["metric"]))
+    notes = " ".join(_for_latex(note) for note in footnotes(document))
+    parts = [_latex(summary(document), f"{title} Means over cells, in {metric}. {notes}".strip())]
+    if len(document["board"]["cells"]) > 1:
+        parts.append(_latex(by_cell(document), f"{title} {_for_latex(scale_name(document))}, by cell."))
+    return "% \\usepackage{booktabs}\n" + "\n".join(parts)
+
+
+def _latex(found: Numbers, caption: str) -> str:
+    head = " & ".join(map(_for_latex, found.columns)) + r" \\"
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (len(found.columns) - 1)}}}", r"\toprule", head, r"\midrule"]
+    for row, standing, kind, before in zip(
+        found.rows, found.standing, found.kinds, [None, *found.kinds[:-1]], strict=True
+    ):
+        lines += [r"\midrule"] if before is not None and kind != before else []
+        lines.append(" & ".join(_latex_cells(row, standing)) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def _latex_cells(row: Sequence[str], standing: Sequence[int]) -> Iterator[str]:
+    yield _for_latex(row[0])
+    for cell, place in zip(row[1:], standing, strict=True):
+        number, sign, deviation = _for_latex(cell).partition(r" $\pm$ ")
+        drawn = {BEST: rf"\textbf{{{number}}}", SECOND: rf"\underline{{{number}}}"}.get(place, number)
+        yield f"{drawn}{sign}{deviation}"
+
+
+def _for_latex(words: str) -> str:
+    return " ".join(words.split(" ")).translate(_LATEX).replace("\n", " ")
+
+
+def leaderboard_csv(document: Document) -> str:
+    """Return every number as CSV, unrounded: a line per run, and a line per label and cell with the means over seeds.
+
+    The column "line" says which of them a line is. Lines of means have no seed, but the number of "seeds" and a column
+    of deviations for every score; where a run failed its scores are empty and "failure" says why.
+    """
+    board = document["board"]
+    names = [*board["measures"]]
+    columns = ["line", *_BY, "seeds", "rank", *names, *(f"{name}_deviation" for name in names), *_REST]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_run_lines(document, names))
+    writer.writerows(_mean_lines(document, names))
+    return stream.getvalue()
+
+
+def _run_lines(document: Document, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for row in document["rows"]:
+        scores = {**(row["scores"] or {}), **{name: row.get(name) for name in _P}}
+        kept = {name: scores[name] for name in names if name in scores}
+        yield {"line": "run", **{key: row[key] for key in _BY}, **kept, **{key: row.get(key) for key in _REST}}
+
+
+def _mean_lines(document: Document, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    board = document["board"]
+    for cell in board["cells"]:
+        for entry in board["labels"]:
+            found = cell["labels"][entry["label"]]
+            means = {name: mean for name in names if (mean := found["means"].get(name)) is not None}
+            yield {
+                "line": "mean",
+                "label": entry["label"],
+                "method": entry["method"],
+                "data": cell["data"],
+                "scenario": cell["scenario"],
+                "metric": document["suite"]["metric"],
+                "seeds": len(cell["seeds"]) - found["failed"] - found["missing"],
+                "rank": found["rank"],
+                "failure": f"{found['failed']} failed, {found['missing']} not run" * (not found["complete"]),
+                **{name: mean["mean"] for name, mean in means.items()},
+                **{f"{name}_deviation": mean["deviation"] for name, mean in means.items()},
+            }
+
+
+def leaderboard_text(document: Document) -> str:
+    """Return the board for a terminal: the headline, the table, what it tells apart and every failure."""
+    lines = [document["suite"]["title"], headline(document), "", *_aligned(*leaderboard_table(document)), ""]
+    lines += [plain_text(told) for told in (*sentences(document), *footnotes(document))]
+    failed = failures(document)
+    lines += ["", "Failed:"] if failed else []
+    lines += [
+        f"  {row['label']}, {row['data']}, {row['scenario']}, seed {row['seed']}: {row['failure']}" for row in failed
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [columns, *rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]

@@ -1,0 +1,228 @@
+"""The charts of a leaderboard: the score that ranks in every cell, and what arrives against what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.reports.formats import score
+from holdfast.reports.leaderboard_rank_plot import cut
+from holdfast.reports.leaderboard_results import Board, Cell, Entry, cell_name, entries, measure_name
+from holdfast.reports.leaderboard_tables import marked, with_deviation
+from holdfast.reports.svg import (
+    Scale,
+    chart,
+    line,
+    marker,
+    path,
+    reaching,
+    text,
+    whisker,
+    width_of,
+    x_axis,
+    y_axis,
+)
+from holdfast.reports.trade_off_plot import _around, _beyond, _lines, _named_marks
+
+Document = Mapping[str, Any]
+_Mean = Mapping[str, Any]
+
+STYLE = """.seed{fill:var(--soft);opacity:.55}
+.best-dot{fill:var(--good)}.whisker.best{stroke:var(--good)}
+.beside-dot{fill:var(--paper);stroke:var(--ink);stroke-width:1.4;vector-effect:non-scaling-stroke}
+.front{fill:none;stroke:var(--good);stroke-width:1.6;stroke-dasharray:6 3}
+.whisker.faint{stroke:var(--soft);stroke-width:1}
+"""
+
+_ROW, _TOP, _BOTTOM = 24.0, 54.0, 42.0
+_REFERENCES = {"self_old": "old", "self_independent": "independent"}
+_FAR = 4.0  # labels this many times further from the best than the median is would flatten the others
+_ROOM = 0.06
+_COMPARABLE, _REACH = (-1.0, 2.0), (-1.0, 1.0)  # P_comp and P_up that are drawn in place
+_LEFT = 62.0
+_MANY = 9  # labels whose names have room beside their marks
+
+
+def cell_dots(document: Document, cell: Cell, *, width: float = 340) -> str:
+    """Draw the score that ranks of every label in a cell: each seed, the mean and the deviation.
+
+    Lines are the old system and the independent model. Labels are in the order of the board; one far below the others
+    is an arrow at the edge, one without a score says so.
+    """
+    board, name = document["board"], document["board"]["ranked_by"]
+    shown = entries(board)
+    left, right = min(0.36 * width, max(width_of(marked(entry), 12.5) for entry in shown) + 8), width - 44
+    x = reaching(*_extent(board, cell), left + 4, right - 8, 3)
+    bottom = _TOP + _ROW * len(shown)
+    parts = [x_axis(x, _TOP - 6, bottom, measure_name(name), 3), *_reference_lines(cell, x, bottom)]
+    best = min((found["rank"] for found in cell["labels"].values() if found["rank"] is not None), default=None)
+    for place, entry in enumerate(shown):
+        seeds = _seeds(document, cell, entry)
+        parts += _dot_row(board, cell, entry, seeds, x, _TOP + _ROW * (place + 0.5), width, left, best)
+    parts.append(text(0, 14, cut(cell_name(cell, board), width, 13.5), "name"))
+    told = f"{measure_name(name)} in {cell_name(cell, board)}"
+    return chart(width, bottom + _BOTTOM, told, _cell_in_words(board, cell), parts)
+
+
+def _dot_row(
+    board: Board,
+    cell: Cell,
+    entry: Entry,
+    seeds: Sequence[float],
+    x: Scale,
+    y: float,
+    width: float,
+    left: float,
+    best: float | None,
+) -> list[str]:
+    found, name = cell["labels"][entry["label"]], board["ranked_by"]
+    parts = [text(0, y + 4.5, cut(marked(entry), left - 4, 12.5), "row-name")]
+    mean = found["means"].get(name)
+    if mean is None:
+        words = "failed" if found["failed"] else "not run" if found["missing"] else "no score"
+        return [*parts, text(x.start, y + 4, words, "far")]
+    kind = "best" if found["rank"] is not None and found["rank"] == best else ""
+    parts.append(text(width, y + 4.5, score(mean["mean"]), "number", "end"))
+    if not x.low <= mean["mean"] <= x.high:
+        below = mean["mean"] < x.low
+        return [*parts, text(x.start if below else x.stop, y + 4, "◂" if below else "▸", "label", "middle")]
+    parts += [marker(x(value), y, 0, "seed", 2.4) for value in seeds if len(seeds) > 1]
+    if mean["deviation"] is not None:
+        ends = (x(mean["mean"] - mean["deviation"]), x(mean["mean"] + mean["deviation"]))
+        parts.append(whisker(*ends, y, f"whisker {kind}"))
+    dot = "beside-dot" if entry["reference"] is not None else f"{kind or 'rank'}-dot"
+    return [*parts, marker(x(mean["mean"]), y, 0, dot, 4.4, f"{entry['label']}: {with_deviation(name, mean)}")]
+
+
+def _seeds(document: Document, cell: Cell, entry: Entry) -> list[float]:
+    """Return the score that ranks of every run of a label in a cell."""
+    name, here = document["board"]["ranked_by"], (entry["label"], cell["data"], cell["scenario"])
+    rows = (row for row in document["rows"] if (row["label"], row["data"], row["scenario"]) == here)
+    values = ((row["scores"] or {}).get(name, row.get(name)) for row in rows)
+    return [value for value in values if value is not None]
+
+
+def _reference_lines(cell: Cell, x: Scale, bottom: float) -> list[str]:
+    """Draw the models that are given as lines, with their names above on two lines."""
+    parts = []
+    for place, (name, words) in enumerate(_REFERENCES.items()):
+        if name in cell["references"]:
+            at = x(cell["references"][name]["mean"])
+            parts.append(line(at, _TOP - 6, at, bottom, f"reference {name}"))
+            left = at > (x.start + x.stop) / 2
+            parts.append(
+                text(
+                    at + (-4 if left else 4),
+                    31 + 12 * place,
+                    words,
+                    f"small reference-name {name}",
+                    "end" if left else "start",
+                )
+            )
+    return parts
+
+
+def _extent(board: Board, cell: Cell) -> tuple[float, float]:
+    """Return the lowest and highest score to draw: the given models, and the labels that are not far off."""
+    name, ends = board["ranked_by"], []
+    for entry in board["labels"]:
+        mean = cell["labels"][entry["label"]]["means"].get(name)
+        if mean is not None:
+            around = mean["deviation"] or 0.0
+            ends.append((mean["mean"], mean["mean"] - around, mean["mean"] + around))
+    given = [mean["mean"] for mean in cell["references"].values()]
+    if not ends:
+        return (min(given), max(given)) if given else (0.0, 1.0)
+    lower = name in board["lower_is_better"]
+    means = sorted((mean for mean, *_ in ends), reverse=not lower)
+    reach = _FAR * abs(means[0] - means[len(means) // 2]) or float("inf")
+    near = [end for end in ends if abs(end[0] - means[0]) <= reach]
+    low, high = min([*given, *(low for _, low, _ in near)]), max([*given, *(high for *_, high in near)])
+    room = _ROOM * (high - low) if len(near) < len(ends) else 0.0  # for arrows, beside the line of the old system
+    return low - room * (not lower), high + room * lower
+
+
+def _cell_in_words(board: Board, cell: Cell) -> str:
+    name = board["ranked_by"]
+    told = [f"{_REFERENCES.get(key, key)} {score(mean['mean'])}" for key, mean in cell["references"].items()]
+    for entry in board["labels"]:
+        mean = cell["labels"][entry["label"]]["means"].get(name)
+        told.append(f"{entry['label']} {'without a score' if mean is None else with_deviation(name, mean)}")
+    return "; ".join(told) + "."
+
+
+def pareto_plot(document: Document, *, width: float = 640, height: float = 420) -> str | None:
+    """Draw P_up over P_comp, means over cells with deviations, and the front; None where no label has both.
+
+    Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number. Many labels have their place in
+    `pareto_points` instead of a name.
+    """
+    board, points = document["board"], pareto_points(document)
+    if board["front"] is None or not points:
+        return None
+    x = Scale(*_reaching([p_comp for p_comp, _ in points.values()], 0.0, 1.05, _COMPARABLE), _LEFT, width - 14)
+    y = Scale(*_reaching([p_up for _, p_up in points.values()], -0.05, 0.05, _REACH), height - 52, 46)
+    words = {name: str(place) for place, name in enumerate(points, 1)} if numbered(points) else {}
+    marks = []
+    for name, (p_comp, p_up) in points.items():
+        far = _beyond(p_comp["mean"], x, "P_comp") + _beyond(p_up["mean"], y, "P_up")
+        marks.append((words.get(name, cut(name, width / 3)) + far, x(p_comp["mean"]), y(p_up["mean"])))
+    taken = (x(0) + 8, y(0) - 18, x(0) + 8 + width_of("no quality lost", 12), y(0) - 4)
+    parts = [
+        x_axis(x, 46, height - 52, "P_comp: compatibility; further right is better →", 6),
+        y_axis(y, _LEFT, width - 14, "P_up: quality kept; further up is better ↑"),
+        *_lines(x, y),
+        _staircase([points[name] for name in board["front"]["labels"]], x, y),
+        *(part for found in points.values() for part in _cross_hairs(*found, x, y)),
+        *_named_marks(marks, (_LEFT, 46, width, y.start), [taken]),
+    ]
+    told = "; ".join(
+        f"{name}: P_comp {with_deviation('p_comp', found[0])}, P_up {with_deviation('p_up', found[1])}"
+        for name, found in points.items()
+    )
+    return chart(width, height, "Compatibility against quality kept", told + ".", parts)
+
+
+def pareto_points(document: Document) -> dict[str, tuple[_Mean, _Mean]]:
+    """Return P_comp and P_up of the labels that have both, in the order of the board."""
+    found = {
+        entry["label"]: [entry["means"].get(name) for name in ("p_comp", "p_up")]
+        for entry in entries(document["board"])
+    }
+    return {label: (p_comp, p_up) for label, (p_comp, p_up) in found.items() if p_comp and p_up}
+
+
+def numbered(points: Sequence[Any] | Mapping[str, Any]) -> bool:
+    """Return whether marks have numbers: so many names would cover each other."""
+    return len(points) > _MANY
+
+
+def _reaching(means: Sequence[_Mean], low: float, high: float, limits: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of a scale: around the means that are within the limits, with their deviations."""
+    near = [mean for mean in means if limits[0] <= mean["mean"] <= limits[1]]
+    return _around([low, *(end for mean in near for end in _ends(mean))], low, high, limits)
+
+
+def _ends(mean: Mapping[str, Any]) -> tuple[float, float]:
+    around = mean["deviation"] or 0.0
+    return mean["mean"] - around, mean["mean"] + around
+
+
+def _staircase(front: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], x: Scale, y: Scale) -> str:
+    """Draw the border of what the labels of the front beat."""
+    corners = sorted({(p_comp["mean"], p_up["mean"]) for p_comp, p_up in front})
+    points = [(x.start, y(corners[0][1]))]
+    for (p_comp, p_up), (_, following) in zip(corners, [*corners[1:], (0.0, y.low)], strict=True):
+        points += [(x(p_comp), y(p_up)), (x(p_comp), y(following))]
+    return path(points, "front")
+
+
+def _cross_hairs(p_comp: Mapping[str, Any], p_up: Mapping[str, Any], x: Scale, y: Scale) -> list[str]:
+    """Draw the deviations of a mark, sideways and up and down."""
+    at, up = x(p_comp["mean"]), y(p_up["mean"])
+    parts = []
+    if p_comp["deviation"] is not None:
+        parts.append(line(x(_ends(p_comp)[0]), up, x(_ends(p_comp)[1]), up, "whisker faint"))
+    if p_up["deviation"] is not None:
+        parts.append(line(at, y(_ends(p_up)[0]), at, y(_ends(p_up)[1]), "whisker faint"))
+    return parts

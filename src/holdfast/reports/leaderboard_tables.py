@@ -1,0 +1,191 @@
+"""The numbers of a leaderboard as tables: means over cells, and the score that ranks in every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.reports.formats import MISSING, plain_text, score, signed
+from holdfast.reports.leaderboard_results import Board, Cell, Entry, cell_name, columns_of, entries, measure_name
+from holdfast.reports.tables import Table
+
+Document = Mapping[str, Any]
+
+MARK = "*"
+"""Beside a label: a run failed or was not made, so that it shares the last rank there."""
+
+BEST, SECOND = 1, 2
+
+_SIGNED = ("p_up", "p_comp")
+_OLD, _INDEPENDENT = "old system", "independent model"
+
+_Values = Sequence[Sequence[float | None]]
+
+
+class Numbers(NamedTuple):
+    """A table whose best numbers are known.
+
+    Args:
+        columns: Their heads, that of the labels first.
+        rows: What is written, the label first.
+        standing: For every number of a row, without its label: `BEST`, `SECOND` or 0.
+        kinds: Of every row: "ranked", "beside" (a label that is not ranked) or "given" (no label: what others are
+            compared with).
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    standing: list[list[int]]
+    kinds: list[str]
+
+
+def leaderboard_table(document: Document) -> Table:
+    """Return columns and rows for a terminal, best average rank first; a dash stands for what is missing.
+
+    Numbers are means over cells, with the deviation over seeds. Labels that are not ranked come last, and after them
+    the old system and the independent model.
+    """
+    found = summary(document)
+    return found.columns, [[row[0], *map(plain_text, row[1:])] for row in found.rows]
+
+
+def summary(document: Document) -> Numbers:
+    """Return the average rank and the means over cells of every label, and of the models that are given."""
+    board = document["board"]
+    names, judged = columns_of(board), any(entry["judged"] for entry in board["labels"])
+    columns = ["method", "average rank", *map(measure_name, names), *["compatible"] * judged, "failed", "minutes"]
+    ranked, beside = entries(board, ranked=True), entries(board, ranked=False)
+    rows = []
+    for entry in [*ranked, *beside]:
+        numbers = [with_deviation(name, entry["means"][name]) for name in names]
+        numbers += [f"{entry['compatible']} of {entry['runs']}"] * judged
+        row = [marked(entry), average_rank(entry["rank"]), *numbers]
+        rows.append([*row, told_failures(entry), f"{entry['seconds'] / 60:.1f}"])
+    given = _given(board, names, columns)
+    values = [[entry["rank"], *(_mean(entry["means"][name]) for name in names)] for entry in ranked]
+    lower = [True, *(name in board["lower_is_better"] for name in names)]
+    kinds = ["ranked"] * len(ranked) + ["beside"] * len(beside) + ["given"] * len(given)
+    return Numbers(columns, rows + given, _standing(values, lower, len(columns) - 1, len(kinds)), kinds)
+
+
+def _given(board: Board, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
+    """Return a row for each model that is given, its score below the column that it is compared with."""
+    rows = []
+    for name, key, measure in ((_OLD, "self_old", "cross"), (_INDEPENDENT, "self_independent", "self_new")):
+        value = board["references"].get(key)
+        if value is not None and measure in names:
+            row = [MISSING] * (len(columns) - 1)
+            row[1 + names.index(measure)] = score(value)
+            rows.append([name, *row])
+    return rows
+
+
+def by_cell(document: Document) -> Numbers:
+    """Return the score that ranks, a row per label and a column per cell, with deviations; marked where incomplete."""
+    board = document["board"]
+    name, cells = board["ranked_by"], board["cells"]
+    ranked, beside = entries(board, ranked=True), entries(board, ranked=False)
+    rows = [[marked(entry), *(in_cell(board, cell, entry) for cell in cells)] for entry in [*ranked, *beside]]
+    given = []
+    for words, key in ((_OLD, "self_old"), (_INDEPENDENT, "self_independent")):
+        found = [with_deviation(key, cell["references"].get(key)) for cell in cells]
+        given += [[words, *found]] if set(found) != {MISSING} else []
+    values = [[_complete_mean(board, cell, entry) for cell in cells] for entry in ranked]
+    kinds = ["ranked"] * len(ranked) + ["beside"] * len(beside) + ["given"] * len(given)
+    lower = [name in board["lower_is_better"]] * len(cells)
+    columns = ["method", *(cell_name(cell, board) for cell in cells)]
+    return Numbers(columns, rows + given, _standing(values, lower, len(cells), len(kinds)), kinds)
+
+
+def in_cell(board: Board, cell: Cell, entry: Entry) -> str:
+    """Write the score that ranks of a label in a cell."""
+    found = cell["labels"][entry["label"]]
+    written = with_deviation(board["ranked_by"], found["means"].get(board["ranked_by"]))
+    return written if found["complete"] else f"{written}{MARK}"
+
+
+def average_rank(value: float | None) -> str:
+    """Write an average rank.
+
+    >>> average_rank(1.3333), average_rank(2.0), average_rank(None)
+    ('1.33', '2.00', '–')
+    """
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def with_deviation(measure: str, mean: Mapping[str, Any] | None) -> str:
+    """Write a mean with its deviation, where there is one.
+
+    >>> with_deviation("cross", {"mean": 0.5, "deviation": 0.0123}), with_deviation("p_up", None)
+    ('0.500 ± 0.012', '–')
+    """
+    if mean is None:
+        return MISSING
+    written = (signed if measure in _SIGNED else score)(mean["mean"])
+    return written if mean["deviation"] is None else f"{written} ± {mean['deviation']:.3f}"
+
+
+def marked(entry: Entry) -> str:
+    """Return a label with a mark where it is not complete, and with what it is where it is not ranked."""
+    name = f"{entry['label']}{MARK}" if entry["failed"] or entry["missing"] else str(entry["label"])
+    return name if entry["reference"] is None else f"{name} ({entry['reference']})"
+
+
+def told_failures(entry: Entry) -> str:
+    """Write how many runs failed or were not made.
+
+    >>> told_failures({"failed": 1, "runs": 3, "missing": 2}), told_failures({"failed": 0, "runs": 3, "missing": 0})
+    ('1 of 3, 2 not run', '0')
+    """
+    told = f"{entry['failed']} of {entry['runs']}" if entry["failed"] else "0"
+    return told + (f", {entry['missing']} not run" if entry["missing"] else "")
+
+
+def footnotes(document: Document) -> list[str]:
+    """Return what has to be said below a table: the mark, and where numbers are of fewer cells or of one seed."""
+    board, notes = document["board"], []
+    if any(entry["failed"] or entry["missing"] for entry in board["labels"]):
+        notes.append(
+            f"{MARK} failed, or was not run, somewhere: it shares the last rank there, and has no mean over cells that "
+            "include it."
+        )
+    if all(len(cell["seeds"]) == 1 for cell in board["cells"]):
+        notes.append("One seed: there is no deviation, and a difference may be chance.")
+    elif len({tuple(cell["seeds"]) for cell in board["cells"]}) > 1:
+        notes.append("Cells were run with different seeds: means over cells have no deviation.")
+    return notes + _fewer_cells(board)
+
+
+def _fewer_cells(board: Board) -> list[str]:
+    """Say which measures are means over fewer cells than there are."""
+    of_cells: dict[int, list[str]] = {}
+    for name in columns_of(board):
+        cells = max((entry["means"][name]["cells"] for entry in board["labels"] if entry["means"][name]), default=0)
+        of_cells.setdefault(cells, []).append(measure_name(name))
+    return [
+        f"{' and '.join(names)}: means over {cells} of {len(board['cells'])} cells; in the others there is no such "
+        "number, or no label is complete."
+        for cells, names in of_cells.items()
+        if 0 < cells < len(board["cells"])
+    ]
+
+
+def _mean(found: Mapping[str, Any] | None) -> float | None:
+    return None if found is None else found["mean"]
+
+
+def _complete_mean(board: Board, cell: Cell, entry: Entry) -> float | None:
+    found = cell["labels"][entry["label"]]
+    return _mean(found["means"].get(board["ranked_by"])) if found["complete"] else None
+
+
+def _standing(values: _Values, lower: Sequence[bool], columns: int, rows: int) -> list[list[int]]:
+    """Return which numbers are best and second in their column; columns and rows beyond the values have none."""
+    standing = [[0] * columns for _ in range(rows)]
+    for column, less in enumerate(lower):
+        found = [row[column] for row in values]
+        known = {value for value in found if value is not None}
+        first = sorted(known, reverse=not less)[:2] if len(known) > 1 else []  # of equal ones none leads
+        for row, value in enumerate(found):
+            standing[row][column] = first.index(value) + 1 if value in first else 0
+    return standing

@@ -1,0 +1,236 @@
+"""A leaderboard in words: who leads, whether that may be chance, what was paid for it, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.reports.formats import probability, score
+from holdfast.reports.leaderboard_results import Entry, entries, failures, scale_name
+from holdfast.reports.leaderboard_tables import average_rank, with_deviation
+
+Document = Mapping[str, Any]
+
+_NAMED = 4  # names in a sentence, at most
+_SMALLEST = 0.0001  # p-values below it say nothing more
+
+TERMS = {
+    "cell": "one data set in one scenario",
+    "rank": "1 for the best label of a cell, equal ones share the mean of their ranks; the average is over all cells",
+    "cross": "queries of the new model search what the old model embedded; compatible if better than self (old)",
+    "self (old)": "the system as it is: queries and gallery of the old model",
+    "self (new)": "queries and gallery of the new model, as after embedding everything again",
+    "independent": "the new recipe without any alignment: how good the new model could be",
+    "P_comp": "how much of the gain arrives without embedding anything again: 0 is the old system, 1 the independent "
+    "model",
+    "P_up": "what being compatible costs the new model itself: 0 is nothing, below 0 is a loss against the independent "
+    "model",
+    "P_score": "the harmonic mean of P_comp and P_up, each brought to 0 to 1; 0.5 is the old system at no cost",
+    "±": "the standard deviation over seeds",
+    "AR@K": "the share of queries with a right one among their first K results, averaged over sessions",
+    "forgetting": "recall@1 that classes of earlier sessions lost since they were found best; less is better",
+}
+
+
+def terms(document: Document) -> dict[str, str]:
+    """Return the terms that occur on the page."""
+    measures = set(document["board"]["measures"])
+    absent = {
+        "self (old)": "self_old" not in measures,
+        "self (new)": "self_new" not in measures,
+        "independent": "self_independent" not in measures,
+        "cross": "cross" not in measures,
+        "P_comp": "p_comp" not in measures,
+        "P_up": "p_up" not in measures,
+        "P_score": "p_score" not in measures,
+        "±": max(len(cell["seeds"]) for cell in document["board"]["cells"]) == 1,
+        "AR@K": not any(name.startswith("ar@") for name in measures),
+        "forgetting": "forgetting" not in measures,
+    }
+    return {name: told for name, told in TERMS.items() if not absent.get(name)}
+
+
+def leaders(document: Document) -> list[Entry]:
+    """Return the labels of the best average rank; none where nothing could be ranked."""
+    ranked = [entry for entry in entries(document["board"], ranked=True) if entry["rank"] is not None]
+    return [entry for entry in ranked if entry["rank"] == ranked[0]["rank"]]
+
+
+def headline(document: Document) -> str:
+    """Say in one sentence who leads, and whether that may be chance."""
+    board, first = document["board"], leaders(document)
+    if not first:
+        return f"Nothing could be ranked: {len(failures(document))} of {len(document['rows'])} runs failed."
+    names = listed([entry["label"] for entry in first])
+    if len(first) > 1:
+        return f"{names} share the lead."
+    if board["untested"] == "labels":
+        return f"{names} is the only label that is ranked."
+    if board["untested"] == "cells":
+        return f"{names} comes first in the only cell{'' if len(board['cells']) == 1 else ' that could be ranked'}."
+    if not board["friedman"]["differ"]:
+        return f"{names} ranks first, but the order may be chance."
+    beside = _not_apart(document, first[0]["label"])
+    if not beside:
+        return f"{names} leads, told apart from all others."
+    others = len(entries(board, ranked=True)) - 1
+    if len(beside) == others:
+        return f"{names} ranks first, but is told apart from none of the others."
+    return f"{names} leads, told apart from {others - len(beside)} of {others} others."
+
+
+def sentences(document: Document) -> list[str]:
+    """Return what a board says, a sentence or two on each: the lead, chance, the price, and what failed."""
+    found = [_lead(document), _chance(document), _front(document), _failed(document)]
+    return [told for told in found if told]
+
+
+def _lead(document: Document) -> str:
+    board, first = document["board"], leaders(document)
+    if not first:
+        return ""
+    ranked = len(entries(board, ranked=True))
+    cells = sum(cell["ranked"] for cell in board["cells"])
+    entry, name = first[0], board["ranked_by"]
+    mean = f"; {scale_name(document)}: {with_deviation(name, entry['means'][name])}" if entry["means"].get(name) else ""
+    verdicts = f" It was compatible in {entry['compatible']} of {entry['runs']} runs." if entry["judged"] else ""
+    if len(first) > 1:
+        return (
+            f"By {scale_name(document)}, average rank {average_rank(entry['rank'])} of {ranked} over {_cells(cells)}."
+        )
+    best = f", best in {entry['best']} of them" if cells > 1 else ""
+    rank = f"average rank {average_rank(entry['rank'])}" if cells > 1 else f"rank {entry['rank']:g}"
+    return f"{entry['label']}: {rank} of {ranked} over {_cells(cells)}{best}{mean}.{verdicts}"
+
+
+def _chance(document: Document) -> str:
+    """Say what the test found, or why there is none."""
+    board = document["board"]
+    if board["untested"] == "labels":
+        return "There is no test of ranks: it takes two labels at least."
+    if board["untested"] == "cells":
+        return (
+            "There is no test of ranks: it asks whether cells order the labels alike, and takes two of them at least. "
+            "Seeds do not replace cells: they share their data."
+        )
+    tested, nemenyi = board["friedman"], board["nemenyi"]
+    found = f"Friedman’s test over {tested['cells']} cells: {p_written(tested['p_value'])}"
+    if not tested["differ"]:
+        return (
+            f"{found}. Ranks like these are not rare among labels that are equally good, so no two are told apart; "
+            "more cells would tell more."
+        )
+    apart = f"average ranks {nemenyi['critical_difference']:.2f} apart or more are told apart"
+    told = f"{found}: the labels differ. By Nemenyi’s test at level {nemenyi['level']:g}, {apart}."
+    if nemenyi["critical_difference"] > tested["labels"] - 1:
+        return f"{told} So many labels in so few cells cannot lie that far apart: more cells would tell more."
+    first = leaders(document)
+    beside = _not_apart(document, first[0]["label"]) if len(first) == 1 else []
+    return f"{told} Not told apart from {first[0]['label']}: {listed(beside)}." if beside else told
+
+
+def _front(document: Document) -> str:
+    """Say who is not beaten in both what arrives and what it costs; nothing where suites do not ask."""
+    board = document["board"]
+    if board["front"] is None:
+        return (
+            "Nobody has both P_comp and P_up in every cell, so there is no front of the two."
+            if {"p_comp", "p_up"} & set(board["measures"])
+            else ""
+        )
+    on = board["front"]["labels"]
+    return f"No label beats {listed(on)} in both P_comp and P_up."
+
+
+def _failed(document: Document) -> str:
+    failed = failures(document)
+    if not failed:
+        return ""
+    names = listed(list(dict.fromkeys(row["label"] for row in failed)))
+    told = f"{len(failed)} of {len(document['rows'])} runs failed, of {names}"
+    return f"{told}; a label shares the last rank where one of its runs failed."
+
+
+def _not_apart(document: Document, label: str) -> list[str]:
+    """Return the labels that are not told apart from a leader, best first."""
+    groups = document["board"]["nemenyi"]["groups"]
+    return [name for group in groups[:1] if label in group for name in group if name != label]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names for a sentence; of many, the first few.
+
+    >>> listed(["bct"]), listed(["bct", "p2s"]), listed([*"abcdef"])
+    ('bct', 'bct and p2s', 'a, b, c and 3 others')
+    """
+    shown = list(names) if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
+    return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part) if shown else "none"
+
+
+def p_written(value: float) -> str:
+    """Write a p-value.
+
+    >>> p_written(0.0312), p_written(0.0001), p_written(1e-13)
+    ('p = 0.031', 'p = 0.0001', 'p < 0.0001')
+    """
+    return f"p = {probability(value)}" if value >= _SMALLEST else f"p < {_SMALLEST:g}"
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
+def steps(document: Document) -> list[tuple[str, str, bool]]:
+    """Return the scores of the old system, of the leader and of the independent model, where all have one.
+
+    Returns:
+        A number, its name, and whether it is the leader's.
+    """
+    board, first = document["board"], leaders(document)
+    given = board["references"]
+    if board["ranked_by"] != "cross" or not first or None in given.values() or first[0]["means"]["cross"] is None:
+        return []
+    return [
+        (score(given["self_old"]), "old system", False),
+        (score(first[0]["means"]["cross"]["mean"]), f"{first[0]['label']}, nothing embedded again", True),
+        (score(given["self_independent"]), "independent model, all embedded again", False),
+    ]
+
+
+def rank_rule(document: Document) -> str:
+    """Say how ranks were made."""
+    board = document["board"]
+    lower = "lowest" if board["ranked_by"] in board["lower_is_better"] else "highest"
+    return (
+        f"In every cell labels are ranked by the mean of {scale_name(document)} over seeds, the {lower} first; equal "
+        "ones share the mean of their ranks. A label that failed, or was not run, with any seed of a cell shares the "
+        "last rank there with others like it: a mean over the seeds that survived would reward failing on the others."
+    )
+
+
+def chance_rule(document: Document) -> str:
+    """Say how ranks were tested."""
+    tested = document["board"]["friedman"]
+    if tested is None:
+        return ""
+    f = "infinite" if tested["f"] is None else f"{tested['f']:.2f}"
+    return (
+        f"Friedman’s χ² of {tested['labels']} labels in {tested['cells']} cells is {tested['chi_square']:.2f}; Iman "
+        f"and Davenport’s F is {f} ({p_written(tested['f_p_value'])}). Both distributions hold for many cells, "
+        f"so the p-value above, {probability(tested['p_value'])}, is the share of 10,000 shuffles of the ranks within "
+        "cells that agree as much. The critical difference is Nemenyi’s (J. Demšar, JMLR 7, 2006)."
+    )
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the two units that matter.
+
+    >>> duration(42.4), duration(200), duration(9_000), duration(200_000)
+    ('42 s', '3 min 20 s', '2 h 30 min', '2 d 7 h')
+    """
+    rest = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, rest = divmod(rest, size)
+        parts += [(count, unit)] if parts or count or size == 1 else []
+    return " ".join(f"{count} {unit}" for place, (count, unit) in enumerate(parts[:2]) if count or not place)

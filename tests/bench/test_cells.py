@@ -1,0 +1,175 @@
+"""Addresses: what decides a cell changes its address and those that hang on it; nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import holdfast
+from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.code_version import COMPUTING, OF_CELLS, bare_code, code_version, digest_of
+from holdfast.bench.plan import Planner
+from holdfast.bench.sources import _digest, _images
+from holdfast.bench.suite import Suite, suite_from
+
+
+def cells_of(suite: Suite) -> dict[str, str]:
+    """Return the addresses of a suite by what people call the cells."""
+    rows = Planner(suite, None, {}).rows({})
+    return {cell.label: cell.address for cell in in_order(row.score for row in rows)}
+
+
+def changed_by(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    """Return the first words of the labels whose addresses differ: what is done, or which model is trained."""
+    assert before.keys() == after.keys()
+    return {" ".join(label.split(" (")[0].split()) for label in before if before[label] != after[label]}
+
+
+ALL = {"old", "independent", "p2s", "l2"}
+EVERYTHING = ALL | {f"embed {name}" for name in ALL} | {"score p2s", "score l2"}
+
+
+def of_model(*names: str) -> set[str]:
+    return {f"{what}{name}" for name in names for what in ("", "embed ")}
+
+
+CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "an option of one method": (
+        {"methods": {"p2s": {"options": {"weight": 2.0}}, "l2": {}}}, of_model("p2s") | {"score p2s"}
+    ),
+    "the default of an option, written down": ({"methods": {"p2s": {"options": {"weight": 1.0}}, "l2": {}}}, set()),
+    "the recipe of one row": (
+        {"methods": {"p2s": {}, "l2": {"recipe": {"epochs": 2}}}}, of_model("l2") | {"score l2"}
+    ),
+    "the old model": (
+        {"old": {"recipe": {"epochs": 2}}}, of_model("old", "p2s", "l2") | {"score p2s", "score l2"}
+    ),
+    "what is measured": ({"metrics": ["recall@5"]}, {"score p2s", "score l2"}),
+    "the share that the old model sees": ({"scenarios": {"extended-class": {"old_fraction": 0.5}}}, EVERYTHING),
+    "words for people": ({"title": "Other", "description": "Other", "published": [{"map": 0.5}]}, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_reaches_the_cells_that_hang_on_it_and_no_others(what, small) -> None:
+    parts, expected = CHANGES[what]
+    assert changed_by(cells_of(small()), cells_of(small(**parts))) == expected
+
+
+def test_another_seed_shares_no_cell_and_another_row_shares_all_it_can(small) -> None:
+    one, two, more = (
+        set(cells_of(small(**parts)).values())
+        for parts in ({}, {"seeds": [1]}, {"methods": {"p2s": {}, "l2": {}, "bct": {}}})
+    )
+    assert not one & two and one < more and len(more - one) == 3
+
+
+def test_a_row_with_another_name_is_the_same_cells(small) -> None:
+    renamed = small(methods={"ours": {"method": "p2s"}, "l2": {}})
+    assert set(cells_of(renamed).values()) == set(cells_of(small()).values())
+
+
+def test_the_order_of_settings_and_what_people_call_a_cell_do_not_matter() -> None:
+    needed, other = Cell("a", {"x": 1}), Cell("a", {"x": 2})
+    one = Cell("b", {"x": 1, "y": {"p": 1, "q": [1, 2]}}, {"left": needed, "right": other}, work=3.0, label="one")
+    two = Cell("b", {"y": {"q": [1, 2], "p": 1}, "x": 1}, {"right": other, "left": needed}, work=4.0, label="two")
+    assert one.address == two.address and len(one.address) == 64
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Cell("c", {"x": 1}, {"left": Cell("a", {})}),
+        Cell("b", {"x": 2}, {"left": Cell("a", {})}),
+        Cell("b", {"x": "1"}, {"left": Cell("a", {})}),
+        Cell("b", {"x": 1}, {"right": Cell("a", {})}),
+        Cell("b", {"x": 1}, {"left": Cell("a", {"deep": Cell("z", {}).address})}),
+        Cell("b", {"x": 1}, {"left": Cell("a", {}, {"deep": Cell("z", {})})}),
+        Cell("b", {"x": 1}),
+    ],
+)
+def test_kind_settings_roles_and_needs_however_deep_decide_the_address(other) -> None:
+    assert Cell("b", {"x": 1}, {"left": Cell("a", {})}).address != other.address
+
+
+def test_the_code_is_part_of_every_address(monkeypatch) -> None:
+    before = Cell("a", {}).address
+    monkeypatch.setattr("holdfast.bench.cells.code_version", lambda: "0" * 16)
+    assert Cell("a", {}).address != before
+
+
+def test_of_code_only_what_is_computed_counts(tmp_path) -> None:
+    source = (
+        '"""A module."""\n\nLIMIT = 3\n\n\ndef more(x: int) -> int:\n    """Return more."""\n    return x + LIMIT\n'
+    )
+    file = tmp_path / "code.py"
+
+    def digest(text: str) -> str:
+        file.write_text(text)
+        return digest_of([file])
+
+    plain = digest(source)
+    for said in (
+        source.replace("A module.", "The module."),
+        source.replace("x + LIMIT", "x + LIMIT  # as the paper does"),
+        source.replace("LIMIT = 3", 'LIMIT = 3\n"""How much."""'),
+        source.replace("    return x + LIMIT", "    return (\n        x + LIMIT\n    )"),
+    ):
+        assert said != source and digest(said) == plain
+    for done in (source.replace("3", "4"), source.replace("x + LIMIT", "LIMIT + x"), source.replace("int)", "float)")):
+        assert done != source and digest(done) != plain
+
+
+def test_a_text_that_is_used_is_no_docstring() -> None:
+    assert "'kept'" in bare_code('def one():\n    """Gone."""\n    return "kept"')
+    assert bare_code('class One:\n    """Gone."""') == "class One:\n    pass"
+
+
+def test_the_code_that_computes_cells_counts_and_that_of_pages_does_not(monkeypatch, tmp_path) -> None:
+    computing = ["methods/p2s.py", "losses/inner/contrast.py", *(f"bench/{name}.py" for name in OF_CELLS)]
+    pages = ["reports/page.py", "cli/bench.py", "bench/board.py"]
+    for module in (*computing, *pages):
+        (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / module).write_text("KNOWN = 1\n")
+    monkeypatch.setattr(holdfast, "__file__", str(tmp_path / "__init__.py"))
+    version: Callable[[], str] = code_version.__wrapped__
+    for module in (*computing, *pages):
+        before = version()
+        (tmp_path / module).write_text("KNOWN = 2\n")
+        assert (version() != before) == (module in computing), module
+
+
+def test_the_modules_that_count_are_there() -> None:
+    root = Path(holdfast.__file__).parent
+    assert all((root / package).is_dir() for package in COMPUTING)
+    assert {path.stem for path in (root / "bench").glob("*steps.py")} <= set(OF_CELLS)
+
+
+PARTS = {
+    "train": EVERYTHING,
+    "query": {f"embed {name}" for name in ALL} | {"score p2s", "score l2"},
+    "gallery": {f"embed {name}" for name in ALL} | {"score p2s", "score l2"},
+    "val": set(),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_other_images_change_what_reads_them(part, small, content, own_images) -> None:
+    suite = suite_from(content(own_images), "the test")
+    before = cells_of(suite)
+    path = next((own_images / part).rglob("*.png"))
+    with Image.open(path) as image:
+        image.point(lambda value: 255 - value).save(path)
+    _images.cache_clear(), _digest.cache_clear()  # as another process would find it
+    assert changed_by(before, cells_of(suite)) == PARTS[part]
+
+
+def test_every_cell_comes_once_and_after_those_it_needs() -> None:
+    base = Cell("a", {"x": 0})
+    left, right = Cell("b", {}, {"one": base}), Cell("c", {}, {"one": Cell("a", {"x": 0})})
+    top = Cell("d", {}, {"left": left, "right": right})
+    assert [cell.kind for cell in in_order([top, right, base])] == ["a", "b", "c", "d"]

@@ -1,0 +1,127 @@
+"""A method of another package: found when it is installed, run as all others, and its code counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.bench.cache import CellCache
+from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.code_version import code_version, method_version
+from holdfast.bench.plan import Planner
+from holdfast.bench.run import Bench
+from holdfast.cli import main
+from holdfast.methods import METHODS
+
+PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
+
+
+def install(package: Path, folder: Path) -> None:
+    """Put modules and metadata where an installer puts them."""
+    project = tomllib.loads((package / "pyproject.toml").read_text())
+    for name in project["tool"]["setuptools"]["py-modules"]:
+        shutil.copy(package / f"{name}.py", folder)
+    name, version = project["project"]["name"].replace("-", "_"), project["project"]["version"]
+    metadata = folder / f"{name}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = project["project"]["entry-points"].items()
+    lines = [f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in names.items()) for group, names in groups]
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that the example is installed in; forgotten afterwards."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    install(PACKAGE, folder)
+    monkeypatch.syspath_prepend(folder)
+    known = dict(METHODS)
+    yield folder
+    METHODS.clear()
+    METHODS.update(known)
+    sys.modules.pop("own_method", None)
+
+
+def cells_of(suite: Any) -> dict[str, Cell]:
+    """Return all cells of a suite by what people call them."""
+    rows = Planner(suite, None, {}).rows({})
+    return {cell.label: cell for cell in in_order(row.score for row in rows)}
+
+
+def test_it_is_listed_and_explained_beside_those_of_holdfast(installed, capsys) -> None:
+    assert "class_pull" not in METHODS
+    assert main(["methods", "class_pull", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["methods"]["class_pull"]
+    assert found["options"] == {"weight": 5.0, "slack": 0.0} and "mean point of their class" in found["paper"]
+
+
+def test_a_suite_runs_it_and_its_pull_brings_new_queries_closer_to_the_old_gallery(installed, small, tmp_path) -> None:
+    methods = {"class_pull": {}, "no pull": {"method": "class_pull", "options": {"weight": 0}}}
+    suite = small(methods=methods, recipe={"epochs": 4, "batch_size": 8, "learning_rate": 0.05})
+    rows = Bench(CellCache(tmp_path / "cells")).run(suite)["rows"]
+    assert [row["failure"] for row in rows] == [None, None]
+    assert [row["options"] for row in rows] == [{"weight": 5.0, "slack": 0.0}, {"weight": 0, "slack": 0.0}]
+    assert rows[0]["scores"]["cross"] > rows[1]["scores"]["cross"]
+
+
+def test_a_changed_line_of_it_changes_its_own_cells_and_no_other(installed, small) -> None:
+    suite = small(methods={"class_pull": {}, "p2s": {}})
+    before, own = cells_of(suite), installed / "own_method.py"
+    code = own.read_text()
+    own.write_text(code.replace(".mean()", ".square().mean()"))
+    after = cells_of(suite)
+    changed = {label for label in before if before[label].address != after[label].address}
+    assert changed == {label for label in before if "class_pull" in label} and len(changed) == 3
+    own.write_text("# a comment\n" + code.replace("Average the old points by class.", "Average old points."))
+    assert {label: cell.address for label, cell in cells_of(suite).items()} == {
+        label: cell.address for label, cell in before.items()
+    }
+
+
+def test_the_code_of_a_package_counts_as_a_whole(tmp_path, monkeypatch) -> None:
+    package = tmp_path / "many_files"
+    package.mkdir()
+    (package / "__init__.py").write_text("from many_files.inner import Method\n")
+    (package / "inner.py").write_text("class Method:\n    pass\n")
+    (package / "helper.py").write_text("FACTOR = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from many_files import Method
+
+    before = method_version(Method)
+    (package / "helper.py").write_text("FACTOR = 2\n")
+    assert method_version(Method) != before
+    assert method_version(METHODS["p2s"]) == "" != code_version()
+    sys.modules.pop("many_files", None)
+    sys.modules.pop("many_files.inner", None)
+
+
+def test_two_packages_cannot_share_a_name(installed, small) -> None:
+    from holdfast.errors import ConfigError
+
+    entry = next(installed.glob("*.dist-info")) / "entry_points.txt"
+    entry.write_text("[holdfast.methods]\np2s = own_method:ClassPull\n")
+    with pytest.raises(ConfigError, match="'p2s' \\(own_method:ClassPull\\) has the name of another one"):
+        small(methods={"class_pull": {}})
+
+
+@pytest.mark.slow
+def test_an_installer_makes_the_same_of_it(tmp_path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "source")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(tmp_path / "site")]
+    pip = [sys.executable, "-m", "pip", "install", *options, str(tmp_path / "source")]
+    subprocess.run(pip, check=True, capture_output=True)
+    by_hand = tmp_path / "by hand"
+    by_hand.mkdir()
+    install(PACKAGE, by_hand)
+    for name in ("own_method.py", "holdfast_own_method-0.1.0.dist-info/entry_points.txt"):
+        assert (tmp_path / "site" / name).read_text().split() == (by_hand / name).read_text().split()

@@ -1,0 +1,376 @@
+"""The suites that come with holdfast: each reads, builds all it names, and states what its paper states."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.bench.experiments import experiment_from, experiment_on, weights_digest
+from holdfast.bench.plan import Planner
+from holdfast.bench.recipes import RECIPES, recipe_named
+from holdfast.bench.steps import embedded_of, joined
+from holdfast.bench.suite import Suite, suite_from
+from holdfast.bench.tuning import planned_trials
+from holdfast.continual.plans import PLANS
+from holdfast.data.datasets import DATASETS
+from holdfast.data.scenarios import SCENARIOS
+from holdfast.data.text_set import TextSet
+from holdfast.data.texts import TEXT_DATASETS
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.errors import ConfigError, DataError
+from holdfast.geometry import Hypersphere
+from holdfast.methods import build_method
+from holdfast.models.backbones import BACKBONES
+from holdfast.models.encoder import EncoderSpec
+from holdfast.options import bound
+from holdfast.training.recipe import Experiment
+from holdfast.training.spaces import settle
+
+SMALL = ("frozen-text", "omniglot-small", "tiny-imagenet-small")
+FULL = tuple(name for name in RECIPES if name not in SMALL)
+EVERY = {name: recipe_named(name) for name in RECIPES}
+
+
+def experiments(suite: Suite) -> Iterator[tuple[str, str, str, Experiment]]:
+    """Yield every experiment of a suite: data set, condition, row, what is trained."""
+    for data in suite.data:
+        for condition in suite.conditions:
+            scenario = condition if suite.track == "images" else ""
+            for label in suite.methods:
+                yield data, condition, label, experiment_from(suite.settings(data, label, scenario=scenario))
+            if suite.track == "images":
+                yield data, condition, "independent", experiment_from(suite.settings(data, scenario=scenario))
+                yield data, condition, "old", old_of(suite, data, condition)
+
+
+def old_of(suite: Suite, data: str, scenario: str) -> Experiment:
+    return experiment_from(suite.settings(data, scenario=scenario, old=True))
+
+
+def new_of(suite: Suite, data: str, scenario: str) -> Experiment:
+    return experiment_from(suite.settings(data, scenario=scenario))
+
+
+def test_every_results_table_has_its_suite() -> None:
+    tables = {
+        "hbct-table-1": 1, "hbct-table-1-hyperbolic": 1, "hbct-figure-5": 1, "advbct-table-2": 1, "advbct-table-3": 1,
+        "mixbct-table-2": 1, "mixbct-table-3": 1, "mixbct-table-4": 1, "mixbct-table-5": 1, "ndpp-table-2": 1,
+        "ndpp-table-3": 1, "ndpp-table-4": 1, "ndpp-table-5": 1, "cvs-table-1-": 5, "cvs-table-2-": 3,
+    }  # fmt: skip
+    exact = [name for name in tables if tables[name] == 1]
+    assert set(exact) <= set(FULL)
+    for start in ("cvs-table-1-", "cvs-table-2-"):
+        assert sum(name.startswith(start) for name in FULL) == tables[start]
+    assert set(FACTS) == set(FULL)
+
+
+def test_an_unknown_suite_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"Unknown suite 'omniglot-smal'\. Did you mean 'omniglot-small'"):
+        recipe_named("omniglot-smal")
+    with pytest.raises(ConfigError, match=r"Cannot read 'mine\.yaml'"):
+        recipe_named("mine.yaml")
+
+
+def test_a_suite_of_your_own_is_read_by_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("data: {omniglot: {}}\nmethods: {p2s: {}}\n")
+    assert recipe_named(path).name == "mine"
+    assert recipe_named(str(path)).methods.keys() == {"p2s"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_everything_a_suite_names_can_be_built(name: str) -> None:
+    """Methods with their options, encoders, recipes, heads, spaces: none is refused, and no weights are needed."""
+    suite = EVERY[name]
+    seen = 0
+    for _data, _condition, label, experiment in experiments(suite):
+        model = experiment.model
+        assert isinstance(model, EncoderSpec)
+        assert model.backbone in BACKBONES
+        if suite.track == "images" and label != "old" and experiment.geometry.lift_old is None:
+            method = build_method(experiment.method, experiment.method_options)
+            settle(experiment.geometry, method, dim=model.dim, zeta=model.zeta, head=experiment.head)
+        seen += 1
+    assert seen >= len(suite.data) * len(suite.conditions) * len(suite.methods)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_options_of_data_scenarios_and_plans_are_known(name: str) -> None:
+    suite = EVERY[name]
+    sets: Mapping[str, Any] = TEXT_DATASETS if suite.track == "features" else DATASETS
+    for data, options in suite.data.items():
+        bound(sets[data].read, options, data)
+        if suite.tuning is not None:
+            bound(sets[data].read, suite.tuning.data_options.get(data, {}), data)
+    for condition, options in suite.conditions.items():
+        if suite.track == "images":
+            rest = {key: value for key, value in options.items() if key != "scenario"}
+            bound(SCENARIOS[suite.scenario_of(condition)].split, rest, condition)
+        elif suite.track == "sessions":
+            bound(PLANS[condition], options, condition)
+        else:
+            for data in suite.data:
+                bound(sets[data].read, options, condition)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_scenarios_that_change_the_architecture_train_two(name: str) -> None:
+    suite = EVERY[name]
+    for data in suite.data if suite.track == "images" else ():
+        for condition in suite.scenarios:
+            scenario = SCENARIOS[suite.scenario_of(condition)]
+            found = [
+                experiment.model.backbone
+                for experiment in (old_of(suite, data, condition), new_of(suite, data, condition))
+                if isinstance(experiment.model, EncoderSpec)
+            ]
+            if scenario.old_backbone is not None:
+                assert found == [scenario.old_backbone, scenario.new_backbone], (condition, found)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_published_rows_are_about_rows_of_the_suite(name: str) -> None:
+    suite = EVERY[name]
+    for row in suite.published:
+        assert row["label"] in suite.methods, row
+        assert row["scenario"] in suite.conditions, row
+        assert all(0 <= value <= 1 for value in row.get("scores", {}).values()), row
+    if name != "hbct-figure-5":  # a picture, without numbers
+        assert {row["label"] for row in suite.published} >= {label for label in suite.methods if label != "independent"}
+        assert {row["scenario"] for row in suite.published} == set(suite.conditions)
+
+
+FACTS = {
+    # recipe of the suite: epochs, batch, learning rate, weight decay, dimensions, schedule, milestones
+    "hbct-table-1": (200, 128, 0.1, 5e-4, 128, "cosine", ()),
+    "hbct-table-1-hyperbolic": (200, 128, 0.1, 5e-4, 128, "cosine", ()),
+    "hbct-figure-5": (200, 128, 0.1, 5e-4, 128, "cosine", ()),
+    "advbct-table-2": (30, 1024, 0.1, 5e-4, 256, "steps", (5, 10, 20)),
+    "advbct-table-3": (30, 1024, 0.1, 5e-4, 256, "steps", (5, 10, 20)),
+    "ndpp-table-2": (30, 1024, 0.1, 5e-4, 256, "steps", (5, 10, 20)),
+    "ndpp-table-3": (200, 256, 0.1, 5e-4, 256, "steps", (30, 60, 120)),
+    "ndpp-table-4": (30, 1024, 0.1, 5e-4, 256, "steps", (5, 10, 20)),
+    "ndpp-table-5": (30, 1024, 0.1, 5e-4, 256, "steps", (5, 10, 20)),
+    "mixbct-table-2": (35, 1024, 0.1, 5e-4, 512, "polynomial", ()),
+    "mixbct-table-3": (35, 1024, 0.1, 5e-4, 512, "polynomial", ()),
+    "mixbct-table-4": (35, 1024, 0.1, 5e-4, 512, "polynomial", ()),
+    "mixbct-table-5": (35, 1024, 0.1, 5e-4, 512, "polynomial", ()),
+    "cvs-table-1-cifar-100": (256, 16, 0.03, 1e-4, 128, "cosine-restarts", ()),
+    "cvs-table-1-tiny-imagenet": (256, 64, 0.03, 1e-4, 128, "cosine-restarts", ()),
+    "cvs-table-1-stanford-dogs": (100, 64, 1e-4, 1e-4, 128, "constant", ()),
+    "cvs-table-1-inat-m": (100, 64, 1e-4, 1e-4, 128, "constant", ()),
+    "cvs-table-1-product-m": (100, 32, 1e-4, 1e-4, 128, "constant", ()),
+    "cvs-table-2-cifar-100": (256, 16, 0.03, 1e-4, 128, "cosine-restarts", ()),
+    "cvs-table-2-stanford-dogs": (100, 64, 1e-4, 1e-4, 128, "constant", ()),
+    "cvs-table-2-product-m": (100, 32, 1e-4, 1e-4, 128, "constant", ()),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_full_size_recipes_state_the_numbers_of_the_paper(name: str) -> None:
+    suite = EVERY[name]
+    experiment = experiment_from(suite.settings(next(iter(suite.data))))
+    recipe = experiment.recipe
+    found = (recipe.epochs, recipe.batch_size, recipe.learning_rate, recipe.weight_decay, experiment.model.dim,
+             recipe.schedule, recipe.milestones)  # fmt: skip
+    assert found == FACTS[name]
+    assert recipe.optimizer == "sgd"
+    assert recipe.momentum == 0.9
+
+
+def test_hbct_trains_a_vision_transformer_by_its_own_recipe() -> None:
+    suite = EVERY["hbct-table-1"]
+    for data, pixels in (("cifar-100", 32), ("tiny-imagenet", 64)):
+        for scenario in ("new-architecture", "both"):
+            old, new = old_of(suite, data, scenario), new_of(suite, data, scenario)
+            assert (new.recipe.epochs, new.recipe.learning_rate, str(new.weights)) == (80, 0.005, "vit-b-16-in21k")
+            assert (old.recipe.epochs, old.recipe.learning_rate, old.weights) == (200, 0.1, None)
+            assert isinstance(old.model, EncoderSpec)
+            assert old.model.image_size == pixels
+
+
+def test_hbct_clips_each_generation_farther_out() -> None:
+    suite = EVERY["hbct-table-1-hyperbolic"]
+    assert old_of(suite, "cifar-100", "both").model.zeta == 1.0
+    assert new_of(suite, "cifar-100", "both").model.zeta == 1.2
+    chain = EVERY["hbct-figure-5"]
+    found = [(old_of(chain, "cifar-100", name), new_of(chain, "cifar-100", name)) for name in chain.scenarios]
+    assert [(old.model.zeta, new.model.zeta) for old, new in found] == [(1.0, 1.2), (1.2, 1.4), (1.4, 1.6), (1.6, 1.8)]
+    assert [(old.model.name, new.model.name) for old, new in found] == [
+        ("resnet18", "resnet18"), ("resnet18", "resnet50"), ("resnet50", "resnet50"), ("resnet50", "resnet50"),
+    ]  # fmt: skip
+
+
+def test_mixbct_old_models_have_the_quality_of_their_column() -> None:
+    suite = EVERY["mixbct-table-3"]
+    found = {}
+    for scenario in suite.scenarios:
+        old, new = old_of(suite, "ms1mv3", scenario), new_of(suite, "ms1mv3", scenario)
+        assert old.model.dim == new.model.dim
+        assert (old.model.name, new.model.name, new.head) == ("iresnet18", "iresnet50", "arcface")
+        assert (new.recipe.precision, new.recipe.clip_norm) == ("bf16-mixed", 5.0)
+        found[scenario] = (old.model.dim, old.head)
+    assert found["extended-class, low quality"] == (128, "softmax")
+    assert found["open-data, low quality"] == found["extended-data, low quality"] == (512, "softmax")
+    assert found["open-data, high quality"] == (512, "arcface")
+    dims = [new_of(EVERY["mixbct-table-2"], "ms1mv3", name).model.dim for name in EVERY["mixbct-table-2"].scenarios]
+    assert dims == [128, 256, 512]
+
+
+def test_landmark_suites_divide_by_the_papers_shares() -> None:
+    assert {
+        name: (options["old_fraction"], options["new_fraction"])
+        for name, options in EVERY["ndpp-table-4"].scenarios.items()
+    } == {"1-to-2": (0.09, 0.3), "1-to-3": (0.09, 1.0), "2-to-3": (0.3, 1.0)}
+    for name in ("advbct-table-3", "ndpp-table-2"):
+        assert all(options["seed"] == 666 for options in EVERY[name].scenarios.values())
+    assert str(new_of(EVERY["advbct-table-3"], "gldv2", "enlarged-backbone-data").weights) == "resnet-50"
+    assert str(old_of(EVERY["advbct-table-3"], "gldv2", "enlarged-backbone-data").weights) == "resnet-18"
+
+
+def test_sessions_have_the_papers_memories_and_classes() -> None:
+    budgets = {
+        "cifar-100": 2000, "tiny-imagenet": 4000, "stanford-dogs": 600, "inat-m": 4000, "product-m": 3000,
+    }  # fmt: skip
+    classes = {"cifar-100": 100, "tiny-imagenet": 200, "stanford-dogs": 120, "inat-m": 200, "product-m": 2743}
+    for name, budget in budgets.items():
+        suite = EVERY[f"cvs-table-1-{name}"]
+        plan = suite.plans["general-incremental"]
+        assert suite.budget == budget
+        assert suite.seeds == (0, 1, 2)
+        assert plan["first_classes"] + plan["new_classes"] * (plan["sessions"] - 1) == classes[name]
+
+
+def test_published_numbers_are_those_of_the_golden_tables(golden_tables: list[dict[str, Any]]) -> None:
+    """Of AdvBCT's Table 3, which were transcribed on their own."""
+    methods = {"independent": "independent", "BCT": "bct", "UniBCT": "unibct", "AdvBCT": "advbct", "LCE": "lce",
+               "NDPP": "ndpp", "ODPP": "odpp", "RACT": "hot_refresh"}  # fmt: skip
+    scenarios = {"enlarged backbone (data)": "enlarged-backbone-data"}
+    compared = 0
+    for known in golden_tables:
+        if (known["paper"], known["table"]) != ("AdvBCT", "Table 3") or known["method"] not in methods:
+            continue
+        label, scenario = methods[known["method"]], scenarios.get(known["scenario"], known["scenario"])
+        rows = [
+            row for row in EVERY["advbct-table-3"].published if row["label"] == label and row["scenario"] == scenario
+        ]
+        single, averaged = rows[:3], rows[3]
+        assert [round(100 * row["scores"]["cross"], 2) for row in single] == known["cross"]
+        assert [round(100 * row["scores"]["self_new"], 2) for row in single] == known["new_self"]
+        assert {name.lower(): value for name, value in known["printed"].items() if value is not None} == {
+            name.replace("p_score", "p_1"): value for name, value in averaged["printed"].items()
+        }
+        compared += 1
+    assert compared >= 9
+
+
+@pytest.fixture(scope="module")
+def golden_tables() -> list[dict[str, Any]]:
+    """Rows of the papers' tables that are consistent in themselves."""
+    tables = json.loads((Path(__file__).parent.parent / "golden" / "paper_tables.json").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = tables["consistent_sigmoid"]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def root() -> Path:
+    """Folder of the data sets."""
+    if "HOLDFAST_DATA" not in os.environ:
+        pytest.skip("HOLDFAST_DATA is not set")
+    return Path(os.environ["HOLDFAST_DATA"])
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "rows", "trials"),
+    [("omniglot-small", "omniglot", 14 * 3, 13 * 3 * 3), ("tiny-imagenet-small", "tiny-imagenet-32", 14 * 3, 0)],
+)
+def test_small_suites_plan_what_they_say(name: str, folder: str, rows: int, trials: int, root: Path) -> None:
+    if not (root / folder).is_dir():
+        pytest.skip(f"no folder '{folder}' in HOLDFAST_DATA")
+    suite = EVERY[name].model_copy(update={"seeds": (0,)})
+    planned = list(Planner(suite, root, {}).rows({}))
+    assert len({row.score.address for row in planned}) == rows
+    assert len({row.score.address for row in planned_trials(suite, root)}) == trials
+    assert len({row.score.needs["independent"].address for row in planned}) == len(suite.scenarios)
+
+
+def test_heads_share_the_texts_that_a_model_has_embedded(root: Path) -> None:
+    if not (root / "banking77").is_dir():
+        pytest.skip("no folder 'banking77' in HOLDFAST_DATA")
+    suite = EVERY["frozen-text"].model_copy(update={"data": {"banking77": EVERY["frozen-text"].data["banking77"]}})
+    planned = list(Planner(suite, root, {}).rows({}))
+    assert len({row.score.address for row in planned}) == 15 * 2 * 3
+    wholes = {row.score.needs[side].needs["whole"].address for row in planned for side in ("old", "independent")}
+    assert len(wholes) == 2  # one per model, whatever the seed and the scenario
+
+
+def small(**parts: Any) -> Suite:
+    return suite_from({"name": "s", "title": "s", "data": {"omniglot": {}}, "methods": {"p2s": {}}, **parts}, "here")
+
+
+def test_settings_of_a_scenario_reach_new_models_and_its_old_ones_the_old() -> None:
+    suite = small(
+        scenarios={"wide": {"scenario": "extended-class", "old_fraction": 0.5}, "open-class": {}},
+        model={"dim": 16},
+        recipe={"epochs": 1},
+        by_scenario={"wide": {"recipe": {"epochs": 2}, "old": {"model": {"dim": 8}}}},
+        old={"model": {"dim": 4}, "recipe": {"epochs": 5}},
+        methods={"p2s": {}, "long": {"method": "p2s", "recipe": {"epochs": 9}}},
+    )
+    new, old = new_of(suite, "omniglot", "wide"), old_of(suite, "omniglot", "wide")
+    assert (new.model.dim, new.recipe.epochs) == (16, 2)
+    assert (old.model.dim, old.recipe.epochs) == (8, 5)
+    assert suite.settings("omniglot", "long", scenario="wide")["recipe"] == {"epochs": 9}
+    assert (
+        new_of(suite, "omniglot", "open-class").recipe.epochs,
+        old_of(suite, "omniglot", "open-class").model.dim,
+    ) == (1, 4)
+    assert suite.scenario_of("wide") == "extended-class"
+    assert suite.scenario_of("open-class") == "open-class"
+
+
+def test_settings_of_a_scenario_that_is_not_there_are_refused() -> None:
+    with pytest.raises(ConfigError, match="by_scenario names 'open-clas'"):
+        small(scenarios={"open-class": {}}, by_scenario={"open-clas": {}})
+    with pytest.raises(ConfigError, match="Unknown scenario 'extended'"):
+        small(scenarios={"mine": {"scenario": "extended"}})
+
+
+def test_published_weights_are_found_beside_the_data(tmp_path: Path) -> None:
+    suite = small(weights="tiny", old={"weights": "other"})
+    values = suite.settings("omniglot", "p2s")
+    with pytest.raises(DataError, match="The published weights 'tiny' are not there"):
+        experiment_on(values, "cpu", tmp_path)
+    (tmp_path / "weights" / "tiny").mkdir(parents=True)
+    (tmp_path / "weights" / "tiny" / "model.safetensors").write_bytes(b"one")
+    found = experiment_on(values, "cpu", tmp_path)
+    assert found.weights == tmp_path / "weights" / "tiny"
+    first = weights_digest("tiny", tmp_path)
+    (tmp_path / "weights" / "tiny" / "model.safetensors").write_bytes(b"two")
+    assert weights_digest("tiny", tmp_path) != first
+    assert str(old_of(suite, "omniglot", "extended-class").weights) == "other"
+
+
+def embedding_set(ids: list[str]) -> EmbeddingSet:
+    vectors = np.random.default_rng(len(ids)).normal(size=(len(ids), 3)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return EmbeddingSet(ids=StringArray.of(ids), vectors=vectors, fingerprint="declared:m", space=Hypersphere(3))
+
+
+def test_parts_of_a_split_are_taken_out_of_the_whole() -> None:
+    one, two = embedding_set(["a", "b"]), embedding_set(["c", "d", "e"])
+    whole = joined([one, two])
+    texts, ids = (StringArray.of(values) for values in (["text d", "text a"], ["d", "a"]))
+    wanted = TextSet(texts, np.array([1, 0]), ("x", "y"), ids)
+    part = embedded_of(whole, wanted)
+    assert list(part.ids) == ["d", "a"]
+    assert [list(part.class_names or ())[label] for label in part.labels] == ["y", "x"]
+    assert np.array_equal(part.vectors, np.stack([two.vectors[1], one.vectors[0]]))
+    with pytest.raises(DataError, match="1 texts were not embedded"):
+        embedded_of(one, wanted)

@@ -1,0 +1,181 @@
+"""A suite that is killed goes on where it was, ends with the same document, and does nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.bench.cache import CellCache
+from holdfast.bench.run import Bench
+from holdfast.bench.suite import suite_from
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from holdfast.bench.cache import CellCache
+from holdfast.bench.run import Bench
+from holdfast.bench.suite import read_suite
+
+if __name__ == "__main__":
+    suite, cells, out, processes = sys.argv[1:]
+    found = Bench(CellCache(Path(cells)), processes=int(processes)).run(read_suite(Path(suite)))
+    Path(out).write_text(json.dumps(found))
+"""
+
+
+class Killed:
+    """A suite that is run by processes of its own, which can be killed all at once."""
+
+    def __init__(self, folder: Path, content: Mapping[str, Any], processes: int) -> None:
+        self.folder, self.cells, self.processes = folder, folder / "cells", processes
+        (folder / "suite.yaml").write_text(json.dumps(content))  # JSON is YAML
+        (folder / "run.py").write_text(SCRIPT)
+
+    @contextmanager
+    def started(self) -> Iterator[subprocess.Popen[bytes]]:
+        words = [self.folder / "suite.yaml", self.cells, self.folder / "document.json", str(self.processes)]
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, self.folder / "run.py", *words], stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def kill_after(self, records: int, files: int, seconds: float) -> list[str]:
+        """Run until so many cells are finished and so many files more are there, then kill; return what was begun."""
+        wanted = None
+        with self.started() as process:
+            until = time.monotonic() + 300
+            while process.poll() is None and time.monotonic() < until:
+                if wanted is None and len(self.finished()) >= records:
+                    wanted = self.written() + files
+                if wanted is not None and self.written() >= wanted:
+                    break
+                time.sleep(0.001)
+            time.sleep(seconds)
+            assert process.poll() is None, (self.folder / "log").read_text()
+        return self.unfinished()
+
+    def to_the_end(self) -> dict[str, Any]:
+        with self.started() as process:
+            assert process.wait(300) == 0, (self.folder / "log").read_text()
+        return dict(json.loads((self.folder / "document.json").read_text()))
+
+    def written(self) -> int:
+        return sum(path.is_file() for path in self.cells.rglob("*"))
+
+    def finished(self) -> dict[Path, tuple[int, str]]:
+        """Return the records, and when they were written."""
+        return {path: (path.stat().st_mtime_ns, path.read_text()) for path in self.cells.glob("*/*/cell.json")}
+
+    def unfinished(self) -> list[str]:
+        """Return the kinds of the cells that were begun and are not finished."""
+        return [path.parent.name for path in self.cells.glob("*/*") if _is_begun(path)]
+
+
+def _is_begun(folder: Path) -> bool:
+    return folder.is_dir() and folder.parent.name != "shared" and not (folder / "cell.json").exists()
+
+
+@pytest.fixture
+def uninterrupted(tmp_path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Run a suite here, in a cache of its own."""
+
+    def run(content: Mapping[str, Any]) -> dict[str, Any]:
+        found = Bench(CellCache(tmp_path / "other cells")).run(suite_from(content, "the test"))
+        return dict(json.loads(json.dumps(found)))
+
+    return run
+
+
+def assert_nothing_was_run_twice(before: Mapping[Path, tuple[int, str]], after: Mapping[Path, tuple[int, str]]) -> None:
+    assert {path: after[path] for path in before} == dict(before)
+
+
+def test_killed_once_it_goes_on_and_ends_alike(content, uninterrupted, comparable, tmp_path) -> None:
+    suite = content(recipe={"epochs": 2, "batch_size": 8, "learning_rate": 0.05})
+    run = Killed(tmp_path, suite, processes=1)
+    run.kill_after(records=1, files=3, seconds=0.0)
+    before = run.finished()
+    assert 1 <= len(before) < 10
+    found = Bench(CellCache(run.cells)).run(suite_from(suite, "the test"))
+    assert_nothing_was_run_twice(before, run.finished())
+    assert comparable(json.loads(json.dumps(found))) == comparable(uninterrupted(suite))
+    assert all(row["failure"] is None for row in found["rows"])
+
+
+@pytest.mark.slow
+def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_run(
+    content, uninterrupted, comparable, tmp_path
+) -> None:
+    suite = content(recipe={"epochs": 6, "batch_size": 8, "learning_rate": 0.05}, seeds=[0, 1])
+    run = Killed(tmp_path, suite, processes=2)
+    generator, hit = np.random.default_rng(0), []
+    finished: dict[Path, tuple[int, str]] = {}
+    for kill in range(5):  # of 20 cells: the moments are spread over all of them, and within a cell by what it wrote
+        files, seconds = int(generator.integers(0, 4)), float(generator.uniform(0, 0.05))
+        hit += run.kill_after(4 * kill, files, seconds)
+        assert_nothing_was_run_twice(finished, run.finished())
+        finished = run.finished()
+        assert not (tmp_path / "document.json").exists()
+    assert {"train", "embed"} <= set(hit)
+    found = run.to_the_end()
+    assert_nothing_was_run_twice(finished, run.finished())
+    assert len(run.finished()) == 20 and not run.unfinished()
+    assert comparable(found) == comparable(uninterrupted(suite))
+    assert all(row["failure"] is None for row in found["rows"])
+
+
+@pytest.mark.parametrize("kind", ["train", "embed", "score"])
+def test_without_its_record_what_a_cell_made_does_not_count(kind, content, comparable, tmp_path) -> None:
+    suite = content(methods={"p2s": {}})
+    cells = CellCache(tmp_path / "cells")
+    expected = comparable(Bench(cells).run(suite_from(suite, "the test")))
+    records = sorted(cells.root.glob(f"{kind}/*/cell.json"))
+    for place, record in enumerate(records):  # as a kill leaves it: no record, or half of one under another name
+        record.rename(record.with_name(".cell.json.1.part")) if place else record.unlink()
+    assert comparable(Bench(cells).run(suite_from(suite, "the test"))) == expected
+    assert sorted(cells.root.glob(f"{kind}/*/cell.json")) == records
+
+
+@pytest.mark.slow
+def test_sessions_killed_in_the_middle_go_on_with_the_session_they_were_in(
+    content, uninterrupted, comparable, tmp_path
+) -> None:
+    suite = content(track="sessions", plans={"disjoint": {"sessions": 3, "validation": 1}}, test_images=1)
+    suite["methods"] = {"finetune": {}}
+    run = Killed(tmp_path, suite, processes=1)
+    run.kill_after(records=1, files=22, seconds=0.0)
+    learner = next(run.cells.glob("sessions/*"))
+    begun = {path: path.stat().st_mtime_ns for path in learner.glob("run/learner/*/session.json")}
+    assert not (learner / "cell.json").exists() and begun
+    found = Bench(CellCache(run.cells)).run(suite_from(suite, "the test"))
+    assert {path: path.stat().st_mtime_ns for path in begun} == begun
+    assert comparable(json.loads(json.dumps(found))) == comparable(uninterrupted(suite))
+
+
+def test_the_seconds_of_an_interrupted_training_are_those_of_all_its_parts(content, tmp_path) -> None:
+    cells = CellCache(tmp_path / "cells")
+    Bench(cells).run(suite_from(content(methods={"p2s": {}}), "the test"))
+    record = next(cells.root.glob("train/*/cell.json"))
+    history = record.parent / "release" / "history.json"
+    values = json.loads(history.read_text())
+    history.write_text(json.dumps(values | {"seconds": 1234.5}))  # as after a long first part
+    record.unlink()
+    found = Bench(cells).run(suite_from(content(methods={"p2s": {}}), "the test"))
+    assert json.loads(record.read_text())["seconds"] == 1234.5 < found["rows"][0]["seconds"]

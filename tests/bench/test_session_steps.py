@@ -1,0 +1,136 @@
+"""The track "sessions": cells of learners come to the numbers of `run_sessions`, and share the first session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.bench.cache import CellCache
+from holdfast.bench.cells import in_order
+from holdfast.bench.experiments import experiment_on
+from holdfast.bench.plan import Planner
+from holdfast.bench.run import Bench
+from holdfast.bench.session_steps import hand_over, open_setting
+from holdfast.bench.suite import SESSION_SCORES, Suite
+from holdfast.continual.results import average_recall, forgetting
+from holdfast.continual.runner import run_sessions
+
+METHODS = {"finetune": {}, "cvs": {}, "rwalk": {}, "joint": {}}
+PLANS = {
+    "disjoint": {"sessions": 3, "validation": 1},
+    "general-incremental": {"first_classes": 4, "new_classes": 4, "sessions": 3, "old_share": 0.3, "validation": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def suite(small: Callable[..., Suite]) -> Suite:
+    return small(track="sessions", plans=PLANS, test_images=1, budget=6, methods=METHODS)
+
+
+@pytest.fixture(scope="module")
+def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCache, dict[str, Any]]:
+    cache = CellCache(tmp_path_factory.mktemp("cells"))
+    return cache, Bench(cache).run(suite)
+
+
+def kinds(suite: Suite) -> list[str]:
+    return [cell.kind for cell in in_order(row.score for row in Planner(suite, None, {}).rows({}))]
+
+
+def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_learner_comes_to_what_it_comes_to_beside_the_others(plan, suite, ran, tmp_path) -> None:
+    cache, document = ran
+    cells = {row.label: row.score for row in Planner(suite, None, {}).rows({}) if row.scenario == plan}
+    learners = {label: experiment_on(cell.settings["experiment"], "cpu") for label, cell in cells.items()}
+    setting = open_setting(cells["cvs"].settings, None)
+    records = run_sessions(setting, learners, tmp_path)
+    rows = {row["label"]: row for row in document["rows"] if row["scenario"] == plan}
+    for label, expected in records.items():
+        found = cache.record(cells[label])
+        assert found is not None and without_seconds(found["values"]["sessions"]) == without_seconds(expected)
+        recall = {f"ar@{k}": value for k, value in average_recall(expected).items()}
+        last = {"last": expected[-1]["recall"]["1"], "forgetting": forgetting(expected)}
+        assert rows[label]["scores"] == {**recall, **last}
+
+
+def test_rows_have_the_scores_of_sessions_and_no_p(ran) -> None:
+    _, document = ran
+    assert document["suite"]["metric"] == "ar@1" and document["suite"]["kind"] == "sessions"
+    assert {(row["scenario"], row["label"]) for row in document["rows"]} == {(p, m) for p in PLANS for m in METHODS}
+    for row in document["rows"]:
+        assert set(row["scores"]) == set(SESSION_SCORES) and row["metric"] == "ar@1" and row["failure"] is None
+        assert row["p_up"] is row["p_comp"] is row["p_score"] is row["verdict"] is None and row["seconds"] > 0
+
+
+def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watch_it(suite, ran) -> None:
+    cache, _ = ran
+    assert sorted(kinds(suite)) == ["first-session"] * 2 + ["sessions"] * 8
+    rows = list(Planner(suite, None, {}).rows({}))
+    assert {row.label: set(row.score.needs) for row in rows} == {
+        "finetune": {"first"}, "cvs": {"first"}, "joint": {"first"}, "rwalk": set(),
+    }  # fmt: skip
+    prints = {
+        cache.record(row.score)["values"]["sessions"][0]["fingerprint"] for row in rows if row.scenario == "disjoint"
+    }  # type: ignore[index]
+    assert len(prints) == 1  # that one trains it again, to the same weights
+
+
+def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -> None:
+    cache, document = ran
+    cells = [row.score for row in Planner(suite, None, {}).rows({})]
+    for row, cell in zip(document["rows"], cells, strict=True):
+        record = cache.record(cell) or {}
+        parts = [list(one["seconds"].values()) for one in record["values"]["sessions"]]
+        shared = record["values"]["sessions"][0]["seconds"]["training"] if cell.needs else 0.0
+        assert record["values"]["seconds"] == pytest.approx(sum(map(sum, parts)) - shared)
+        spent = sum((cache.record(one) or {})["seconds"] for one in (cell, *cell.needs.values()))
+        assert row["seconds"] == pytest.approx(spent)
+
+
+CHANGES: dict[str, tuple[dict[str, Any], int, int]] = {
+    "another memory": ({"budget": 7}, 0, 4),  # of cvs and rwalk, in both plans
+    "another option of a learner": ({"methods": METHODS | {"cvs": {"options": {"data_weight": 2.0}}}}, 0, 2),
+    "another recipe": ({"recipe": {"epochs": 2, "batch_size": 8, "learning_rate": 0.05}}, 2, 8),
+    "another plan": ({"plans": PLANS | {"disjoint": {"sessions": 2, "validation": 1}}}, 1, 4),
+    "other test queries": ({"test_images": 2}, 2, 8),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_reaches_the_first_session_only_where_it_decides_it(what, suite, small) -> None:
+    parts, first, learners = CHANGES[what]
+    values = {"track": "sessions", "plans": PLANS, "test_images": 1, "budget": 6, "methods": METHODS, **parts}
+    before, after = (
+        {cell.label: cell for cell in in_order(row.score for row in Planner(one, None, {}).rows({}))}
+        for one in (suite, small(**values))
+    )
+    changed = [cell.kind for label, cell in after.items() if cell.address != before[label].address]
+    assert (changed.count("first-session"), changed.count("sessions")) == (first, learners)
+
+
+def test_a_first_session_is_handed_over_whole_or_not_at_all(tmp_path) -> None:
+    first, folder = tmp_path / "first", tmp_path / "run" / "session-1"
+    first.mkdir()
+    (first / "config.json").write_text("whole")
+    part = folder.with_name(".session-1.part")
+    part.mkdir(parents=True)
+    (part / "config.json").write_text("ha")  # of a copy that was interrupted
+    hand_over(first, folder)
+    assert (folder / "config.json").read_text() == "whole" and not part.exists()
+    (folder / "checkpoint").write_text("its own")
+    hand_over(first, folder)
+    assert (folder / "checkpoint").exists()
+
+
+def test_a_learner_that_cannot_be_trained_is_a_row_that_failed(small, tmp_path) -> None:
+    methods = {"finetune": {}, "crowded": {"method": "finetune", "recipe": {"items_per_class": 1}}}
+    suite = small(track="sessions", plans={"disjoint": PLANS["disjoint"]}, test_images=1, methods=methods)
+    rows = {row["label"]: row for row in Bench(CellCache(tmp_path)).run(suite)["rows"]}
+    assert rows["finetune"]["failure"] is None and rows["crowded"]["scores"] is None
+    assert rows["crowded"]["failure"].startswith("first session")  # 8 classes a batch, and 4 in a session

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast.cli import main
+from holdfast.cli.adapt import adapt
+from holdfast.cli.parsing import parse
+from holdfast.cli.train import train
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Evidence of a user's own, so far above any other that it decides wherever it is near."""
+    values = {"lce": (30.0, 3.0, 0.0), "bct": (10.0, 1.0, 0.0), "l2": (50.0, 1.0, -0.4)}
+    rows: list[dict[str, Any]] = [
+        {
+            "data": "exotic", "scenario": "both", "label": name, "method": name, "options": {"weight": weight},
+            "seed": seed, "metric": "map", "p_comp": comp + 0.01 * seed, "p_up": up, "seconds": 12.0, "failure": None,
+        }
+        for name, (comp, weight, up) in values.items()
+        for seed in range(3)
+    ]  # fmt: skip
+    facts = {"exotic": {"both": {"images": 700, "classes": 7, "old_classes": 3}}}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"suite": {"name": "mine", "kind": "images"}, "rows": rows, "facts": facts}))
+    return path
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str], mine: Path) -> Callable[..., dict[str, Any]]:
+    def run(*words: object) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(["recommend", *map(str, words), "--evidence", str(mine), "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    return run
+
+
+def test_it_recommends_and_says_what_to_type(answer, capsys, mine: Path) -> None:
+    found = answer("--classes", 7, "--images", 700, "--scenario", "both")
+    assert (found["action"], found["method"], found["options"]) == ("train", "lce", {"weight": 3.0})
+    assert [one["label"] for one in found["labels"]] == ["lce", "bct", "l2"] and found["not_told_apart"] == ["lce"]
+    assert found["evidence"][0]["distance"]["classes"] == 1 and found["evidence"][0]["facts"]["classes"] == 7
+    (command,) = found["next"]
+    arguments, _ = parse(train, shlex.split(command)[2:], "train")
+    assert arguments["method"] == ["lce"] and arguments["method_options"] == {"weight": 3}
+
+    words = ["recommend", "--classes", "7", "--images", "700", "--scenario", "both", "--evidence", str(mine)]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "Train with 'lce'" in said and "P_up below −0.05" in said and "1 data set (exotic)" in said
+    assert "next     holdfast train --data DATA --old RELEASE --method lce --method_options.weight 3.0" in said
+
+
+def test_rivals_are_to_be_compared_on_the_users_data(answer, mine: Path) -> None:
+    document = json.loads(mine.read_text())
+    for row in document["rows"]:
+        row["p_comp"] = {"bct": 30.1, "lce": 30.0, "l2": 0.0}[row["method"]] + 0.5 * row["seed"] * (
+            row["method"] == "bct"
+        )
+    mine.write_text(json.dumps(document))
+    found = answer("--classes", 7, "--images", 700, "--scenario", "both")
+    assert found["method"] == "bct" and found["not_told_apart"] == ["bct", "lce"]
+    first, second = (parse(train, shlex.split(line)[2:], "train")[0] for line in found["next"])
+    assert first["method"] == ["bct"] and first["method_options"] == {}  # its own default is not repeated
+    assert second["method"] == ["bct", "lce"] and second["scenario"] == "both"
+    assert second["method_options"] == {"lce": {"weight": 3}}
+
+
+def test_images_are_counted(answer, tmp_path: Path) -> None:
+    for label in range(4):
+        (tmp_path / f"photos/kind{label}").mkdir(parents=True)
+        for number in range(5):
+            pixels = np.full((8, 8, 3), 20 * label + number, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / f"photos/kind{label}/{number}.png")
+    found = answer("--data", tmp_path / "photos", "--scenario", "both")
+    assert (found["situation"]["classes"], found["situation"]["images"]) == (
+        4,
+        12,
+    )  # two of each are kept for searching
+    assert found["action"] == "train" and str(tmp_path / "photos") in found["next"][0]
+
+
+def test_vectors_of_frozen_models_go_to_adapt(answer, tmp_path: Path) -> None:
+    vectors, labels = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), np.arange(12) % 3
+    np.savez(tmp_path / "new.npz", ids=np.array([f"i{row}" for row in range(12)]), vectors=vectors, labels=labels)
+    found = answer("--embeddings", tmp_path / "new.npz")
+    assert (found["action"], found["method"], found["situation"]["frozen"]) == ("adapt", None, True)
+    assert (found["situation"]["classes"], found["situation"]["images"]) == (3, 12)
+    assert "two frozen models" in found["sentences"][0]
+    arguments, _ = parse(adapt, shlex.split(found["next"][0])[2:], "adapt")
+    assert arguments["new"] == tmp_path / "new.npz" and arguments["auto"]
+
+    np.savez(tmp_path / "bare.npz", ids=np.array([f"i{row}" for row in range(12)]), vectors=vectors)
+    found = answer("--embeddings", tmp_path / "bare.npz")
+    assert found["action"] == "adapt" and not found["situation"]["labelled"]
+    assert "your items have none" in found["sentences"][0] and found["labels"] == []
+
+
+def test_texts_and_items_without_labels_go_to_adapt(answer, tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("text,label\none,a\ntwo,a\nthree,b\n")
+    found = answer("--data", tmp_path / "texts.csv")
+    assert found["action"] == "adapt" and (found["situation"]["classes"], found["situation"]["images"]) == (2, 3)
+    assert parse(adapt, shlex.split(found["next"][0])[2:], "adapt")[0]["texts"] == str(tmp_path / "texts.csv")
+    assert answer("--unlabelled")["action"] == "adapt" and answer("--frozen")["action"] == "adapt"
+
+
+def test_wrong_use(fails, tmp_path: Path) -> None:
+    assert "Nothing was said of your data" in fails("recommend")
+    assert "--data and --classes" in fails("recommend", "--data", "glyphs", "--classes", 3)
+    assert "--images" in fails("recommend", "--images", 30)
+    assert "--data and --images" in fails("recommend", "--data", "glyphs", "--images", 30)
+    assert "5 images of 10 classes" in fails("recommend", "--classes", 10, "--images", 5)
+    assert "scenario" in fails("recommend", "--classes", 10, "--scenario", "open-clas")
+    assert "Cannot read" in fails("recommend", "--classes", 10, "--evidence", tmp_path / "absent.json")

@@ -1,0 +1,259 @@
+"""The page of a bench, as text and in a real browser at the widths of a desk and of a phone."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from base64 import b64decode
+from collections.abc import Callable
+from copy import deepcopy
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.reports.leaderboard_page import render_leaderboard, run_rows, write_leaderboard_page
+from holdfast.reports.leaderboard_plots import cell_dots, pareto_plot, pareto_points
+from holdfast.reports.leaderboard_rank_plot import rank_diagram
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --virtual-time-budget=20000"
+)
+WIDTHS = (1200, 768, 400)
+MEASURE = """
+const results = [...document.querySelectorAll('iframe')].map(frame => {
+  const page = frame.contentDocument, root = page.documentElement, overlaps = [], outside = [];
+  page.querySelectorAll('details').forEach(details => { details.open = true; });
+  const shown = e => e.getClientRects().length > 0, charts = [...page.querySelectorAll('svg.chart')].filter(shown);
+  for (const chart of charts) {
+    const texts = [...chart.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
+    for (const [words, box] of texts) if (box.left < 0 || box.right > root.clientWidth) outside.push(words);
+    texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
+      if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 3 && q.top < p.bottom - 3)
+        overlaps.push(a + ' | ' + b);
+    }));
+  }
+  for (const e of [...page.querySelectorAll('body *')].filter(e => shown(e) && !e.closest('.scroll')))
+    if (e.getBoundingClientRect().right > root.clientWidth + 1) outside.push(e.tagName + '.' + e.getAttribute('class'));
+  const heights = charts.flatMap(c => [...c.querySelectorAll('text')].map(e => e.getBoundingClientRect().height));
+  return {client: root.clientWidth, scroll: root.scrollWidth, overlaps, outside, charts: charts.length,
+          smallest: Math.min(...heights)};
+});
+document.body.innerHTML = '<pre id="result">' + btoa(encodeURIComponent(JSON.stringify(results))) + '</pre>';
+"""
+LONG = {
+    f"{method}_with_a_long_name_and_no_place_to_break_{number}": (method, 0.5 + 0.06 * number, -0.01 * (number % 7))
+    for number, method in enumerate(["bct", "p2s", "l2", "ndpp", "independent"] * 4)
+}
+
+
+class Page(HTMLParser):
+    """The tags, addresses and visible words of a page; complains about tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "svg"} & set(self.open):  # what stands there has to stand beside the charts too
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """Show a page in frames of all widths and return what the browser measured."""
+
+    def run(page: str) -> list[dict[str, Any]]:
+        frames = "".join(
+            f'<iframe width="{width}" height="900" style="border:0" srcdoc="{html.escape(page)}"></iframe>'
+            for width in WIDTHS
+        )
+        script = f"<script>window.addEventListener('load', () => {{ {MEASURE} }});</script>"
+        wrapper = tmp_path / "wrapper.html"
+        wrapper.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{frames}{script}</body>", encoding="utf-8")
+        profile = f"--user-data-dir={tmp_path / 'profile'}"
+        command = [str(BROWSER), *FLAGS.split(), profile, "--dump-dom", wrapper.as_uri()]
+        dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        found = re.search(r'<pre id="result">([A-Za-z0-9+/=]+)</pre>', dom)
+        assert found is not None, dom[:500]
+        results: list[dict[str, Any]] = json.loads(unquote(b64decode(found[1]).decode()))
+        assert [result["client"] for result in results] == list(WIDTHS)
+        return results
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def document(make_board: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    tuning = [
+        {"label": "bct", "changes": {"weight": weight}, "p_comp": weight / 7, "chosen": True} for weight in (1, 2)
+    ]
+    fail = {("mixbct", "omniglot", "open-class", 1)}
+    return make_board(fail=fail, undefined={("glyphs", "extended-data")}, tuning=tuning)
+
+
+def test_every_number_of_every_run_is_on_the_page(document: dict[str, Any]) -> None:
+    page = Page(render_leaderboard(document))
+    for row in document["rows"]:
+        for number in (row["scores"] or {}).values():
+            assert f"{number:.3f}" in page.text
+    for entry in document["board"]["labels"]:
+        assert f"{entry['rank']:.2f}" in page.text
+    for words in ("RuntimeError: the loss is not finite", document["command"], "two cores", "1 h 10 min", "0, 1, 2"):
+        assert words in page.text
+    assert "weight: 2" in page.text and "0.286" in page.text  # a trial
+
+
+def test_the_page_needs_nothing_from_anywhere(document: dict[str, Any]) -> None:
+    text = render_leaderboard(document)
+    page = Page(text)
+    assert not page.addresses
+    assert not {"script", "img", "link", "iframe", "object", "form"} & set(page.tags)
+    assert "url(" not in text and "@import" not in text
+    assert text.isascii() or 'charset="utf-8"' in text
+    assert page.tags.count("h1") == 1
+
+
+def test_names_and_reasons_are_escaped(make_board: Callable[..., dict[str, Any]]) -> None:
+    nasty = '<script>alert("x")</script>&'
+    document = make_board(labels={nasty: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, 0.0)}, title=nasty, description=nasty)
+    document = deepcopy(document) | {"machine": nasty, "command": nasty, "tuning": [{nasty: nasty}]}
+    document["rows"][0] |= {"scores": None, "failure": nasty}
+    page = Page(render_leaderboard(document))
+    assert "script" not in page.tags
+    assert page.text.count("alert") > 5
+
+
+def test_a_board_of_one_cell_says_why_nothing_is_told_apart(make_board: Callable[..., dict[str, Any]]) -> None:
+    document = make_board(cells=[("glyphs", "open-class")], seeds=1)
+    page = Page(render_leaderboard(document))
+    assert rank_diagram(document) is None
+    assert "Ranks are tested by whether several cells order the labels alike, and one cell was ranked" in page.text
+    assert "One seed: there is no deviation" in page.text and "±" not in page.text
+    assert "Nothing: all 9 runs came to an end." in page.text
+
+
+def test_a_board_where_everything_failed_is_still_a_page(make_board: Callable[..., dict[str, Any]]) -> None:
+    cells = [("glyphs", "open-class"), ("omniglot", "open-class")]
+    document = make_board({"bct": ("bct", 0.5, 0.0)}, cells=cells, fail={("bct", *cell) for cell in cells})
+    page = Page(render_leaderboard(document))
+    assert "Nothing could be ranked: 6 of 6 runs failed." in page.text
+    assert page.text.count("RuntimeError") == 6
+
+
+def test_what_the_papers_print_is_shown_where_a_suite_says_it(make_board: Callable[..., dict[str, Any]]) -> None:
+    assert "What the papers print" not in render_leaderboard(make_board())
+    page = Page(render_leaderboard(make_board(published=[{"label": "bct", "source": "its table 2", "map": 0.4321}])))
+    assert "What the papers print" in page.text and "its table 2" in page.text and "0.432" in page.text
+
+
+def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., dict[str, Any]]) -> None:
+    labels = {name: (name, p_comp, 0.0) for name, p_comp in (("a", 0.9), ("b", 0.6), ("c", 0.2))}
+    document = make_board(labels, cells=[(f"data {place}", "open-class") for place in range(6)], noise=0.0)
+    for width in (900.0, 350.0):
+        drawn = rank_diagram(document, width=width)
+        assert drawn is not None and drawn.count('class="joined"') == 2
+        assert "Not told apart: a, b; b, c." in drawn
+        assert all(f">{name}</text>" in drawn for name in labels)
+    wide = rank_diagram(document, width=900) or ""
+    bars = [
+        (float(a), float(b)) for a, b in re.findall(r'class="joined" x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)"', wide)
+    ]
+    assert bars[0][0] < bars[1][0] < bars[0][1] < bars[1][1]
+
+
+def test_failed_runs_and_far_labels_are_drawn_as_such(document: dict[str, Any], make_board: Callable[..., Any]) -> None:
+    cell = document["board"]["cells"][0]
+    drawn = cell_dots(document, cell)
+    assert drawn.count('class="seed"') == 3 * 8  # not of the independent model, which is an arrow
+    assert drawn.count("◂") == 1 and drawn.count('class="best-dot"') == 1
+    broken = make_board(fail={("bct", "glyphs", "open-class")}, cells=[("glyphs", "open-class")])
+    assert ">failed</text>" in cell_dots(broken, broken["board"]["cells"][0])
+
+
+def test_the_front_is_drawn_through_its_labels(document: dict[str, Any], make_board: Callable[..., Any]) -> None:
+    drawn = pareto_plot(document) or ""
+    assert drawn.count('class="front"') == 1 and "advbct</text>" in drawn
+    assert drawn.count('class="whisker faint"') == 2 * len(pareto_points(document))
+    assert "mixbct" not in pareto_points(document)  # failed somewhere
+    many = make_board(LONG)
+    numbers = re.findall(r'class="name"[^>]*>(\d+)[ <]', pareto_plot(many) or "")
+    assert sorted(map(int, numbers)) == list(range(1, 21))
+    assert pareto_plot(make_board(undefined={("glyphs", "open-class")}, cells=[("glyphs", "open-class")])) is None
+
+
+def test_options_that_differ_between_cells_are_told_run_by_run(document: dict[str, Any]) -> None:
+    tuned = deepcopy(document)
+    for place, row in enumerate(tuned["rows"]):
+        row["options"] = {"weight": place % 2}
+    columns, rows = run_rows(tuned)
+    assert columns[-1] == "options" and {row[-1] for row in rows} == {"weight: 0", "weight: 1"}
+    assert "2 settings, by cell; see all runs" in Page(render_leaderboard(tuned)).text
+    assert "options" not in run_rows(document)[0]
+
+
+def test_a_document_without_versions_is_a_page_too(document: dict[str, Any]) -> None:
+    bare = {key: value for key, value in document.items() if key not in ("holdfast", "versions")}
+    assert "Written by holdfast. All numbers" in Page(render_leaderboard(bare)).text
+
+
+def test_the_page_is_written_or_refused(document: dict[str, Any], tmp_path: Path) -> None:
+    assert write_leaderboard_page(document, tmp_path) == tmp_path / "leaderboard.html"
+    with pytest.raises(ConfigError, match="board"):
+        write_leaderboard_page({key: document[key] for key in document if key != "board"}, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("name", ["usual", "one cell", "many", "sessions"])
+def test_the_page_fits_all_widths(
+    measure: Callable[[str], list[dict[str, Any]]],
+    document: dict[str, Any],
+    make_board: Callable[..., dict[str, Any]],
+    session_board: dict[str, Any],
+    name: str,
+) -> None:
+    boards = {
+        "usual": (lambda: document, 6 + 2),
+        "one cell": (lambda: make_board(cells=[("glyphs", "open-class")], seeds=1), 1 + 1),
+        "many": (lambda: make_board(LONG, fail={(next(iter(LONG)), "glyphs", "open-class")}, title="x" * 200), 6 + 2),
+        "sessions": (lambda: session_board, 2 + 1),
+    }
+    build, charts = boards[name]
+    for result in measure(render_leaderboard(build())):
+        assert result["scroll"] == result["client"]
+        assert result["outside"] == []
+        assert result["overlaps"] == []
+        assert result["charts"] == charts
+        assert result["smallest"] >= 10.5
