@@ -21,13 +21,14 @@ from holdfast.bench.run import Bench
 from holdfast.bench.suite import suite_from
 
 SCRIPT = """
-import json, sys
+import json, sys, torch
 from pathlib import Path
 from holdfast.bench.cache import CellCache
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import read_suite
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # as the tests do: other numbers of threads add in other orders
     suite, cells, out, processes = sys.argv[1:]
     found = Bench(CellCache(Path(cells)), processes=int(processes)).run(read_suite(Path(suite)))
     Path(out).write_text(json.dumps(found))
