@@ -279,6 +279,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="+", default=[50_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", default="evaluation_scale", help="of the files of results")
     for hidden, kind in (("contender", str), ("data", Path), ("some", int)):
         parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -308,8 +309,8 @@ def main() -> None:
     notes = NOTES.format(repeats=options.repeats, data=4 * DIM, piece=PIECE, worst=worst).splitlines()
     RESULTS.mkdir(exist_ok=True)
     record = {"machine": machine(), "packages": versions(), "seed": options.seed, "tasks": tasks, "notes": notes}
-    (RESULTS / "evaluation_scale.json").write_text(json.dumps(record, indent=2) + "\n")
-    (RESULTS / "evaluation_scale.txt").write_text("\n".join([*lines, *notes]) + "\n")
+    (RESULTS / f"{options.name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    (RESULTS / f"{options.name}.txt").write_text("\n".join([*lines, *notes]) + "\n")
     print("\n".join(notes))
 
 
