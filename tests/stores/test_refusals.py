@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.stores.base import Fill, NewGeneration, Rows, Upsert
+from holdfast.stores.base import Fill, Items, NewGeneration, Rows, Upsert
 from holdfast.stores.filters import Condition, checked, literal, read_filter, sql
 
 COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
@@ -70,6 +70,12 @@ def test_items_and_their_vectors_belong_together() -> None:
 def test_a_fill_has_a_version_for_every_row(versions: Any) -> None:
     with pytest.raises(DataError, match="2 rows"):
         Fill(rows(), versions)
+
+
+def test_a_fill_is_of_the_items_that_were_seen() -> None:
+    seen = Items(["b", "a"], np.array([1, 1]), [frozenset({"g1"})] * 2, [{}, {}], 1)
+    with pytest.raises(DataError, match="other items"):
+        Fill(rows(["a", "b"]), np.array([1, 1]), seen)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Changes, Committed, Fill, Items, NewGeneration, Pointer, Rows, Store, Upsert
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition, Filter
+from holdfast.stores.ledger import Ledger
 
 LASTING = ("memory in a folder", "lance", "postgresql")
 KINDS = ("memory in RAM", *LASTING)
@@ -342,7 +343,8 @@ def test_what_is_asked_for_comes_in_the_order_asked(store: Store) -> None:
     assert store.vectors("g2", ["a"])[1].shape == (0, 6) and store.fetch([]).ids == []
 
 
-def test_a_fill_spares_what_changed_vanished_or_is_there(store: Store) -> None:
+@pytest.mark.parametrize("as_read", [False, True])
+def test_a_fill_spares_what_changed_vanished_or_is_there(store: Store, as_read: bool) -> None:
     rows = Rows("g1", ["same", "written", "gone", "there"], np.ones((4, 4), np.float32))
     commit(
         store, Changes(upsert=Upsert(rows.ids, [{}] * 4, [rows, Rows("g2", ["there"], np.ones((1, 6), np.float32))]))
@@ -351,12 +353,27 @@ def test_a_fill_spares_what_changed_vanished_or_is_there(store: Store) -> None:
     commit(
         store, Changes(delete=["gone"], upsert=Upsert(["written"], [{}], [Rows("g1", ["written"], rows.vectors[:1])]))
     )
-    done = commit(store, Changes(fill=Fill(Rows("g2", read.ids, np.full((4, 6), 2, np.float32)), read.versions)))
+    fill = Fill(Rows("g2", read.ids, np.full((4, 6), 2, np.float32)), read.versions, read if as_read else None)
+    done = commit(store, Changes(fill=fill))
     assert done.filled.tolist() == [True, False, False, False]
     assert store.vectors("g2", ["same", "written", "gone", "there"])[0] == ["same", "there"]
     assert store.vectors("g2", ["there"])[1].tolist() == [[1.0] * 6]
     assert store.fetch(["same"]).versions.tolist() == [2], "a fill writes no item"
     assert done.pointer.held == {frozenset({"g1", "g2"}): 2, frozenset({"g1"}): 1}
+
+
+def test_items_that_nothing_changed_since_they_were_read_are_not_read_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store, Changes(upsert=Upsert(["a"], [{"colour": "red"}], [Rows("g1", ["a"], np.ones((1, 4), np.float32))])))
+    for read in (store.fetch(["a"]), store.scan(limit=9)):
+        assert read.as_of == store.pointer().sequence
+    asked: list[str] = []
+    really = Ledger.fetch
+    monkeypatch.setattr(Ledger, "fetch", lambda self, ids: asked.extend(ids) or really(self, ids))
+    done = commit(store, Changes(fill=Fill(Rows("g2", ["a"], np.full((1, 6), 2, np.float32)), read.versions, read)))
+    assert done.filled.tolist() == [True] and asked == []
+    assert store.vectors("g2", ["a"])[1].tolist() == [[2.0] * 6]
 
 
 def test_an_item_deleted_and_written_in_one_commit_is_written(store: Store) -> None:

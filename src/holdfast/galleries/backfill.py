@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, GalleryError, StoreError, refuse, unknown_name
@@ -172,12 +170,24 @@ def _named(run: _Run, ids: Sequence[str]) -> Iterator[Items]:
 
 
 def _chosen(items: Items, rows: Sequence[int]) -> Items:
+    if rows == range(len(items)):
+        return items
     return Items(
         [items.ids[row] for row in rows],
         items.versions[list(rows)],
         [items.generations[row] for row in rows],
         [items.metadata[row] for row in rows],
+        items.as_of,
     )
+
+
+def _of(items: Items, ids: Sequence[str]) -> Items:
+    """Return those of the items that the source made vectors of, in its order."""
+    place = {identifier: row for row, identifier in enumerate(items.ids)}
+    strangers = [identifier for identifier in ids if identifier not in place]
+    if strangers:
+        raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")
+    return _chosen(items, [place[identifier] for identifier in ids])
 
 
 class _Run:
@@ -256,15 +266,11 @@ class _Run:
     def _fill(self, items: Items, made: EmbeddingSet) -> Fill:
         if (made.fingerprint, made.space, made.form) != (self.source.fingerprint, self.source.space, "points"):
             raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
-        place = {identifier: row for row, identifier in enumerate(items.ids)}
-        strangers = [identifier for identifier in made.ids if identifier not in place]
-        if strangers:
-            raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")
-        versions = items.versions[[place[identifier] for identifier in made.ids]]
+        seen = items if list(made.ids) == items.ids else _of(items, made.ids)
         generation = self.gallery.state.by_name.get(self.target)
         if generation is None:
             raise _gone(self.target)
-        return Fill(rows_of(generation, made), np.asarray(versions, np.int64))
+        return Fill(rows_of(generation, made), seen.versions, seen)
 
     def _rows(self) -> int:
         return int(self.reach(self.store.pointer).covered([self.target]))

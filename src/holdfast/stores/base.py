@@ -57,12 +57,14 @@ class Items:
         versions: Number of the commit that last wrote the item itself (a backfill does not), int64 (N,).
         generations: Which generations have a vector of it.
         metadata: Values by column; a column that was not given is missing.
+        as_of: Number of a commit: they hold what it wrote, and if none came after it, nothing else; None if not known.
     """
 
     ids: list[str]
     versions: NDArray[np.int64]
     generations: list[frozenset[str]]
     metadata: list[Metadata]
+    as_of: int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -132,13 +134,15 @@ class Fill:
     Args:
         rows: The vectors.
         versions: Version of every item when it was read, int64 (N,).
+        seen: The very items, as they were read: they need not be read again where no commit came since.
 
     Raises:
-        DataError: Not one version per row.
+        DataError: Not one version per row, or other items than rows.
     """
 
     rows: Rows
     versions: NDArray[np.int64]
+    seen: Items | None = None
 
     def __post_init__(self) -> None:
         if self.versions.shape != (len(self.rows.ids),) or self.versions.dtype != np.int64:
@@ -146,6 +150,8 @@ class Fill:
                 f"Versions {self.versions.dtype} {self.versions.shape} for {len(self.rows.ids)} rows of a backfill.",
                 expected="one int64 per row",
             )
+        if self.seen is not None and self.seen.ids != list(self.rows.ids):
+            raise DataError("The rows of a backfill are of other items than those seen.", expected="the same ids")
 
 
 @dataclass(frozen=True)

@@ -176,9 +176,10 @@ class LanceStore(LedgerStore):
     ) -> Hits:
         """Find the rows with the largest inner products, see `Store.search`."""
         with translated(self.url):
-            table = self._tables.reader(self._place(generation, without, at.sequence))
-            queries = checked_queries(queries, table.schema.field("vector").type.list_size, k)
-            return nearest(table, queries, k, where, exact=exact)
+            place = self._place(generation, without, at.sequence)
+            schema = self._tables.schema(place)
+            queries = checked_queries(queries, schema.field("vector").type.list_size, k)
+            return nearest(self._tables.reader(place), schema, queries, k, where, exact=exact)
 
     def _place(self, generation: str, without: frozenset[str], sequence: int) -> Place:
         places = self._history.at(sequence)

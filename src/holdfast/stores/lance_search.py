@@ -35,10 +35,9 @@ def _value(value: Any) -> str:
     return f"({_LEAST + 1} - 1)" if value == _LEAST and isinstance(value, int) else literal(value)
 
 
-def nearest(table: Table, queries: Vectors, k: int, where: Filter | None, *, exact: bool) -> Hits:
-    """Find the rows with the largest inner products, see `Store.search`."""
-    columns = metadata_columns(table.schema)
-    search = _Search(table, k, condition(where), columns, exact)
+def nearest(table: Table, schema: pa.Schema, queries: Vectors, k: int, where: Filter | None, *, exact: bool) -> Hits:
+    """Find the rows with the largest inner products, see `Store.search`; the schema is that of the table."""
+    search = _Search(table, k, condition(where), metadata_columns(schema), exact)
     found = [
         hits for first in range(0, len(queries), _AT_ONCE) for hits in search.best(queries[first : first + _AT_ONCE])
     ]

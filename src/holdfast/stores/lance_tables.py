@@ -65,6 +65,7 @@ class LanceTables:
         self._database = lancedb.connect(str(folder.absolute()))
         self._guard = threading.Lock()
         self._readers: OrderedDict[Place, Table] = OrderedDict()
+        self._schemas: dict[str, pa.Schema] = {}
         self._writers: dict[tuple[str, str | None], Table] = {}
         self._durable: dict[str, set[str]] = {}
         self._touched: set[str] = set()
@@ -89,6 +90,13 @@ class LanceTables:
             while len(self._readers) > _READERS:
                 self._readers.popitem(last=False)
         return opened
+
+    def schema(self, place: Place) -> pa.Schema:
+        """Return the schema of a table, which none of its versions changes; Lance takes a moment to say it."""
+        known = self._schemas.get(place.table)
+        if known is None:
+            known = self._schemas[place.table] = self.reader(place).schema
+        return known
 
     def writer(self, place: Place) -> Table:
         """Return a handle to change a table with, brought back to this version if an interrupted writer went on."""

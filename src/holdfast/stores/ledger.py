@@ -119,8 +119,7 @@ class Ledger:
             DataError: Vectors of another width, or metadata that no column can hold.
         """
         check(changes, self.generations())
-        [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
-        return planned(changes, int(sequence) + 1, self.fetch)
+        return planned(changes, self._sequence() + 1, self.fetch)
 
     def record(
         self,
@@ -225,11 +224,12 @@ class Ledger:
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""
         if not len(ids):
-            return _items([], {})
+            return _items([], {}, None)
         clause, value = self.database.among("id", ids)
+        sequence = self._sequence()
         rows, bits = self._rows(clause, lambda bits: [value])
         by_id = {row[0]: row for row in rows}
-        return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits)
+        return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits, sequence)
 
     def scan(self, after: str, limit: int, lacking: str | None) -> Items:
         """Return the next items by id; only those without a vector in ``lacking``."""
@@ -239,7 +239,13 @@ class Ledger:
                 raise unknown_generation(lacking, bits)
             return [after, 0 if lacking is None else bits[lacking], limit]
 
-        return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values))
+        sequence = self._sequence()
+        return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), sequence)
+
+    def _sequence(self) -> int:
+        """Return the number of the last commit; asked before rows are read, which may then be of a later one."""
+        [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
+        return int(sequence)
 
     def _rows(
         self, condition: str, values: Callable[[Mapping[str, int]], Sequence[Any]]
@@ -288,12 +294,12 @@ class Ledger:
         return {row[0]: int(row[1]) for row in self.database.execute("SELECT id, retrieved FROM traffic")}
 
 
-def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int]) -> Items:
+def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: int | None) -> Items:
     known = {mask: _names(mask, bits) for mask in {row[2] for row in rows}}
     holding = [known[row[2]] for row in rows]
     versions = np.array([row[1] for row in rows], np.int64)
     metadata = json.loads(f"[{','.join(row[3] for row in rows)}]")  # at once: three times faster than one by one
-    return Items([row[0] for row in rows], versions, holding, metadata)
+    return Items([row[0] for row in rows], versions, holding, metadata, as_of)
 
 
 def _names(mask: int, bits: Mapping[str, int]) -> frozenset[str]:

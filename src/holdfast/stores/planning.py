@@ -71,7 +71,8 @@ def planned(changes: Changes, sequence: int, fetch: Callable[[Sequence[str]], It
     append = _upserted(upsert, sequence) if upsert else []
     filled = np.empty(0, np.bool_)
     if fill is not None:
-        filled, rows = _fillable(fill, fetch(fill.rows.ids), set(gone))
+        seen = fill.seen if fill.seen is not None and fill.seen.as_of == sequence - 1 else None
+        filled, rows = _fillable(fill, fetch(fill.rows.ids) if seen is None else seen, set(gone))
         append += [rows] if filled.any() else []
     return Plan(sequence, remove, append, filled, deleted)
 
