@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import threading
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crash.log import TrialLog, unlimited
+from crash.power import keep
 from crash.server import Server
 from holdfast.stores.disk import Disk
 
@@ -100,22 +100,9 @@ class TrialDisk(Disk):
     def database_synced(self, path: Path) -> None:
         if self.kept is not None:
             with unlimited():
-                self._copy(path)
+                keep(path, self.kept)
         self.log.write("database", str(path))
         self.reached("database.synced")
-
-    def _copy(self, path: Path) -> None:
-        """Keep the database and its write-ahead log as a whole, under a name that is moved there when complete."""
-        assert self.kept is not None
-        new = self.kept / "new"
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        for file in (path, path.with_name(path.name + "-wal")):
-            if file.exists():
-                shutil.copyfile(file, new / file.name)
-        number = 1 + max((int(found.name) for found in self.kept.iterdir() if found.name.isdigit()), default=0)
-        new.rename(self.kept / str(number))
-        shutil.rmtree(self.kept / str(number - 1), ignore_errors=True)
 
 
 def _kill_after(delay: float) -> None:

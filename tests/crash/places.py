@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from crash.log import TrialLog, lines_of
-from crash.power import DATABASE, durable_line, lose_power
+from crash.power import DATABASE, durable_line, keep, lose_power
 from crash.server import Server
 
 
@@ -55,11 +55,7 @@ class FolderPlace:
         assert isinstance(template, FolderPlace)
         shutil.copytree(template.gallery, self.gallery)
         shutil.copyfile(template.log, self.log)
-        (self.kept / "0").mkdir()
-        for suffix in ("", "-wal"):
-            file = self.gallery / (DATABASE + suffix)
-            if file.exists():
-                shutil.copyfile(file, self.kept / "0" / file.name)
+        keep(self.gallery / DATABASE, self.kept)
         self._note()
 
     def _note(self) -> None:
@@ -70,6 +66,7 @@ class FolderPlace:
         if how == "kept" or not self.gallery.exists():
             return []
         lost = lose_power(self.gallery, self.kept, lines_of(self.log), how, seed)
+        keep(self.gallery / DATABASE, self.kept)  # what is there now was on the disk, whether it had said so or not
         self._note()
         return lost
 

@@ -29,7 +29,7 @@ def lose_power(folder: Path, kept: Path, lines: list[Line], how: str, seed: int)
 
     Args:
         folder: Of the gallery.
-        kept: Copies of the database, see `TrialDisk`.
+        kept: Copies of the database, see `keep`.
         lines: The log so far.
         how: "lost" takes everything, "mixed" each thing or not, by chance.
         seed: Of that chance.
@@ -75,6 +75,19 @@ def _durable(folder: Path, lines: list[Line]) -> tuple[set[str], dict[tuple[str,
             present = {str(place / name) for name in values[1]}
             names = {name for name in names if Path(name).parent != place or name in present} | present
     return names, lengths
+
+
+def keep(database: Path, kept: Path) -> None:
+    """Keep a copy of the database and its write-ahead log, as a whole: under a name that it gets when complete."""
+    new = kept / "new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    for file in (database, database.with_name(database.name + "-wal")):
+        if file.exists():
+            shutil.copyfile(file, new / file.name)
+    number = 1 + max((int(found.name) for found in kept.iterdir() if found.name.isdigit()), default=-1)
+    new.rename(kept / str(number))
+    shutil.rmtree(kept / str(number - 1), ignore_errors=True)
 
 
 def durable_line(folder: Path) -> Line:

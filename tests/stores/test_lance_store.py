@@ -104,6 +104,38 @@ def table_of(store: LanceStore, generation: str) -> str:
     return store._history.current(store.ledger)[1].tables[generation].table
 
 
+class Syncing(Watched):
+    """Writes down what it made durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: set[Path] = set()
+
+    def sync_one(self, path: Path) -> None:
+        self.synced.add(path)
+        super().sync_one(path)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_what_an_interrupted_writer_left_is_made_durable_by_the_next(folder: Path, reopened: bool) -> None:
+    """Its versions stay in the history of the table: torn by a power failure, they would stop every later pruning."""
+    first, second = Syncing(), Syncing()
+    store = open_store(str(folder), create=True, disk=first)
+    commit(store, Changes(create=[NewGeneration(G1, WIDTH, {})]))
+    commit(store, written(names(5)))
+    first.at["lance.sync"] = lambda: (_ for _ in ()).throw(OSError("gone"))
+    with pytest.raises(StoreError, match="gone"):
+        commit(store, written(names(5, 5)))
+    left = {path for path in folder.rglob("*.lance/**/*") if path.is_file()} - first.synced
+    assert {path.suffix for path in left} >= {".manifest", ".txn", ".lance"}
+    if reopened:
+        store.close()
+        store = open_store(str(folder), disk=second)
+    commit(store, written(names(5, 10)))
+    store.close()
+    assert left - {path for path in left if path.name == "latest_version_hint.json"} <= first.synced | second.synced
+
+
 # What a commit does to the rows of a remainder
 
 

@@ -107,6 +107,7 @@ class LanceTables:
         table.checkout_latest()
         if table.version != place.version:
             self._disk.reached("lance.restore")
+            self._durable[place.table] = set()  # what was left stays among the versions, and pruning reads all of them
             table.checkout(place.version)
             table.restore()
         return table
