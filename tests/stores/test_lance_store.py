@@ -136,6 +136,27 @@ def test_what_an_interrupted_writer_left_is_made_durable_by_the_next(folder: Pat
     assert left - {path for path in left if path.name == "latest_version_hint.json"} <= first.synced | second.synced
 
 
+def test_torn_files_of_later_versions_do_not_stop_pruning(folder: Path) -> None:
+    disk = Watched()
+    store = open_store(str(folder), create=True, disk=disk)
+    commit(store, Changes(create=[NewGeneration(G1, WIDTH, {})]))
+    commit(store, written(names(5)))
+    before = set(folder.rglob("*.manifest"))
+    disk.at["lance.read_back"] = lambda: (_ for _ in ()).throw(OSError("gone"))
+    with pytest.raises(StoreError, match="gone"):
+        commit(store, written(names(7)))  # writes again what is there: one version without it, one with it
+    store.close()
+    torn, *others = sorted(set(folder.rglob("*.manifest")) - before)[::-1]
+    assert others, "the later of them is whole, so that Lance opens the table"
+    torn.write_bytes(torn.read_bytes()[:100])
+    store = open_store(str(folder))
+    commit(store, written(names(5, 10)))
+    with store.writing("a test"):
+        store.tidy(older_than=0.0)
+    assert found(store) == [*names(5), *names(5, 10)]
+    store.close()
+
+
 # What a commit does to the rows of a remainder
 
 

@@ -29,6 +29,7 @@ from holdfast.stores.lance_places import Edit, Place
 from holdfast.stores.lance_rows import Table, append, change, index_ids, read_back, remove, schema_of
 
 _READERS = 64  # open versions that are kept
+_WHOLE = b"LANC"  # how a file that names a version ends, if all of it is there
 
 
 INTACT = (
@@ -197,7 +198,8 @@ class LanceTables:
         self._disk.reached("lance.sync")
         for name in sorted(self._touched):
             found = self._files(name)
-            self._disk.sync([Path(path) for path in sorted(found - self._durable[name])])
+            new = [Path(path) for path in sorted(found - self._durable[name])]
+            self._disk.sync(sorted(new, key=lambda path: path.is_dir()))  # no name is durable before what it names
             self._durable[name] = found
         self._touched.clear()
 
@@ -242,22 +244,25 @@ class LanceTables:
                     self._drop_branch(name, branch)
 
     def repair(self, places: Iterable[Place]) -> None:
-        """Remove what keeps Lance from opening these: files of later versions that a power failure left torn."""
+        """Remove what keeps Lance from opening or pruning these: files of later versions that a power failure tore."""
         for place in places:
             for path in (self._path(place.table) / "_refs").glob("*/*.json"):
                 if not _readable(path):
                     path.unlink()
+            for path in self._later(place):
+                if not path.read_bytes().endswith(_WHOLE):
+                    path.unlink()
             try:
                 self._database.open_table(place.table, branch=place.branch)
             except (RuntimeError, ValueError):
-                self._remove_after(place)
+                for path in self._later(place):
+                    path.unlink()
 
-    def _remove_after(self, place: Place) -> None:
-        """Remove the files that name later versions; Lance counts them down from the largest number of 64 bits."""
+    def _later(self, place: Place) -> list[Path]:
+        """Return the files that name later versions; Lance counts them down from the largest number of 64 bits."""
         folder = self._path(place.table) / (f"tree/{place.branch}" if place.branch else "") / "_versions"
-        for path in folder.glob("*.manifest"):
-            if path.stem.isdigit() and 2**64 - 1 - int(path.stem) > place.version:
-                path.unlink()
+        found = (path for path in folder.glob("*.manifest") if path.stem.isdigit())
+        return [path for path in found if 2**64 - 1 - int(path.stem) > place.version]
 
     def _drop_branch(self, name: str, branch: str) -> None:
         known = self._path(name) / "_refs" / "branches" / f"{branch}.json"
