@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -151,16 +148,6 @@ def compare_with_scikit_learn(vectors: Vectors, labels: Labels) -> float:
     return float(np.abs(average_precision(ranked) - expected).max())
 
 
-def machine() -> str:
-    cpu = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), cpu)
-    packages = ("numpy", "torch", "scikit-learn", "pytorch-metric-learning")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return f"{os.cpu_count()} cores of {cpu}, shared with other work; Python {platform.python_version()}, {versions}"
-
-
 def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     seconds = {name: statistics.median(run["seconds"] for run in of_one) for name, of_one in runs.items()}
     return {
@@ -203,6 +190,8 @@ def main() -> None:
     if options.contender:
         print(json.dumps(run_here(options.contender, options.data)))
         return
+    from machine import describe  # no run that is measured pays for it
+
     vectors, labels = clustered(options.items, options.classes, options.dim, options.seed)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder:
@@ -220,7 +209,7 @@ def main() -> None:
     exactness = compare_with_scikit_learn(vectors, labels)
     record = {
         "task": f"{options.items:,} items x {options.dim}, {options.classes} classes, each item against all others",
-        "machine": machine(),
+        "machine": describe("scikit-learn", "pytorch-metric-learning"),
         "seed": options.seed,
         "contenders": contenders,
         "largest_difference": worst,

@@ -278,4 +278,4 @@ def test_images_of_another_shape_than_the_release(fails: Fails, made: Path, tmp_
 def test_a_device_that_is_not_there(fails: Fails, made: Path, tmp_path) -> None:
     said = fails("embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
                  "--device", "nonsense")  # fmt: skip
-    assert "Cannot compute on 'nonsense'" in said
+    assert "The device 'nonsense' cannot be used" in said

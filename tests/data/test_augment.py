@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from holdfast.data.augment import Augmentation, random_affine, random_crop, random_flip
 from holdfast.errors import ConfigError
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CHANGES = {
     "crop": lambda images, generator: random_crop(images, 2, generator),
     "flip": random_flip,
@@ -46,6 +48,46 @@ def test_global_random_state_is_left_alone_and_no_images_are_fine(change) -> Non
     state = torch.random.get_rng_state()
     assert change(noise(0), seeded()).shape == (0, 3, 8, 6)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def crop_before(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
+    """The crop by which earlier models were trained."""
+    count, _, height, width = images.shape
+    top, left = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
+    places = pad(images, [padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
+    return places[torch.arange(count), :, top, left]
+
+
+def flip_before(images: Tensor, generator: torch.Generator) -> Tensor:
+    """The flip by which earlier models were trained."""
+    flipped = torch.rand(len(images), generator=generator) < 0.5
+    return torch.where(flipped[:, None, None, None], images.flip(3), images)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("seed", range(8))
+def test_images_and_draws_are_those_of_earlier_models(seed: int, dtype: torch.dtype, device: str) -> None:
+    draws = np.random.default_rng(seed)
+    shape = [int(draws.integers(low, high)) for low, high in ((1, 9), (1, 4), (1, 9), (1, 9))]
+    images = torch.from_numpy(draws.integers(0, 256, shape)).to(dtype)
+    padding = int(draws.integers(1, 5))
+    for found, expected in (
+        (lambda given, draw: random_crop(given, padding, draw), lambda given, draw: crop_before(given, padding, draw)),
+        (random_flip, flip_before),
+    ):
+        one, other = seeded(seed), seeded(seed)
+        changed = found(images.to(device), one)
+        assert changed.device.type == device and changed.is_contiguous()
+        assert torch.equal(changed.cpu(), expected(images, other))
+        assert torch.equal(one.get_state(), other.get_state())
+
+
+@pytest.mark.gpu
+def test_an_affine_change_is_drawn_alike_on_a_gpu_and_rounded_nearly_alike() -> None:
+    images = noise(64)
+    here, there = CHANGES["affine"](images, seeded(1)), CHANGES["affine"](images.to("cuda"), seeded(1))
+    assert there.is_cuda and (here.int() - there.cpu().int()).abs().max() <= 1
 
 
 def test_a_crop_is_the_image_shifted_with_zeros_from_outside() -> None:

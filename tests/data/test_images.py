@@ -1,5 +1,6 @@
 import io
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ from holdfast.data.images import (
     SelectedImages,
     keep_decoded,
 )
+from holdfast.data.prepared_images import PreparedImages
+from holdfast.data.record_io import RecordImages
 from holdfast.errors import ConfigError, DataError
 
 ROWS = np.array([3, 0, 3])
@@ -33,7 +36,7 @@ def png(pixels: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.fixture(params=["array", "encoded list", "encoded column", "files", "kept", "selected"])
+@pytest.fixture(params=["array", "encoded list", "encoded column", "files", "prepared", "kept", "selected"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Images:
     pixels = colours(5)
     encoded = [png(image) for image in pixels]
@@ -47,6 +50,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Images:
         "encoded list": lambda: EncodedImages.of(encoded, (3, 6, 6)),
         "encoded column": lambda: EncodedImages.of(column, (3, 6, 6)),
         "files": lambda: FileImages(paths, (3, 6, 6)),
+        "prepared": lambda: PreparedImages(paths, np.zeros((5, 4)), lambda image, box: image, (3, 6, 6)),
         "kept": lambda: KeptImages(FileImages(paths, (3, 6, 6))),
         "selected": lambda: SelectedImages(SelectedImages(ArrayImages(pixels), backwards), backwards),
     }[request.param]()
@@ -187,6 +191,15 @@ def test_a_target_that_cannot_be_is_refused(shape: tuple[int, int, int], fit: st
         FileImages([], shape, fit=fit)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         EncodedImages.of([], shape, fit=fit)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        RecordImages(None, ROWS, shape, fit=fit)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        PreparedImages([], np.zeros((0, 4)), lambda image, box: image, shape, fit=fit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fit", [None, "squash"])
+def test_prepared_images_state_the_fit_that_was_given(fit: Literal["squash"] | None) -> None:
+    assert PreparedImages([], np.zeros((0, 4)), lambda image, box: image, (3, 6, 6), fit=fit).fit == fit
 
 
 def tiff(pixels: np.ndarray) -> io.BytesIO:

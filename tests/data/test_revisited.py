@@ -72,6 +72,9 @@ def test_queries_are_cropped_to_their_boxes(root: Path) -> None:
     assert query.fit == "squash"
     assert pixels[1].min() > 250
     assert pixels[0, :, 0].max() < 5 and pixels[0, :, 10, 10].min() > 250
+    whole = load_dataset("roxford", root, image_size=20, fit="squash", crop_queries=False)
+    assert "2 whole queries" in whole.description and list(whole.query.ids) == QUERIES
+    assert np.array_equal(whole.query.read(np.array([0])), pixels[:1]), "without their boxes both show the same"
 
 
 def test_boxes_are_of_the_stored_pixels_and_crops_are_turned_upright(root: Path) -> None:

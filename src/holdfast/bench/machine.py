@@ -5,19 +5,34 @@ from __future__ import annotations
 import os
 import platform
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+
+from holdfast.version import __version__
 
 
 @cache
-def machine() -> str:
-    """Return processor, accelerators and versions, as a page about results states them."""
+def machine(*packages: str, shared: bool = False) -> str:
+    """Return processor, cores, accelerators, system and versions in one line, as a page about results states them.
+
+    Args:
+        packages: Further installed packages whose versions matter.
+        shared: Say that other work runs on the same cores.
+    """
+    import numpy as np
     import torch
 
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), cpu)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    parts = [f"{cores} cores of {cpu}", *cards, f"Python {platform.python_version()}, torch {torch.__version__}"]
-    return "; ".join(parts)
+    known = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    versions = {**known, "holdfast": __version__, **{name: version(name) for name in packages}}
+    parts = [_processor(), f"{cores} cores{' (shared)' if shared else ''}", *cards, platform.system()]
+    return ", ".join([*parts, *(f"{name} {number}" for name, number in versions.items())])
+
+
+def _processor() -> str:
+    """Return the processor's name where the system tells it, and otherwise its family."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import data_root, device_named
+from holdfast.cli.choices import data_root
 from holdfast.cli.console import console, counting_progress
 from holdfast.cli.evidence import open_file
+from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
 

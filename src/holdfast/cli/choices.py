@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    import torch
-
     from holdfast.data.image_set import ImageSet
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.models.encoder import EncoderSpec
@@ -91,21 +89,3 @@ def write_settings(folder: Path, name: str, text: str) -> None:
     from holdfast.embeddings.storage import write_atomically
 
     write_atomically(folder / name, lambda part: part.write_text(text, encoding="utf-8"))
-
-
-def device_named(name: str) -> torch.device:
-    """Return a device to compute on.
-
-    Raises:
-        ConfigError: This machine does not have it.
-    """
-    import torch
-
-    try:
-        torch.zeros(1, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"Cannot compute on '{name}': {reason}", expected="cpu, or a device of this machine"
-        ) from error

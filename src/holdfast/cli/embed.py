@@ -7,9 +7,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from holdfast.cli.choices import device_named, write_settings
+from holdfast.cli.choices import write_settings
 from holdfast.cli.console import print_json, print_table
 from holdfast.cli.parsing import parse, resolved
+from holdfast.devices import device_named
 from holdfast.errors import refuse
 
 Model = TypeVar("Model", Path, str)

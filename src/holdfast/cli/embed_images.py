@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import device_named, input_options, open_data
+from holdfast.cli.choices import input_options, open_data
 from holdfast.cli.console import counting_progress
 from holdfast.cli.embed_stored import entry_of
+from holdfast.devices import device_named
 from holdfast.errors import ConfigError, ReleaseError, refuse
 from holdfast.models.encoder import EncoderSpec
 

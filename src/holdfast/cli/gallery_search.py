@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.cli.choices import device_named, input_options, open_data
+from holdfast.cli.choices import input_options, open_data
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.devices import device_named
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:

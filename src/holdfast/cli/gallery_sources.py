@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import data_root, device_named, input_options, open_data
+from holdfast.cli.choices import data_root, input_options, open_data
 from holdfast.cli.console import console
 from holdfast.cli.gallery_common import IMPORTED, made_by, unnamed
+from holdfast.devices import device_named
 from holdfast.errors import ReleaseError, refuse
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """Random changes to whole batches of images, with a draw of its own for every image.
 
-All draws come from the generator that is passed in, so a batch and a seed give the same result on every run.
+All draws come from the CPU generator that is passed in, so a batch and a seed give the same result on every run. The
+images are changed on the device they are on: crops and flips are the same bit for bit everywhere, `random_affine` is
+computed, and another device may round it otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
+from holdfast.data.resident import moved
 from holdfast.errors import ConfigError
 
 
@@ -26,18 +29,25 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Ten
     Returns:
         Same type and shape.
     """
-    if padding == 0:
+    if padding == 0 or len(images) == 0:  # rows of vectors come here too, unchanged
         return images
-    count, _, height, width = images.shape
+    count, channels, height, width = images.shape
     top, left = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
-    places = pad(images, [padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
-    return places[torch.arange(count), :, top, left]
+    padded = pad(images, [padding] * 4)
+    # All padded images are one line of pixels; each row of a crop is copied whole, from where it begins in that line.
+    across, size = padded.shape[3], padded[0, 0].numel()
+    planes = torch.arange(count * channels, device=images.device).view(count, channels, 1) * size
+    rows = torch.arange(height, device=images.device) * across
+    begins = planes + rows + moved(top * across + left, images.device)[:, None, None]
+    return padded.reshape(-1).unfold(0, width, 1).index_select(0, begins.view(-1)).view(images.shape)
 
 
 def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     """Mirror every image (B, channels, height, width) left to right with probability one half."""
-    flipped = torch.rand(len(images), generator=generator) < 0.5
-    return torch.where(flipped[:, None, None, None], images.flip(3), images)
+    flipped = moved(torch.rand(len(images), generator=generator) < 0.5, images.device)
+    columns = torch.arange(images.shape[3], device=images.device)
+    chosen = torch.where(flipped[:, None], columns.flip(0), columns)
+    return images.gather(3, chosen[:, None, None].expand(images.shape))
 
 
 def random_affine(images: Tensor, degrees: float, scale: float, shift: float, generator: torch.Generator) -> Tensor:
@@ -62,9 +72,9 @@ def random_affine(images: Tensor, degrees: float, scale: float, shift: float, ge
     rows = [cosine, -sine, 2 * shift * draws[2], sine, cosine, 2 * shift * draws[3]]
     maps = torch.stack(rows, dim=1).view(count, 2, 3)
     pixels = images if images.is_floating_point() else images.float()
-    grid = affine_grid(maps.to(pixels), list(images.shape), align_corners=False)
-    moved = grid_sample(pixels, grid, align_corners=False)
-    return moved if images.is_floating_point() else moved.round().clamp(0, 255).to(images.dtype)
+    grid = affine_grid(moved(maps.to(pixels.dtype), pixels.device), list(images.shape), align_corners=False)
+    changed = grid_sample(pixels, grid, align_corners=False)
+    return changed if images.is_floating_point() else changed.round().clamp(0, 255).to(images.dtype)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from holdfast.data.intents import Sentences, intent_data
+from holdfast.data.intents import Sentences, intent_data, official_json
 from holdfast.data.text_data import TextData
 from holdfast.data.text_files import read_csv
 from holdfast.errors import DataError
@@ -33,12 +32,7 @@ def _sentences(path: Path) -> Sentences:
 
 
 def _intents(path: Path) -> list[str]:
-    try:
-        names = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {path}.", expected="the official categories.json") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"Cannot read {path}: {error}.", expected="the official categories.json") from error
+    names = official_json(path)
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DataError(f"{path} holds no list of names.", expected="the official categories.json")
     return names

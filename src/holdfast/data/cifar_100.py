@@ -49,13 +49,10 @@ def cifar_100(root: Path, *, image_size: int = SIDE, fit: Fit = "crop") -> Retri
     names = tuple(text_of(name_file).split())
     train, test = (_read_part(path, names, image_size, fit) for path in (train_file, test_file))
     counts = (len(train), len(test), len(names))
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="cifar-100",
         train=train,
-        query=test,
-        gallery=test,
-        leave_one_out=True,
-        validation=None,
+        evaluation=test,
         description=f"photographs of {len(names)} classes, {len(train):,} to train on; every one of {len(test):,} test "
         f"images searches the others{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.choosing import generator_of
+from holdfast.data.image_set import ImageSet
 from holdfast.errors import ConfigError, DataError
 
 
@@ -44,3 +45,11 @@ def classes_apart(labels: NDArray[np.int64], classes: int, share: float, seed: i
             to_do="hold out more classes, or give another seed.",
         )
     return apart
+
+
+def set_classes_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
+    """Return the images to train on, those of the classes set apart, and what to say of these; see `classes_apart`."""
+    apart = classes_apart(images.labels, len(images.class_names), share, seed)
+    evaluation = images.select(apart).compact()
+    said = f"{len(evaluation.class_names):,} others held out (seed {seed}), each image searches the others"
+    return images.select(~apart).compact(), evaluation, said

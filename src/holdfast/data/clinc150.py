@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.intents import Sentences, intent_data
+from holdfast.data.intents import Sentences, intent_data, official_json
 from holdfast.data.text_data import TextData
 from holdfast.errors import DataError
 
@@ -40,12 +39,7 @@ def clinc150(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_shar
 
 
 def _document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {path}.", expected="the official data_full.json") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"Cannot read {path}: {error}.", expected="the official data_full.json") from error
+    document = official_json(path)
     found = sorted(document) if isinstance(document, dict) else []
     if not set(_PARTS) <= set(found):
         raise DataError(f"{path} holds {', '.join(found) or 'no parts'}.", expected=f"lists named {', '.join(_PARTS)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -33,11 +35,24 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
     Raises:
         DataError: The image cannot be read, or its numbers have no agreed range.
     """
+    with opened(source, name) as image:
+        image.draft(MODES[shape[0]], (2 * max(shape[1:]), 2 * max(shape[1:])))
+        ImageOps.exif_transpose(image, in_place=True)
+        sized = fitted(_flattened(image, MODES[shape[0]], name), (shape[2], shape[1]), fit)
+    pixels = np.asarray(sized, dtype=np.uint8)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+@contextmanager
+def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
+    """Open an image, and refuse it by name if it cannot be read or brought to size in the ``with`` block.
+
+    Raises:
+        DataError: What Pillow, or whoever brings it to size, says.
+    """
     try:
-        with Image.open(source) as opened:
-            opened.draft(MODES[shape[0]], (2 * max(shape[1:]), 2 * max(shape[1:])))
-            ImageOps.exif_transpose(opened, in_place=True)
-            image = fitted(_flattened(opened, MODES[shape[0]], name), (shape[2], shape[1]), fit)
+        with Image.open(source) as image:
+            yield image
     except DataError:
         raise
     except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
@@ -45,10 +60,8 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
         raise DataError(
             f"Cannot read {name}: {reason}.",
             expected="a complete png, jpeg, bmp, webp, gif or tiff image",
-            to_do="replace or remove it; nothing was changed.",
+            to_do="replace or remove it, or unpack its archive again; nothing was changed.",
         ) from error
-    pixels = np.asarray(image, dtype=np.uint8)
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _flattened(image: Image.Image, mode: str, name: str) -> Image.Image:

@@ -27,13 +27,10 @@ def hold_out(name: str, images: ImageSet, share: float, seed: int) -> RetrievalD
             to_do="add images, or make folders train and test yourself.",
         )
     evaluation = images.select(aside)
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name=name,
         train=images.select(np.setdiff1d(np.arange(len(images)), aside)),
-        query=evaluation,
-        gallery=evaluation,
-        leave_one_out=True,
-        validation=None,
+        evaluation=evaluation,
         description=f"{len(images)} images of {len(images.class_names)} classes; "
         f"{len(aside)} held out (seed {seed}), each searches the others",
     )

@@ -77,13 +77,10 @@ def ijbc(root: Path, *, image_size: int = SIDE) -> RetrievalData:
     labels = np.zeros(len(names), np.int64)
     faces = ImageSet(keep_decoded(images), labels, (UNLABELLED,), StringArray.from_arrow(templates["name"]), columns)
     found = {"images": len(names), "templates": len(np.unique(columns["template"]))}
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="ijbc",
         train=None,
-        query=faces,
-        gallery=faces,
-        leave_one_out=True,
-        validation=None,
+        evaluation=faces,
         description=f"faces: {found['images']:,} images in {found['templates']:,} templates; lists of pairs, galleries "
         f"and probes say what is compared{unlike(found, _OFFICIAL)}",
         labelled=False,

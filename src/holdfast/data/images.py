@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -86,8 +87,42 @@ class ArrayImages:
         return digest.digest()
 
 
-class EncodedImages:
-    """Images as encoded bytes (JPEG, PNG, ...), decoded each time they are read; wrap in `keep_decoded` for speed.
+class DecodedImages(ABC):
+    """Images decoded one by one each time they are read; wrap in `keep_decoded` for speed.
+
+    Args:
+        shape: Channels (1 or 3), height and width to return.
+        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+    """
+
+    def __init__(self, shape: Shape, fit: Fit) -> None:
+        check_target(shape, fit)
+        self._shape, self._fit = shape, fit
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._shape
+
+    @property
+    def fit(self) -> Fit | None:
+        """How images of another size are brought to `shape`."""
+        return self._fit
+
+    def read(self, rows: Rows) -> Pixels:
+        """Decode the chosen rows."""
+        pixels = np.empty((len(rows), *self._shape), np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            pixels[place] = self._decoded(row)
+        return pixels
+
+    @abstractmethod
+    def _decoded(self, row: int) -> Pixels:
+        """Return the pixels of one image, of `shape`."""
+
+
+class EncodedImages(DecodedImages):
+    """Images as encoded bytes (JPEG, PNG, ...).
 
     Args:
         data: All encoded bytes one after another, uint8 (M,).
@@ -100,8 +135,8 @@ class EncodedImages:
     def __init__(
         self, data: Pixels, offsets: Rows, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images"
     ) -> None:
-        check_target(shape, fit)
-        self._data, self._offsets, self._shape, self._fit, self._source = data, offsets, shape, fit, source
+        super().__init__(shape, fit)
+        self._data, self._offsets, self._source = data, offsets, source
 
     @classmethod
     def of(cls, encoded: Any, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images") -> EncodedImages:
@@ -119,29 +154,14 @@ class EncodedImages:
         data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
         return cls(data, offsets, shape, fit=fit, source=source)
 
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of every image."""
-        return self._shape
-
-    @property
-    def fit(self) -> Fit:
-        """How images of another size are brought to `shape`."""
-        return self._fit
-
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def _bytes(self, row: int) -> bytes:
         return self._data[self._offsets[row] : self._offsets[row + 1]].tobytes()
 
-    def read(self, rows: Rows) -> Pixels:
-        """Decode the chosen rows."""
-        pixels = np.empty((len(rows), *self._shape), np.uint8)
-        for place, row in enumerate(rows.tolist()):
-            name = f"image {row} of {self._source}"
-            pixels[place] = decode(io.BytesIO(self._bytes(row)), self._shape, self._fit, name)
-        return pixels
+    def _decoded(self, row: int) -> Pixels:
+        return decode(io.BytesIO(self._bytes(row)), self._shape, self._fit, f"image {row} of {self._source}")
 
     def content_digest(self, rows: Rows) -> bytes:
         """Return the sha256 of the encoded bytes."""
@@ -151,8 +171,8 @@ class EncodedImages:
         return digest.digest()
 
 
-class FileImages:
-    """Images in files, decoded each time they are read; wrap in `keep_decoded` for speed.
+class FileImages(DecodedImages):
+    """Images in files.
 
     Args:
         paths: One file per image.
@@ -161,29 +181,15 @@ class FileImages:
     """
 
     def __init__(self, paths: Sequence[Path], shape: Shape, *, fit: Fit = "crop") -> None:
-        check_target(shape, fit)
-        self._paths, self._shape, self._fit = tuple(paths), shape, fit
+        super().__init__(shape, fit)
+        self._paths = tuple(paths)
         self._digests: dict[tuple[Path, int, int], bytes] = {}
-
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of every image."""
-        return self._shape
-
-    @property
-    def fit(self) -> Fit:
-        """How images of another size are brought to `shape`."""
-        return self._fit
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def read(self, rows: Rows) -> Pixels:
-        """Decode the files of the chosen rows."""
-        pixels = np.empty((len(rows), *self._shape), np.uint8)
-        for place, row in enumerate(rows.tolist()):
-            pixels[place] = decode(self._paths[row], self._shape, self._fit, f"the file {self._paths[row]}")
-        return pixels
+    def _decoded(self, row: int) -> Pixels:
+        return decode(self._paths[row], self._shape, self._fit, f"the file {self._paths[row]}")
 
     def content_digest(self, rows: Rows) -> bytes:
         """Return the sha256 of the digests of the files.

@@ -89,13 +89,10 @@ def inaturalist(
     training = train.images(root, chosen, image_size, fit)
     searching = val.images(root, searched, image_size, fit)
     found = {"training images": len(training), "val images": len(searching), "species": len(species)}
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="inaturalist" if subset == "all" else "inat-m",
         train=training,
-        query=searching,
-        gallery=searching,
-        leave_one_out=True,
-        validation=None,
+        evaluation=searching,
         description=f"photographs of {len(species):,} species, {len(training):,} to train on; every one of "
         f"{len(searching):,} val images searches the others{unlike(found, _official(chosen_release, subset, found))}",
     )

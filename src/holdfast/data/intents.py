@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +69,20 @@ def intent_data(
         *([remark] if remark else []),
     ]
     return TextData(name, train, query, gallery, "; ".join(words))
+
+
+def official_json(path: Path) -> Any:
+    """Return what an official JSON file holds.
+
+    Raises:
+        DataError: It is missing, cannot be read or is no JSON in UTF-8.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.", expected=f"the official {path.name}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"Cannot read {path}: {error}.", expected=f"the official {path.name}") from error
 
 
 def _one_set(parts: Mapping[str, Sentences], intents: Sequence[str]) -> tuple[TextSet, NDArray[np.str_]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.class_hold_out import classes_apart
+from holdfast.data.class_hold_out import set_classes_apart
 from holdfast.data.decoding import Fit
 from holdfast.data.delimited import read_columns
 from holdfast.data.image_set import ImageSet
@@ -103,19 +103,13 @@ def gldv2(
     )
 
 
-def _without_index(images: ImageSet, held_out_classes: float, seed: int, unofficial: str) -> RetrievalData:
-    apart = classes_apart(images.labels, len(images.class_names), held_out_classes, seed)
-    evaluation = images.select(apart).compact()
-    train = images.select(~apart).compact()
-    return RetrievalData(
+def _without_index(images: ImageSet, share: float, seed: int, unofficial: str) -> RetrievalData:
+    train, evaluation, said = set_classes_apart(images, share, seed)
+    return RetrievalData.of_one_set(
         name="gldv2",
         train=train,
-        query=evaluation,
-        gallery=evaluation,
-        leave_one_out=True,
-        validation=None,
-        description=f"landmarks: {len(train.class_names):,} to train on; {len(evaluation.class_names):,} others held "
-        f"out (seed {seed}), each image searches the others{unofficial}",
+        evaluation=evaluation,
+        description=f"landmarks: {len(train.class_names):,} to train on; {said}{unofficial}",
     )
 
 

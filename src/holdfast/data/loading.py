@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, RowsInOrder
 from holdfast.data.items import LabelledItems
 from holdfast.data.replay import ReplayBatches, check_share
+from holdfast.data.resident import moved
 from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import Batch
 
@@ -28,6 +30,8 @@ class BatchReader(Dataset[Batch]):
         seed: Together with epoch, number and rank, decides the draws.
         rank: Number of this process: other processes draw otherwise.
         replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
+        resident: The inputs of all items on a device (see `resident_inputs`): batches are taken and augmented there,
+            and their other parts stay on the CPU. None reads the items.
 
     Raises:
         DataError: There is not one mark per item.
@@ -41,22 +45,28 @@ class BatchReader(Dataset[Batch]):
         seed: int = 0,
         rank: int = 0,
         replayed: NDArray[np.bool_] | None = None,
+        resident: Tensor | None = None,
     ) -> None:
         self.items, self.augmentation, self.seed, self.rank = items, augmentation, seed, rank
+        self.resident = resident
         self.replayed = _marks(len(items), replayed)
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __getitem__(self, place: BatchPlace) -> Batch:
-        inputs = torch.from_numpy(self.items.read(place.rows))
+        index = torch.from_numpy(place.rows.copy())
+        if self.resident is None:
+            inputs = torch.from_numpy(self.items.read(place.rows))
+        else:
+            inputs = self.resident.index_select(0, moved(index, self.resident.device))
         if self.augmentation is not None:
             generator = generator_at(self.seed, place.epoch, place.number, self.rank)
             inputs = self.augmentation(inputs, generator)
         return Batch(
             inputs=inputs,
             labels=torch.from_numpy(self.items.labels[place.rows]),
-            index=torch.from_numpy(place.rows.copy()),
+            index=index,
             replayed=torch.from_numpy(self.replayed[place.rows]),
         )
 
@@ -80,6 +90,8 @@ def training_loader(
     rank: int = 0,
     world_size: int = 1,
     workers: int = 0,
+    pin_memory: bool = False,
+    resident: Tensor | None = None,
 ) -> DataLoader[Batch]:
     """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
 
@@ -97,12 +109,14 @@ def training_loader(
         rank: Number of this process, from 0.
         world_size: Number of processes.
         workers: Processes that read; any number gives the same batches.
+        pin_memory: Deliver batches in memory from which a GPU copies while it computes; needs one.
+        resident: The inputs of all items on a device; they are neither read nor pinned, and no workers are used.
 
     Raises:
         ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
         DataError: There is not one mark of ``replayed`` per image.
     """
-    reader = BatchReader(items, augmentation=augmentation, seed=seed, rank=rank, replayed=replayed)
+    reader = BatchReader(items, augmentation=augmentation, seed=seed, rank=rank, replayed=replayed, resident=resident)
     place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
     if memory_share is not None:
         check_share(memory_share, batch_size)
@@ -114,26 +128,35 @@ def training_loader(
         sampler = ReplayBatches(reader.replayed, share=memory_share, drop_last=drop_last, **place)
     else:
         sampler = EpochBatches(len(items), drop_last=drop_last, **place)
-    return _loader(reader, sampler, workers)
+    return _loader(reader, sampler, workers, pin_memory)
 
 
 def encoding_loader(
-    items: LabelledItems, *, batch_size: int, workers: int = 0, replayed: NDArray[np.bool_] | None = None
+    items: LabelledItems,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    replayed: NDArray[np.bool_] | None = None,
+    pin_memory: bool = False,
+    resident: Tensor | None = None,
 ) -> DataLoader[Batch]:
-    """Return un-augmented batches of all items in dataset order, those from a memory marked (see `BatchReader`)."""
-    return _loader(BatchReader(items, replayed=replayed), RowsInOrder(len(items), batch_size), workers)
+    """Return un-augmented batches of all items in dataset order, those from a memory marked (see `training_loader`)."""
+    reader = BatchReader(items, replayed=replayed, resident=resident)
+    return _loader(reader, RowsInOrder(len(items), batch_size), workers, pin_memory)
 
 
-def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int) -> DataLoader[Batch]:
+def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int, pin_memory: bool) -> DataLoader[Batch]:
     """Return a loader that takes whole batches, and whose own seed does not come from global random state."""
     if workers < 0:
         raise ConfigError(f"workers = {workers}.", expected="0 (read in this process) or more")
+    reads = reader.resident is None
     return DataLoader(
         reader,
         batch_size=None,
         sampler=sampler,
-        num_workers=workers,
-        persistent_workers=workers > 0,
+        num_workers=workers if reads else 0,
+        persistent_workers=workers > 0 and reads,
+        pin_memory=pin_memory and reads,
         generator=torch.Generator(),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.data.class_hold_out import classes_apart
+from holdfast.data.class_hold_out import set_classes_apart
 from holdfast.data.decoding import check_image_size
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import keep_decoded
@@ -57,27 +57,21 @@ def ms1mv3(root: Path, *, image_size: int = 112, held_out_classes: float = 0.01,
     faces = ImageSet(images, labels.astype(np.int64), tuple(map(str, values.tolist())), ids)
     unofficial = unlike({"images": len(faces), "people": len(values)}, _OFFICIAL)
     train, evaluation, said = _apart(faces, held_out_classes, seed)
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="ms1mv3",
         train=train,
-        query=evaluation,
-        gallery=evaluation,
-        leave_one_out=True,
-        validation=None,
+        evaluation=evaluation,
         description=f"faces: {len(train.class_names):,} people to train on; {said}{unofficial}",
     )
 
 
-def _apart(faces: ImageSet, held_out_classes: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
+def _apart(faces: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
     """Return the images to train on, those to search among, and what to say of these."""
-    if held_out_classes == 0:
+    if share == 0:
         most = np.argsort(-np.bincount(faces.labels), kind="stable")[:2]
         shown = faces.select_classes(most.tolist()).compact()
         return faces, shown, "evaluation images are of two people trained on and measure nothing; use ijbc"
-    apart = classes_apart(faces.labels, len(faces.class_names), held_out_classes, seed)
-    evaluation = faces.select(apart).compact()
-    said = f"{len(evaluation.class_names):,} others held out (seed {seed}), each image searches the others"
-    return faces.select(~apart).compact(), evaluation, said
+    return set_classes_apart(faces, share, seed)
 
 
 def labelled_rows(file: RecordFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -65,13 +65,10 @@ def product_10k(
         return _product_m(train, held_out, seed)
     test = _images(root, "test", tables[1], image_size, fit)
     counts = (len(train), len(test), len(train.class_names))
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="product-10k",
         train=train,
-        query=test,
-        gallery=test,
-        leave_one_out=True,
-        validation=None,
+        evaluation=test,
         description=f"photographs of {len(train.class_names):,} products, {len(train):,} to train on; every one of "
         f"{len(test):,} test images searches the others{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.decoding import Fit, Pixels, Shape, check_target, decode
+from holdfast.data.decoding import Fit, Pixels, Shape, decode
 from holdfast.data.delimited import read_columns
-from holdfast.data.images import Rows
+from holdfast.data.images import DecodedImages, Rows
 from holdfast.errors import DataError
 
 MAGIC = 0xCED7230A
@@ -145,8 +145,8 @@ class RecordFile:
         )
 
 
-class RecordImages:
-    """Images in chosen records, decoded each time they are read.
+class RecordImages(DecodedImages):
+    """Images in chosen records.
 
     Args:
         file: The records.
@@ -156,29 +156,16 @@ class RecordImages:
     """
 
     def __init__(self, file: RecordFile, rows: Rows, shape: Shape, *, fit: Fit = "crop") -> None:
-        check_target(shape, fit)
-        self._file, self._rows, self._shape, self._fit = file, rows, shape, fit
-
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of every image."""
-        return self._shape
-
-    @property
-    def fit(self) -> Fit:
-        """How images of another size are brought to `shape`."""
-        return self._fit
+        super().__init__(shape, fit)
+        self._file, self._rows = file, rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, rows: Rows) -> Pixels:
-        """Decode the images of the chosen rows."""
-        pixels = np.empty((len(rows), *self._shape), np.uint8)
-        for place, row in enumerate(self._rows[rows].tolist()):
-            name = f"the record {self._file.keys[row]} of {self._file.path}"
-            pixels[place] = decode(io.BytesIO(self._file.header(row)[1]), self._shape, self._fit, name)
-        return pixels
+    def _decoded(self, row: int) -> Pixels:
+        record = int(self._rows[row])
+        name = f"the record {self._file.keys[record]} of {self._file.path}"
+        return decode(io.BytesIO(self._file.header(record)[1]), self._shape, self._fit, name)
 
     def content_digest(self, rows: Rows) -> bytes:
         """Return the sha256 of the records, headers included."""

@@ -48,6 +48,13 @@ class RetrievalData:
             if part != "validation" and (self.labelled or part == "train"):
                 self._check_classes(part, images)
 
+    @classmethod
+    def of_one_set(
+        cls, *, name: str, train: ImageSet | None, evaluation: ImageSet, description: str, labelled: bool = True
+    ) -> RetrievalData:
+        """Build from one set to search, in which every image searches the others; without images to choose with."""
+        return cls(name, train, evaluation, evaluation, True, None, description, labelled)
+
     def parts(self) -> dict[str, ImageSet]:
         """Return the sets of images that there are by name; the gallery too where it is the query set."""
         named = {"train": self.train, "query": self.query, "gallery": self.gallery, "validation": self.validation}

@@ -25,38 +25,46 @@ UNLABELLED = "unlabelled"
 """The one class name of images whose labels mean nothing."""
 
 
-def roxford(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> RetrievalData:
+def roxford(root: Path, *, image_size: int = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
     """Buildings of Oxford: 70 queries, cropped to their boxes, search 4,993 photographs; evaluation only.
 
     Args:
         root: Folder with ``gnd_roxford5k.pkl`` (or the same as ``.json``) and the photographs in ``jpg``.
         image_size: Height and width to bring photographs and cropped queries to.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
+            photographs, as AdvBCT's released code does.
 
     Raises:
         ConfigError: An option is out of range.
         DataError: Something is missing, or the ground truth cannot be used.
     """
-    return _revisited(root, "roxford", "gnd_roxford5k", {"queries": 70, "photographs": 4_993}, image_size, fit)
+    return _revisited(
+        root, "roxford", "gnd_roxford5k", {"queries": 70, "photographs": 4_993}, image_size, fit, crop_queries
+    )
 
 
-def rparis(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> RetrievalData:
+def rparis(root: Path, *, image_size: int = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
     """Buildings of Paris: 70 queries, cropped to their boxes, search 6,322 photographs; evaluation only.
 
     Args:
         root: Folder with ``gnd_rparis6k.pkl`` (or the same as ``.json``) and the photographs in ``jpg``.
         image_size: Height and width to bring photographs and cropped queries to.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
+            photographs, as AdvBCT's released code does.
 
     Raises:
         ConfigError: An option is out of range.
         DataError: Something is missing, or the ground truth cannot be used.
     """
-    return _revisited(root, "rparis", "gnd_rparis6k", {"queries": 70, "photographs": 6_322}, image_size, fit)
+    return _revisited(
+        root, "rparis", "gnd_rparis6k", {"queries": 70, "photographs": 6_322}, image_size, fit, crop_queries
+    )
 
 
 def _revisited(
-    root: Path, name: str, truth_name: str, official: dict[str, int], image_size: int, fit: Fit
+    root: Path, name: str, truth_name: str, official: dict[str, int], image_size: int, fit: Fit, crop_queries: bool
 ) -> RetrievalData:
     needed = (
         Needed(f"{truth_name}.pkl", "who answers which query", other=(f"{truth_name}.json",)),
@@ -67,7 +75,7 @@ def _revisited(
     files = [f"{_below(photographs, image)}.jpg" for image in truth.gallery_names]
     nothing = [UNLABELLED] * len(files)
     gallery = listed_images(photographs, files, nothing, image_size, fit, ids=truth.gallery_names)
-    query = _queries(photographs, truth, gallery.shape, fit)
+    query = _queries(photographs, truth, gallery.shape, fit, crop=crop_queries)
     found = {"queries": len(query), "photographs": len(gallery)}
     return RetrievalData(
         name=name,
@@ -76,16 +84,20 @@ def _revisited(
         gallery=gallery,
         leave_one_out=False,
         validation=None,
-        description=f"buildings: {len(query)} cropped queries search {len(gallery):,} photographs; "
-        f"the ground truth says who answers them{unlike(found, official)}",
+        description=f"buildings: {len(query)} {'cropped' if crop_queries else 'whole'} queries search "
+        f"{len(gallery):,} photographs; the ground truth says who answers them{unlike(found, official)}",
         labelled=False,
     )
 
 
-def _queries(photographs: Path, truth: RevisitedTruth, shape: tuple[int, int, int], fit: Fit) -> ImageSet:
-    """Return the queries, cropped to their boxes."""
+def _queries(
+    photographs: Path, truth: RevisitedTruth, shape: tuple[int, int, int], fit: Fit, *, crop: bool
+) -> ImageSet:
+    """Return the queries, cropped to their boxes or whole."""
     check_target(shape, fit)
     files = [f"{_below(photographs, image)}.jpg" for image in truth.query_names]
+    if not crop:
+        return listed_images(photographs, files, [UNLABELLED] * len(files), shape[1], fit, ids=truth.query_names)
     refuse_missing_images(photographs, files)
     cropped = partial(crop_to_box, size=(shape[2], shape[1]), fit=fit)
     images = PreparedImages([photographs / file for file in files], truth.boxes, cropped, shape, fit=fit)

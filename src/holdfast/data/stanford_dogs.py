@@ -42,13 +42,10 @@ def stanford_dogs(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> Re
         for part in files.values()
     )
     counts = (len(train), len(test), len(breeds))
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="stanford-dogs",
         train=train,
-        query=test,
-        gallery=test,
-        leave_one_out=True,
-        validation=None,
+        evaluation=test,
         description=f"photographs of {len(breeds)} breeds of dogs, {len(train):,} to train on; every one of "
         f"{len(test):,} test images searches the others{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )

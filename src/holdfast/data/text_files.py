@@ -68,7 +68,7 @@ def read_csv(path: Path) -> Columns:
         DataError: The file is missing or no text in UTF-8, a row has too few or too many values, or two columns have
             one name.
     """
-    with _refused(path), path.open(encoding="utf-8-sig", newline="") as file:
+    with readable(path), path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
         header = next(lines, [])
         _refuse_repeated(path, header)
@@ -88,7 +88,7 @@ def read_parquet(path: Path) -> Columns:
     """Return the columns of a Parquet file."""
     import pyarrow.parquet as pq
 
-    with _refused(path):
+    with readable(path):
         table = pq.read_table(path)
         _refuse_repeated(path, table.column_names)
         return dict(table.to_pydict())
@@ -130,20 +130,20 @@ FILE_READERS: Mapping[str, Callable[[Path], Columns]] = {
 
 
 def _lines(path: Path) -> list[str]:
-    with _refused(path):
+    with readable(path):
         content = path.read_text(encoding="utf-8-sig")
     return content.removesuffix("\n").split("\n") if content else []
 
 
 @contextmanager
-def _refused(path: Path) -> Iterator[None]:
-    """Turn what reading a file may raise into a `DataError`."""
+def readable(path: Path, what: str = "a file of texts") -> Iterator[None]:
+    """Turn what reading a table of texts in the ``with`` block may raise into a `DataError` that says what it is."""
     import pyarrow as pa
 
     try:
         yield
     except FileNotFoundError as error:
-        raise DataError(f"There is no file '{path}'.", expected="a file of texts") from error
+        raise DataError(f"There is no file '{path}'.", expected=what) from error
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise DataError(
             f"Cannot read '{path}': {error}.",

@@ -37,13 +37,10 @@ def tiny_imagenet_32(root: Path, *, class_share: float = 1.0, image_share: float
     train, val = (part.select_classes(kept).compact() for part in (train, val))
     wanted = np.maximum(1, np.rint(image_share * class_counts(train.labels)))
     train = train.select(lowest_of_each_class(train.labels, images.random(len(train)), wanted))
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="tiny-imagenet-32",
         train=train,
-        query=val,
-        gallery=val,
-        leave_one_out=True,
-        validation=None,
+        evaluation=val,
         description=f"photographs of {len(train.class_names)} classes, {len(train)} to train on; "
         f"every one of {len(val)} val images searches the others",
     )

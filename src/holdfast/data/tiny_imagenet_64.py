@@ -52,13 +52,10 @@ def tiny_imagenet(root: Path, *, image_size: int = 64, fit: Fit = "crop") -> Ret
         class_names=train.class_names,
     )
     counts = (len(train), len(val), len(codes))
-    return RetrievalData(
+    return RetrievalData.of_one_set(
         name="tiny-imagenet",
         train=train,
-        query=val,
-        gallery=val,
-        leave_one_out=True,
-        validation=None,
+        evaluation=val,
         description=f"photographs of {len(codes)} classes, {len(train):,} to train on; every one of {len(val):,} val "
         f"images searches the others{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )

@@ -46,11 +46,7 @@ def resampled_means(
         raise ConfigError(f"{resamples} resamples.", expected="at least 1")
     columns = np.asarray(values, np.float64)
     columns = columns[:, None] if columns.ndim == 1 else columns
-    groups = np.arange(len(columns)) if clusters is None else np.asarray(clusters)
-    if groups.shape != columns.shape[:1]:
-        raise DataError(f"{groups.shape} clusters for {len(columns)} queries.", expected="one per query")
-    kept = ~np.isnan(columns).any(axis=1)
-    sums, sizes = group_sums(columns[kept], groups[kept])
+    sums, sizes = cluster_sums(columns, clusters)
     if not len(sizes):
         return np.full((resamples, columns.shape[1]), np.nan)
     draws = _draws(len(sizes), resamples, seed)
@@ -123,13 +119,23 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95) -> Inte
     return float(low), float(high)
 
 
-def group_sums(
-    columns: NDArray[np.float64], groups: NDArray[np.generic]
+def cluster_sums(
+    columns: NDArray[np.float64], clusters: ArrayLike | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the sums (G, S) of the columns (Q, S) over every group of queries, and the sizes of the groups (G,)."""
-    names, group = np.unique(groups, return_inverse=True)
+    """Return the sums (G, S) of the columns (Q, S) over every cluster, and the sizes of the clusters (G,).
+
+    Queries with a NaN in any column are left out. Without clusters every query is one.
+
+    Raises:
+        DataError: Lengths differ.
+    """
+    groups = np.arange(len(columns)) if clusters is None else np.asarray(clusters)
+    if groups.shape != columns.shape[:1]:
+        raise DataError(f"{groups.shape} clusters for {len(columns)} queries.", expected="one per query")
+    kept = ~np.isnan(columns).any(axis=1)
+    names, group = np.unique(groups[kept], return_inverse=True)
     sums = np.zeros((len(names), columns.shape[1]))
-    np.add.at(sums, group, columns)
+    np.add.at(sums, group, columns[kept])
     return sums, np.bincount(group, minlength=len(names)).astype(np.float64)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.errors import ConfigError
+from holdfast.devices import device_named
 from holdfast.evaluation.counting import Counter, Part
 from holdfast.evaluation.tiles import Pairs, QueryBlock, Search, columns_at_once
 
@@ -67,24 +67,6 @@ def full_precision() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(allowed)
-
-
-def device_named(name: str) -> torch.device:
-    """Return a device that is there.
-
-    Raises:
-        ConfigError: The name is unknown, or there is no such device here.
-    """
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a device without contents, such as meta, has nothing to say here
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(
-            f"The device '{name}' cannot be used: {str(error).splitlines()[0].split('. ')[0]}",
-            expected="cpu, or an accelerator of this machine, such as cuda, cuda:1 or mps",
-            to_do="leave the device out to compute on the processor.",
-        ) from error
-    return device
 
 
 def _falling(pairs: Pairs) -> Tensor:

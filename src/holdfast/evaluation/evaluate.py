@@ -229,23 +229,16 @@ def _judgement(
     if gate == "point":
         point = float(np.nanmean(values["cross"][gate_metric])) - float(np.nanmean(values["self_old"][gate_metric]))
         gain = (point, point)
+
+    def by_name(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
+        pairs = [f"{first}_minus_{second}" for first, second in DIFFERENCES]
+        return {name: {pair: found.get((pair, name)) for pair in pairs} for name in names}
+
     return {
         "verdict": compatibility.verdict(gain),
-        "interval": {
-            name: {
-                f"{first}_minus_{second}": intervals.get((f"{first}_minus_{second}", name))
-                for first, second in DIFFERENCES
-            }
-            for name in names
-        },
+        "interval": by_name(intervals),
         "mean_interval": {system: {name: intervals[system, name] for name in names} for system in values},
-        "p_value": {
-            name: {
-                f"{first}_minus_{second}": chances.get((f"{first}_minus_{second}", name))
-                for first, second in DIFFERENCES
-            }
-            for name in names
-        },
+        "p_value": by_name(chances),
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.bootstrap import Name, group_sums
+from holdfast.evaluation.bootstrap import Name, cluster_sums
 
 RESAMPLES = 10_000  # the smallest p-value that can be found is then 0.0001
 
@@ -73,14 +73,9 @@ def p_values(
     """
     if resamples < 1 or not differences:
         raise ConfigError(f"{resamples} resamples of {len(differences)} differences.", expected="at least 1 of each")
-    columns = _columns(differences)
-    groups = np.arange(len(columns)) if clusters is None else np.asarray(clusters)
-    if groups.shape != columns.shape[:1]:
-        raise DataError(f"{groups.shape} clusters for {len(columns)} queries.", expected="one per query")
-    kept = ~np.isnan(columns).any(axis=1)
-    if not kept.any():
+    sums, sizes = cluster_sums(_columns(differences), clusters)
+    if not len(sizes):
         return dict.fromkeys(differences, np.nan)
-    sums, _ = group_sums(columns[kept], groups[kept])
     return dict(zip(differences, _shares_as_far(sums, resamples, seed).tolist(), strict=True))
 
 

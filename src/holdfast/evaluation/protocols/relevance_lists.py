@@ -13,6 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from holdfast.data.text_files import readable
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, EmptyOverlapError, unknown_name
@@ -84,19 +85,11 @@ def _table(path: Path) -> Any:
         raise DataError(
             f"'{path}' is no .csv or .parquet file.", expected="pairs of a query and an item in one of these"
         )
-    try:
+    with readable(path, "a file of pairs of a query and an item"):
         if path.suffix == ".parquet":
             return pq.read_table(path)
         kinds = dict.fromkeys(("query", "item", "ignore"), pa.string())
         return pa_csv.read_csv(path, convert_options=pa_csv.ConvertOptions(column_types=kinds))
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file '{path}'.", expected="a file of pairs of a query and an item") from error
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise DataError(
-            f"Cannot read '{path}': {error}.",
-            expected=f"a complete {path.suffix} file, its texts in UTF-8",
-            to_do="write it again, or restore it from a copy.",
-        ) from error
 
 
 def _texts(path: Path, name: str, values: Any) -> StringArray:
