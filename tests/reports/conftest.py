@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,15 @@ from holdfast.reports.combined_results import combined_document
 from holdfast.reports.results import results_document
 from holdfast.reports.sessions_results import sessions_document
 
+from .browser import measured
+
 CLASSES, ITEMS, DIM = 12, 8, 12
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Callable[[str], dict[int, dict[str, Any]]]:
+    """Show a page in a browser and return what it measured, by width."""
+    return lambda page: measured(page, tmp_path)
 
 
 @pytest.fixture(scope="session")

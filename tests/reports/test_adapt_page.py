@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable
 from copy import deepcopy
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +14,9 @@ from holdfast.reports.adapt_page import curve_rows, render_adapt_report, thresho
 from holdfast.reports.adapt_results import adapt_table, by_score, read_adapt, write_adapt
 from holdfast.reports.adapt_words import adapt_headline
 
+from .pages import Page
+
 Make = Callable[..., dict[str, Any]]
-
-VOID = {"meta"}
-
-
-class Page(HTMLParser):
-    """The tags, addresses and visible words of a page; complains about tags that are not closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "svg"} & set(self.open):  # what stands there has to stand beside the charts too
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def headings(page: str) -> list[str]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,8 @@ from holdfast.reports.drill_page import (
 )
 from holdfast.reports.drill_plots import drill_curves, first_hit_bars
 from holdfast.reports.drill_words import drill_headline, next_step, order_finding, rollback_finding
+
+from .pages import Page
 
 SHARES = (0.0, 0.5, 1.0)
 LABELLED = {"map": (0.5, 0.55, 0.7), "recall@1": (0.6, 0.65, 0.8)}
@@ -86,39 +87,6 @@ def unlabelled(make: Make, **changes: Any) -> dict[str, Any]:
         verdict="unlabelled", metric="overlap@10 with new", judged=0, curves={"random": curve}, first_hits=first,
         before=before, after_rollback=before, **changes,
     )  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Visible words and tags; complains about tags that are not closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "srcset")]
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "svg"} & set(self.open):
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def test_every_part_is_told(make: Make) -> None:

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,44 +21,7 @@ from holdfast.evaluation.examples import Example, choose_examples
 from holdfast.reports.page import render_report, write_report
 from holdfast.reports.results import read_results, write_results
 
-VOID = {"meta", "br", "hr", "img", "link", "input"}
-
-
-class Page(HTMLParser):
-    """The tags, the visible text and the addresses of a page; complains about tags that are not closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self.marked: list[tuple[str, str]] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
-        self.marked += [(tag, str(found)) for name, found in attrs if name == "class"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+from .pages import Page
 
 
 @pytest.fixture(scope="module")

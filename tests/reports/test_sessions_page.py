@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,41 +18,7 @@ from holdfast.reports.sessions_page import age_rows, render_sessions_report, ses
 from holdfast.reports.sessions_results import read_sessions, write_sessions
 from holdfast.reports.sessions_words import TERMS
 
-VOID = {"meta"}
-
-
-class Page(HTMLParser):
-    """The tags, addresses and visible words of a page; complains about tags that are not closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "svg"} & set(self.open):  # what stands there has to stand beside the charts too
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+from .pages import Page
 
 
 def rendered(found: SimpleNamespace, document: dict[str, Any] | None = None) -> str:

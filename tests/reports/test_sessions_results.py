@@ -70,7 +70,7 @@ def test_results_of_an_upgrade_are_none_of_sessions(
 ) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=r"no results of sessions.*not said"):
+    with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“holdfast sessions”"):
         read_sessions(path)
     with pytest.raises(ConfigError, match="kind 'sessions'"):
         read_results(write_sessions(nine_learners.document, tmp_path))

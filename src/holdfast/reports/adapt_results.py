@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from holdfast.adapters import ScoreMap
-from holdfast.errors import ConfigError
 from holdfast.reports.adapt_schema import AdaptSchema
+from holdfast.reports.document_kind import DocumentKind
 from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, score, signed
-from holdfast.reports.results import check_keys, check_version, read_json, versions, write_results
+from holdfast.reports.results import versions
 from holdfast.reports.svg import Scale
 from holdfast.reports.tables import Table
 
@@ -43,48 +42,6 @@ def adapt_document(found: Mapping[str, Any]) -> Document:
     return checked_adapt({**found, **versions()})
 
 
-def write_adapt(document: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write results.json into a folder, wholly or not at all, and return its path.
-
-    Raises:
-        ConfigError: The document is not complete; see `adapt_document`.
-        DataError: It could not be written.
-    """
-    return write_results(checked_adapt(dict(document)), folder)
-
-
-def read_adapt(path: str | Path) -> Document:
-    """Read a results.json of adapters, or that of a folder, and check that everything a report needs is there.
-
-    Raises:
-        ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
-    """
-    return checked_adapt(*read_json(path))
-
-
-def checked_adapt(document: Any, where: str = _WHERE) -> Document:
-    """Return a document that is complete, of this schema version, and whose parts agree.
-
-    Args:
-        document: What was read or built.
-        where: What to call it in a message.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    found = check_version(document, SCHEMA_VERSION, where, again=_AGAIN)
-    if found.get("kind") != "adapt":
-        raise ConfigError(
-            f"{where}: no results of adapters, but of kind {found.get('kind', 'not said')}.",
-            expected="the results.json of “holdfast adapt”",
-            to_do="read results of an upgrade with read_results, and those of sessions with read_sessions.",
-        )
-    check_keys(found, AdaptSchema, where, "the keys of “holdfast adapt”, and finite numbers", again=_AGAIN)
-    for place, given, expected in _disagreements(found):
-        raise ConfigError(f"{where}: {place} is {given}.", expected=expected, to_do=f"{_AGAIN} again.")
-    return found
-
-
 def _disagreements(document: Document) -> Iterator[Disagreement]:
     """Yield every part that contradicts another."""
     data, metric = document["data"], document["protocol"]["metric"]
@@ -99,6 +56,18 @@ def _disagreements(document: Document) -> Iterator[Disagreement]:
         yield from _wrong_curve(document["learning_curve"], document)
     if document["score_map"]:
         yield from _wrong_map(document["score_map"]["knots"])
+
+
+ADAPT = DocumentKind(
+    kind="adapt",
+    version=SCHEMA_VERSION,
+    schema=AdaptSchema,
+    where=_WHERE,
+    keys="the keys of “holdfast adapt”, and finite numbers",
+    again=_AGAIN,
+    disagreements=_disagreements,
+)
+checked_adapt, write_adapt, read_adapt = ADAPT.checked, ADAPT.write, ADAPT.read
 
 
 def _wrong_candidates(document: Document) -> Iterator[Disagreement]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.errors import refuse, unknown_name
 from holdfast.evaluation.chain import ChainEvaluation
 from holdfast.evaluation.compatibility import Verdict
 from holdfast.evaluation.p_metrics import Baseline
+from holdfast.reports.document_kind import DocumentKind
 from holdfast.reports.formats import MISSING, interval, metric_name, plain_text, score, signed
-from holdfast.reports.results import check_keys, check_kind, check_version, read_json, versions, write_results
+from holdfast.reports.results import versions
 from holdfast.reports.tables import Table
 
 SCHEMA_VERSION = 1
@@ -112,43 +112,6 @@ def chain_document(
     return checked_chain(found, _WHERE)
 
 
-def write_chain(document: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write results.json into a folder, wholly or not at all, and return its path.
-
-    Raises:
-        ConfigError: The document is not complete; see `chain_document`.
-        DataError: It could not be written, or a value is no JSON.
-    """
-    return write_results(checked_chain(dict(document), _WHERE), folder)
-
-
-def read_chain(path: str | Path) -> Document:
-    """Read a results.json of a chain, or that of a folder, and check that everything a report needs is there.
-
-    Raises:
-        ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
-    """
-    return checked_chain(*read_json(path))
-
-
-def checked_chain(document: Any, where: str) -> Document:
-    """Return a document that is complete, of this schema version, and whose parts agree.
-
-    Args:
-        document: What was read or built.
-        where: What to call it in a message.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    found = check_version(document, SCHEMA_VERSION, where, again=_AGAIN)
-    check_kind(found, KIND, where)
-    check_keys(found, _Chain, where, "the keys that chain_document writes", again=_AGAIN)
-    for place, given, expected in _disagreements(found):
-        raise ConfigError(f"{where}: {place} is {given}.", expected=expected, to_do=f"{_AGAIN} again.")
-    return found
-
-
 def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
     """Yield every part that contradicts another: its place, what it is, and what the other asks for."""
     names, matrix = document["models"], document["matrix"]
@@ -171,6 +134,18 @@ def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
         yield "violations", document["violations"], f"{count}, as the pairs say"
     if (document["independent_self"] is None) != (document["p_comp"] is None):
         yield "p_comp", document["p_comp"], "there just where independent models were given"
+
+
+CHAIN = DocumentKind(
+    kind=KIND,
+    version=SCHEMA_VERSION,
+    schema=_Chain,
+    where=_WHERE,
+    keys="the keys that chain_document writes",
+    again=_AGAIN,
+    disagreements=_disagreements,
+)
+checked_chain, write_chain, read_chain = CHAIN.checked, CHAIN.write, CHAIN.read
 
 
 def matrix_table(document: Mapping[str, Any], *, typeset: bool = False) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -13,8 +12,9 @@ from holdfast.errors import ConfigError
 from holdfast.evaluation.combined import Combination
 from holdfast.evaluation.compatibility import Verdict
 from holdfast.evaluation.evidence import Gate
+from holdfast.reports.document_kind import DocumentKind
 from holdfast.reports.formats import MISSING, metric_name, plain_text, score, signed
-from holdfast.reports.results import check_keys, check_kind, check_version, read_json, versions, write_results
+from holdfast.reports.results import versions
 from holdfast.reports.tables import Table, as_markdown
 
 SCHEMA_VERSION = 1
@@ -127,43 +127,6 @@ def only_evaluation(document: Mapping[str, Any], where: str = "These results") -
     return record
 
 
-def write_combination(document: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write results.json into a folder, wholly or not at all, and return its path.
-
-    Raises:
-        ConfigError: The document is not complete; see `combined_document`.
-        DataError: It could not be written, or a value is no JSON.
-    """
-    return write_results(checked_combination(dict(document), _WHERE), folder)
-
-
-def read_combination(path: str | Path) -> Document:
-    """Read a results.json of several test sets, or that of a folder, and check that a report's numbers are there.
-
-    Raises:
-        ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
-    """
-    return checked_combination(*read_json(path))
-
-
-def checked_combination(document: Any, where: str) -> Document:
-    """Return a document that is complete, of this schema version, and whose parts agree.
-
-    Args:
-        document: What was read or built.
-        where: What to call it in a message.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    found = check_version(document, SCHEMA_VERSION, where, again=_AGAIN)
-    check_kind(found, KIND, where)
-    check_keys(found, _Combination, where, "the keys that combined_document writes", again=_AGAIN)
-    for place, given, expected in _disagreements(found):
-        raise ConfigError(f"{where}: {place} is {given}.", expected=expected, to_do=f"{_AGAIN} again.")
-    return found
-
-
 def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
     """Yield every part that contradicts another: its place, what it is, and what the other asks for."""
     sets, mean = document["sets"], document["mean"]
@@ -181,6 +144,18 @@ def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
             wanted = _mean(values)
             if (found is None) != (wanted is None) or (found is not None and abs(found - (wanted or 0)) > _SAME):
                 yield f"mean.{name}", found, f"{wanted}, the mean over the sets"
+
+
+COMBINATION = DocumentKind(
+    kind=KIND,
+    version=SCHEMA_VERSION,
+    schema=_Combination,
+    where=_WHERE,
+    keys="the keys that combined_document writes",
+    again=_AGAIN,
+    disagreements=_disagreements,
+)
+checked_combination, write_combination, read_combination = COMBINATION.checked, COMBINATION.write, COMBINATION.read
 
 
 def _variants(found: Mapping[str, float | None] | float | None) -> Mapping[str, float | None]:

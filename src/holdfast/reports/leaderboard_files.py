@@ -9,15 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.embeddings.storage import write_atomically
-from holdfast.reports.formats import metric_name, plain_text
-from holdfast.reports.leaderboard_results import checked_leaderboard, failures, scale_name
+from holdfast.reports.formats import plain_text
+from holdfast.reports.leaderboard_over_sets import OverSets, over_sets, over_sets_notes
+from holdfast.reports.leaderboard_results import (
+    checked_leaderboard,
+    data_name,
+    failures,
+    metric_names,
+    runs_of,
+    scale_name,
+)
+from holdfast.reports.leaderboard_speed import SPEEDS
 from holdfast.reports.leaderboard_tables import BEST, SECOND, Numbers, by_cell, footnotes, leaderboard_table, summary
 from holdfast.reports.leaderboard_words import headline, sentences
 
 Document = Mapping[str, Any]
 
-_BY = ("label", "method", "data", "scenario", "seed", "metric")
-_REST = ("verdict", "seconds", "failure")
+_BY = ("label", "method", "data", "trained_on", "scenario", "seed", "metric")
+_REST = ("verdict", "seconds", *SPEEDS, "failure")
 _P = ("p_up", "p_comp", "p_score")
 _LATEX = str.maketrans(
     {
@@ -65,12 +74,19 @@ def _writer(text: str) -> Callable[[Path], Any]:
 
 def leaderboard_markdown(document: Document) -> str:
     """Return the table of means, and that of cells where there are several, in Markdown; the best are bold."""
-    metric = metric_name(document["suite"]["metric"])
+    metric = metric_names(document)
     parts = [f"Means over cells, in {metric}:\n\n" + _markdown(summary(document))]
     if len(document["board"]["cells"]) > 1:
         parts.append(f"By cell, {scale_name(document)}:\n\n" + _markdown(by_cell(document)))
     parts += [f"{_for_markdown(note)}\n" for note in footnotes(document)]
+    over = over_sets(document)
+    parts += [f"{_for_markdown(_over(found))}:\n\n" + _markdown(found.numbers) for found in over]
+    parts += [f"{_for_markdown(note)}\n" for note in over_sets_notes(over)]
     return "\n".join(parts)
+
+
+def _over(found: OverSets) -> str:
+    return f"Over several test sets, {found.sets}, {found.scenario}"
 
 
 def _markdown(found: Numbers) -> str:
@@ -91,11 +107,14 @@ def _for_markdown(words: str) -> str:
 
 def leaderboard_latex(document: Document) -> str:
     r"""Return both tables in LaTeX, best in bold and second underlined; needs ``\usepackage{booktabs}``."""
-    title, metric = _for_latex(document["suite"]["title"]), _for_latex(metric_name(document["suite"]["metric"]))
+    title, metric = _for_latex(document["suite"]["title"]), _for_latex(metric_names(document))
     notes = " ".join(_for_latex(note) for note in footnotes(document))
     parts = [_latex(summary(document), f"{title} Means over cells, in {metric}. {notes}".strip())]
     if len(document["board"]["cells"]) > 1:
         parts.append(_latex(by_cell(document), f"{title} {_for_latex(scale_name(document))}, by cell."))
+    for found in over_sets(document):
+        told = " ".join(_for_latex(note) for note in over_sets_notes([found]))
+        parts.append(_latex(found.numbers, f"{title} {_for_latex(_over(found))}. {told}".strip()))
     return "% \\usepackage{booktabs}\n" + "\n".join(parts)
 
 
@@ -126,17 +145,19 @@ def _for_latex(words: str) -> str:
 def leaderboard_csv(document: Document) -> str:
     """Return every number as CSV, unrounded: a line per run, and a line per label and cell with the means over seeds.
 
-    The column "line" says which of them a line is. Lines of means have no seed, but the number of "seeds" and a column
-    of deviations for every score; where a run failed its scores are empty and "failure" says why.
+    The column "line" says which of them a line is: "run", "mean", or "combined" for a run over several test sets. Lines
+    of means have no seed, but the number of "seeds" and a column of deviations for every score; where a run failed its
+    scores are empty and "failure" says why. "waiting" is a share.
     """
-    board = document["board"]
-    names = [*board["measures"]]
+    measures, over = document["board"]["measures"], document.get("combined") or ()
+    names = [*measures, *(name for name in _P if over and name not in measures)]
     columns = ["line", *_BY, "seeds", "rank", *names, *(f"{name}_deviation" for name in names), *_REST]
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(_run_lines(document, names))
     writer.writerows(_mean_lines(document, names))
+    writer.writerows({"line": "combined"} | {key: row.get(key) for key in (*_BY, *_P)} for row in over)
     return stream.getvalue()
 
 
@@ -144,22 +165,23 @@ def _run_lines(document: Document, names: Sequence[str]) -> Iterator[dict[str, A
     for row in document["rows"]:
         scores = {**(row["scores"] or {}), **{name: row.get(name) for name in _P}}
         kept = {name: scores[name] for name in names if name in scores}
-        yield {"line": "run", **{key: row[key] for key in _BY}, **kept, **{key: row.get(key) for key in _REST}}
+        yield {"line": "run", **{key: row.get(key) for key in _BY}, **kept, **{key: row.get(key) for key in _REST}}
 
 
 def _mean_lines(document: Document, names: Iterable[str]) -> Iterator[dict[str, Any]]:
     board = document["board"]
     for cell in board["cells"]:
         for entry in board["labels"]:
-            found = cell["labels"][entry["label"]]
+            found, rows = cell["labels"][entry["label"]], runs_of(document, cell, entry["label"])
             means = {name: mean for name in names if (mean := found["means"].get(name)) is not None}
             yield {
                 "line": "mean",
                 "label": entry["label"],
                 "method": entry["method"],
                 "data": cell["data"],
+                "trained_on": " and ".join(dict.fromkeys(row["trained_on"] for row in rows if row.get("trained_on"))),
                 "scenario": cell["scenario"],
-                "metric": document["suite"]["metric"],
+                "metric": " and ".join(dict.fromkeys(row["metric"] for row in runs_of(document, cell))),
                 "seeds": len(cell["seeds"]) - found["failed"] - found["missing"],
                 "rank": found["rank"],
                 "failure": f"{found['failed']} failed, {found['missing']} not run" * (not found["complete"]),
@@ -172,11 +194,14 @@ def leaderboard_text(document: Document) -> str:
     """Return the board for a terminal: the headline, the table, what it tells apart and every failure."""
     lines = [document["suite"]["title"], headline(document), "", *_aligned(*leaderboard_table(document)), ""]
     lines += [plain_text(told) for told in (*sentences(document), *footnotes(document))]
+    for found in over_sets(document):
+        rows = [[row[0], *map(plain_text, row[1:])] for row in found.numbers.rows]
+        lines += ["", f"{_over(found)}:", *_aligned(found.numbers.columns, rows)]
     failed = failures(document)
     lines += ["", "Failed:"] if failed else []
-    lines += [
-        f"  {row['label']}, {row['data']}, {row['scenario']}, seed {row['seed']}: {row['failure']}" for row in failed
-    ]
+    for row in failed:
+        place = f"{data_name(row)}, {row['scenario']}, seed {row['seed']}"
+        lines.append(f"  {row['label']}, {place}: {row['failure']}")
     return "\n".join(lines) + "\n"
 
 

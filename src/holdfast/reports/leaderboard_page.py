@@ -10,14 +10,20 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import leaderboard_plots, leaderboard_rank_plot
 from holdfast.reports import leaderboard_words as words
 from holdfast.reports.formats import MISSING, score, signed
+from holdfast.reports.leaderboard_over_sets import over_sets, over_sets_headings, over_sets_notes
 from holdfast.reports.leaderboard_results import (
     cell_name,
     checked_leaderboard,
-    entries,
+    data_name,
     failures,
+    in_order,
     measure_name,
+    metric_names,
     scale_name,
+    trained_elsewhere,
+    training_words,
 )
+from holdfast.reports.leaderboard_speed import SPEEDS, known_speeds, speed_written
 from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, footnotes, summary
 from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template, plain
@@ -49,7 +55,7 @@ def write_leaderboard_page(document: Document, folder: str | Path) -> Path:
 def render_leaderboard(document: Document) -> str:
     """Return the page as text; see `write_leaderboard_page`."""
     found = checked_leaderboard(dict(document))
-    board = found["board"]
+    board, over = found["board"], over_sets(found)
     page: str = page_template(FILE_NAME, values={"standing": _STANDING}).render(
         document={"holdfast": None, "versions": None, **found, "title": found["suite"]["title"]},
         style=STYLE,
@@ -58,14 +64,18 @@ def render_leaderboard(document: Document) -> str:
         steps=words.steps(found),
         terms=words.terms(found),
         scale=scale_name(found),
+        metrics=metric_names(found),
         counts=_counts(found),
         summary=summary(found),
         by_cell=by_cell(found),
         footnotes=footnotes(found),
+        over_sets=over,
+        over_sets_headings=over_sets_headings(over),
+        over_sets_notes=over_sets_notes(over),
         charts=_charts(found),
-        failures=failures(found),
+        failures=[{**row, "data": data_name(row)} for row in failures(found)],
         key=list(points) if leaderboard_plots.numbered(points := leaderboard_plots.pareto_points(found)) else [],
-        labels=[*entries(board, ranked=True), *entries(board, ranked=False)],
+        labels=in_order(board),
         options=_options(found),
         trials=record_rows(found["tuning"]),
         published=record_rows(found["suite"].get("published") or []),
@@ -81,17 +91,27 @@ def _counts(document: Document) -> dict[str, Any]:
     return {
         "labels": len(board["labels"]),
         "cells": len(board["cells"]),
-        "data": list(dict.fromkeys(cell["data"] for cell in board["cells"])),
+        "data": _data_sets(document),
         "scenarios": list(dict.fromkeys(cell["scenario"] for cell in board["cells"])),
         "seeds": sorted({seed for cell in board["cells"] for seed in cell["seeds"]}),
         "runs": len(document["rows"]),
     }
 
 
+def _data_sets(document: Document) -> list[str]:
+    """Write the names of the data; last and together those whose models were trained on the same other data."""
+    found: dict[str, list[str]] = {"": []}
+    for data in dict.fromkeys(cell["data"] for cell in document["board"]["cells"]):
+        training = training_words(data, (row for row in document["rows"] if row["data"] == data))
+        found.setdefault(training, []).append(data)
+    own = ", ".join(found.pop(""))
+    return [*[own] * bool(own), *(f"{words.listed(names)} {training}" for training, names in found.items())]
+
+
 def _charts(document: Document) -> dict[str, Any]:
     charts: dict[str, Any] = {
         "cells": {
-            cell_name(cell, document["board"]): leaderboard_plots.cell_dots(document, cell)
+            cell_name(cell, document): leaderboard_plots.cell_dots(document, cell)
             for cell in document["board"]["cells"]
         }
     }
@@ -107,13 +127,17 @@ def _both(draw: Callable[[float], str | None], wide: float) -> Drawing:
 
 
 def _options(document: Document) -> dict[str, list[str]]:
-    """Return the options of every label, each way they were set once."""
+    """Return the options of every label and what else it sets, each way they were set once."""
     found: dict[str, list[str]] = {}
     for row in document["rows"]:
-        written = plain(row.get("options") or {})
+        written = _settings(row)
         if written not in found.setdefault(row["label"], []):
             found[row["label"]].append(written)
     return found
+
+
+def _settings(row: Mapping[str, Any]) -> str:
+    return plain({**(row.get("options") or {}), **(row.get("settings") or {})})
 
 
 def record_rows(records: Sequence[Mapping[str, Any]]) -> Table:
@@ -128,16 +152,20 @@ def run_rows(document: Document) -> Table:
     board, rows = document["board"], document["rows"]
     names = board["measures"]
     several = any(len(ways) > 1 for ways in _options(document).values())
-    columns = ["method", "data", "scenario", "seed", *map(measure_name, names), "verdict", "seconds"]
+    elsewhere = any(trained_elsewhere(row["data"], [row]) for row in rows)
+    speeds = known_speeds(document)
+    columns = ["method", "data", *["trained on"] * elsewhere, "scenario", "seed", *map(measure_name, names), "verdict"]
+    columns += ["seconds", *(SPEEDS[key] for key in speeds), *["options"] * several]
     found = []
     for row in rows:
         scores = {**(row["scores"] or {}), **{name: row.get(name) for name in _P}}
         written = [_written(scores.get(name), name) for name in names]
         seconds = MISSING if row.get("seconds") is None else f"{row['seconds']:,.1f}"
         verdict = "failed" if row.get("failure") else row.get("verdict") or MISSING
-        line = [row["label"], row["data"], row["scenario"], str(row["seed"]), *written, verdict, seconds]
-        found.append([*line, plain(row.get("options") or {})] if several else line)
-    return [*columns, "options"] if several else columns, found
+        line = [row["label"], row["data"], *[row.get("trained_on") or MISSING] * elsewhere, row["scenario"]]
+        line += [str(row["seed"]), *written, verdict, seconds, *(speed_written(key, row.get(key)) for key in speeds)]
+        found.append([*line, *[_settings(row)] * several])
+    return columns, found
 
 
 def _written(value: Any, name: str) -> str:

@@ -7,8 +7,20 @@ from typing import Any
 
 from holdfast.reports.formats import score
 from holdfast.reports.leaderboard_rank_plot import cut
-from holdfast.reports.leaderboard_results import Board, Cell, Entry, cell_name, entries, measure_name
+from holdfast.reports.leaderboard_results import (
+    Board,
+    Cell,
+    Entry,
+    cell_headline,
+    cell_name,
+    entries,
+    measure_name,
+    metric_names,
+    runs_of,
+    several_metrics,
+)
 from holdfast.reports.leaderboard_tables import marked, with_deviation
+from holdfast.reports.p_plane import COMPARABLE, REACH, beyond, named_marks, plane_parts, plane_scales
 from holdfast.reports.svg import (
     Scale,
     chart,
@@ -20,9 +32,7 @@ from holdfast.reports.svg import (
     whisker,
     width_of,
     x_axis,
-    y_axis,
 )
-from holdfast.reports.trade_off_plot import _around, _beyond, _lines, _named_marks
 
 Document = Mapping[str, Any]
 _Mean = Mapping[str, Any]
@@ -34,12 +44,10 @@ STYLE = """.seed{fill:var(--soft);opacity:.55}
 .whisker.faint{stroke:var(--soft);stroke-width:1}
 """
 
-_ROW, _TOP, _BOTTOM = 24.0, 54.0, 42.0
+_ROW, _TOP, _LINE, _BOTTOM = 24.0, 54.0, 16.0, 42.0
 _REFERENCES = {"self_old": "old", "self_independent": "independent"}
 _FAR = 4.0  # labels this many times further from the best than the median is would flatten the others
 _ROOM = 0.06
-_COMPARABLE, _REACH = (-1.0, 2.0), (-1.0, 1.0)  # P_comp and P_up that are drawn in place
-_LEFT = 62.0
 _MANY = 9  # labels whose names have room beside their marks
 
 
@@ -53,14 +61,19 @@ def cell_dots(document: Document, cell: Cell, *, width: float = 340) -> str:
     shown = entries(board)
     left, right = min(0.36 * width, max(width_of(marked(entry), 12.5) for entry in shown) + 8), width - 44
     x = reaching(*_extent(board, cell), left + 4, right - 8, 3)
-    bottom = _TOP + _ROW * len(shown)
-    parts = [x_axis(x, _TOP - 6, bottom, measure_name(name), 3), *_reference_lines(cell, x, bottom)]
+    elsewhere = any(cell_headline(other, document)[1] for other in board["cells"])
+    top = _TOP + _LINE * elsewhere  # alike in all cells, which stand side by side
+    bottom = top + _ROW * len(shown)
+    measured = measure_name(name) + (f", {metric_names(document, cell)}" if several_metrics(document) else "")
+    parts = [x_axis(x, top - 6, bottom, measured, 3), *_reference_lines(cell, x, top, bottom)]
     best = min((found["rank"] for found in cell["labels"].values() if found["rank"] is not None), default=None)
     for place, entry in enumerate(shown):
         seeds = _seeds(document, cell, entry)
-        parts += _dot_row(board, cell, entry, seeds, x, _TOP + _ROW * (place + 0.5), width, left, best)
-    parts.append(text(0, 14, cut(cell_name(cell, board), width, 13.5), "name"))
-    told = f"{measure_name(name)} in {cell_name(cell, board)}"
+        parts += _dot_row(board, cell, entry, seeds, x, top + _ROW * (place + 0.5), width, left, best)
+    headline, training = cell_headline(cell, document)
+    parts.append(text(0, 14, cut(headline, width, 13.5), "name"))
+    parts += [text(0, 14 + _LINE, cut(training, width, 12.5), "label")] if training else []
+    told = f"{measure_name(name)} in {cell_name(cell, document)}"
     return chart(width, bottom + _BOTTOM, told, _cell_in_words(board, cell), parts)
 
 
@@ -96,24 +109,23 @@ def _dot_row(
 
 def _seeds(document: Document, cell: Cell, entry: Entry) -> list[float]:
     """Return the score that ranks of every run of a label in a cell."""
-    name, here = document["board"]["ranked_by"], (entry["label"], cell["data"], cell["scenario"])
-    rows = (row for row in document["rows"] if (row["label"], row["data"], row["scenario"]) == here)
-    values = ((row["scores"] or {}).get(name, row.get(name)) for row in rows)
+    name = document["board"]["ranked_by"]
+    values = ((row["scores"] or {}).get(name, row.get(name)) for row in runs_of(document, cell, entry["label"]))
     return [value for value in values if value is not None]
 
 
-def _reference_lines(cell: Cell, x: Scale, bottom: float) -> list[str]:
+def _reference_lines(cell: Cell, x: Scale, top: float, bottom: float) -> list[str]:
     """Draw the models that are given as lines, with their names above on two lines."""
     parts = []
     for place, (name, words) in enumerate(_REFERENCES.items()):
         if name in cell["references"]:
             at = x(cell["references"][name]["mean"])
-            parts.append(line(at, _TOP - 6, at, bottom, f"reference {name}"))
+            parts.append(line(at, top - 6, at, bottom, f"reference {name}"))
             left = at > (x.start + x.stop) / 2
             parts.append(
                 text(
                     at + (-4 if left else 4),
-                    31 + 12 * place,
+                    top - 23 + 12 * place,
                     words,
                     f"small reference-name {name}",
                     "end" if left else "start",
@@ -160,21 +172,19 @@ def pareto_plot(document: Document, *, width: float = 640, height: float = 420) 
     board, points = document["board"], pareto_points(document)
     if board["front"] is None or not points:
         return None
-    x = Scale(*_reaching([p_comp for p_comp, _ in points.values()], 0.0, 1.05, _COMPARABLE), _LEFT, width - 14)
-    y = Scale(*_reaching([p_up for _, p_up in points.values()], -0.05, 0.05, _REACH), height - 52, 46)
+    p_comp_ends = _near_ends([p_comp for p_comp, _ in points.values()], COMPARABLE)
+    p_up_ends = _near_ends([p_up for _, p_up in points.values()], REACH)
+    x, y = plane_scales([0.0, *p_comp_ends], [-0.05, *p_up_ends], width, height)
     words = {name: str(place) for place, name in enumerate(points, 1)} if numbered(points) else {}
     marks = []
     for name, (p_comp, p_up) in points.items():
-        far = _beyond(p_comp["mean"], x, "P_comp") + _beyond(p_up["mean"], y, "P_up")
+        far = beyond(p_comp["mean"], p_up["mean"], x, y)
         marks.append((words.get(name, cut(name, width / 3)) + far, x(p_comp["mean"]), y(p_up["mean"])))
-    taken = (x(0) + 8, y(0) - 18, x(0) + 8 + width_of("no quality lost", 12), y(0) - 4)
     parts = [
-        x_axis(x, 46, height - 52, "P_comp: compatibility; further right is better →", 6),
-        y_axis(y, _LEFT, width - 14, "P_up: quality kept; further up is better ↑"),
-        *_lines(x, y),
+        *plane_parts(x, y),
         _staircase([points[name] for name in board["front"]["labels"]], x, y),
         *(part for found in points.values() for part in _cross_hairs(*found, x, y)),
-        *_named_marks(marks, (_LEFT, 46, width, y.start), [taken]),
+        *named_marks(marks, x, y, width),
     ]
     told = "; ".join(
         f"{name}: P_comp {with_deviation('p_comp', found[0])}, P_up {with_deviation('p_up', found[1])}"
@@ -197,10 +207,9 @@ def numbered(points: Sequence[Any] | Mapping[str, Any]) -> bool:
     return len(points) > _MANY
 
 
-def _reaching(means: Sequence[_Mean], low: float, high: float, limits: tuple[float, float]) -> tuple[float, float]:
-    """Return the ends of a scale: around the means that are within the limits, with their deviations."""
-    near = [mean for mean in means if limits[0] <= mean["mean"] <= limits[1]]
-    return _around([low, *(end for mean in near for end in _ends(mean))], low, high, limits)
+def _near_ends(means: Sequence[_Mean], limits: tuple[float, float]) -> list[float]:
+    """Return where the deviations end of the means that are within the limits."""
+    return [end for mean in means if limits[0] <= mean["mean"] <= limits[1] for end in _ends(mean)]
 
 
 def _ends(mean: Mapping[str, Any]) -> tuple[float, float]:

@@ -5,14 +5,13 @@ What it holds is gathered by `board_document` of the bench; nothing is measured 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast.reports.document_kind import DocumentKind
 from holdfast.reports.formats import metric_name
 from holdfast.reports.leaderboard_schema import LeaderboardSchema
-from holdfast.reports.results import check_keys, check_version, read_json, versions, write_results
+from holdfast.reports.results import versions
 
 SCHEMA_VERSION = 1
 
@@ -46,48 +45,6 @@ def leaderboard_document(found: Mapping[str, Any]) -> Document:
     return checked_leaderboard({**found, **versions()}, _WHERE)
 
 
-def write_leaderboard(document: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write results.json into a folder, wholly or not at all, and return its path.
-
-    Raises:
-        ConfigError: The document is not complete; see `leaderboard_document`.
-        DataError: It could not be written, or a value is no JSON.
-    """
-    return write_results(checked_leaderboard(dict(document), _WHERE), folder)
-
-
-def read_leaderboard(path: str | Path) -> Document:
-    """Read a results.json of a bench, or that of a folder, and check that everything a report needs is there.
-
-    Raises:
-        ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
-    """
-    return checked_leaderboard(*read_json(path))
-
-
-def checked_leaderboard(document: Any, where: str = _WHERE) -> Document:
-    """Return a document that is complete, of this schema version, and whose parts agree.
-
-    Args:
-        document: What was read or built.
-        where: What to call it in a message.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    found = check_version(document, SCHEMA_VERSION, where, again=_AGAIN)
-    if found.get("kind") != "leaderboard":
-        raise ConfigError(
-            f"{where}: no results of a bench, but of kind {found.get('kind', 'not said')}.",
-            expected="the results.json of “holdfast bench”",
-            to_do="check which file or folder was given.",
-        )
-    check_keys(found, LeaderboardSchema, where, "the keys that board_document writes, finite numbers", again=_AGAIN)
-    for place, given, expected in _disagreements(found):
-        raise ConfigError(f"{where}: {place} is {given}.", expected=expected, to_do=f"{_AGAIN} again.")
-    return found
-
-
 def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
     """Yield every part that contradicts another: its place, what it is, and what the other asks for."""
     board, rows = document["board"], document["rows"]
@@ -115,6 +72,30 @@ def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
     for number, row in enumerate(rows):
         if (row["scores"] is None) != bool(row.get("failure")):
             yield f"rows.{number}", "without scores and reason, or with both", "scores, or why there are none"
+    yield from _wrong_over_sets(document.get("combined") or (), run)
+
+
+def _wrong_over_sets(rows: Iterable[Mapping[str, Any]], labels: set[str]) -> Iterator[tuple[str, Any, str]]:
+    seen = set()
+    for number, row in enumerate(rows):
+        if row["label"] not in labels:
+            yield f"combined.{number}.label", row["label"], f"a label of the runs: {', '.join(sorted(labels))}"
+        here = tuple(row.get(key) for key in ("data", "trained_on", "scenario", "label", "seed"))
+        if here in seen:
+            yield f"combined.{number}", f"a second one of {row['label']}, seed {row['seed']}", "one per label and seed"
+        seen.add(here)
+
+
+LEADERBOARD = DocumentKind(
+    kind="leaderboard",
+    version=SCHEMA_VERSION,
+    schema=LeaderboardSchema,
+    where=_WHERE,
+    keys="the keys that board_document writes, finite numbers",
+    again=_AGAIN,
+    disagreements=_disagreements,
+)
+checked_leaderboard, write_leaderboard, read_leaderboard = LEADERBOARD.checked, LEADERBOARD.write, LEADERBOARD.read
 
 
 def entries(board: Board, *, ranked: bool | None = None) -> list[Entry]:
@@ -122,9 +103,21 @@ def entries(board: Board, *, ranked: bool | None = None) -> list[Entry]:
     return [entry for entry in board["labels"] if ranked is None or (entry["reference"] is None) == ranked]
 
 
+def in_order(board: Board) -> list[Entry]:
+    """Return all labels as tables show them: those that are ranked, best first, then those beside them."""
+    return [*entries(board, ranked=True), *entries(board, ranked=False)]
+
+
 def failures(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the runs that failed, in their order."""
     return [row for row in document["rows"] if row.get("failure")]
+
+
+def runs_of(document: Mapping[str, Any], cell: Cell, label: str | None = None) -> list[Mapping[str, Any]]:
+    """Return the runs in a cell, all of them or those of a label."""
+    here = (cell["data"], cell["scenario"])
+    rows = (row for row in document["rows"] if (row["data"], row["scenario"]) == here)
+    return [row for row in rows if label is None or row["label"] == label]
 
 
 def columns_of(board: Board) -> list[str]:
@@ -145,20 +138,61 @@ def measure_name(measure: str) -> str:
 
 def scale_name(document: Mapping[str, Any]) -> str:
     """Write what labels are ranked by, with the metric: "cross, mAP" or "AR@1"."""
-    name, metric = measure_name(document["board"]["ranked_by"]), measure_name(document["suite"]["metric"])
-    return name if name == metric else f"{name}, {metric}"
+    name, metrics = measure_name(document["board"]["ranked_by"]), metric_names(document)
+    return name if name == metrics else f"{name}, {metrics}"
 
 
-def cell_name(cell: Cell, board: Board) -> str:
-    """Write the name of a cell: its data and scenario, or the one that differs.
+def metric_names(document: Mapping[str, Any], cell: Cell | None = None) -> str:
+    """Write what runs were measured in, or those of a cell: data sets may have metrics of their own.
 
-    >>> cells = [{"data": "glyphs", "scenario": name} for name in ("more classes", "more images")]
-    >>> cell_name(cells[0], {"cells": cells}), cell_name(cells[0], {"cells": cells[:1]})
-    ('more classes', 'glyphs, more classes')
+    >>> metric_names({"rows": [{"metric": "map@100"}, {"metric": "map"}, {"metric": "map"}]})
+    'mAP@100 or mAP'
     """
-    data, scenarios = ({found[key] for found in board["cells"]} for key in ("data", "scenario"))
+    rows = document["rows"] if cell is None else runs_of(document, cell)
+    return " or ".join(dict.fromkeys(measure_name(row["metric"]) for row in rows))
+
+
+def several_metrics(document: Mapping[str, Any]) -> bool:
+    """Return whether cells were measured in different metrics."""
+    return len({row["metric"] for row in document["rows"]}) > 1
+
+
+def cell_name(cell: Cell, document: Mapping[str, Any]) -> str:
+    """Write the name of a cell; see `cell_headline`."""
+    return ", ".join(filter(None, cell_headline(cell, document)))
+
+
+def cell_headline(cell: Cell, document: Mapping[str, Any]) -> tuple[str, str]:
+    """Write what a cell is, its data and scenario or the one that differs; and what models trained on elsewhere.
+
+    >>> cells = [{"data": "roxford", "scenario": name} for name in ("more classes", "more images")]
+    >>> rows = [{"data": "roxford", "scenario": "more classes", "trained_on": "gldv2"}]
+    >>> one, two = ({"board": {"cells": found}, "rows": rows} for found in (cells[:1], cells))
+    >>> cell_headline(cells[0], two), cell_headline(cells[0], one)
+    (('more classes', ''), ('roxford, more classes', 'trained on gldv2'))
+    """
+    data, scenarios = ({found[key] for found in document["board"]["cells"]} for key in ("data", "scenario"))
     if len(data) == 1 < len(scenarios):
-        return str(cell["scenario"])
-    if len(scenarios) == 1 < len(data):
-        return str(cell["data"])
-    return f"{cell['data']}, {cell['scenario']}"
+        return str(cell["scenario"]), ""
+    name = cell["data"] if len(scenarios) == 1 < len(data) else f"{cell['data']}, {cell['scenario']}"
+    return name, training_words(cell["data"], runs_of(document, cell))
+
+
+def training_words(data: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write what models were trained on; nothing where that is the data that was searched.
+
+    >>> training_words("roxford", [{"trained_on": "gldv2"}] * 2), training_words("glyphs", [{"trained_on": "glyphs"}])
+    ('trained on gldv2', '')
+    """
+    others = trained_elsewhere(data, rows)
+    return f"trained on {' and '.join(others)}" if others else ""
+
+
+def data_name(row: Mapping[str, Any]) -> str:
+    """Write the data that a run searched, and what its models were trained on where that is another."""
+    return ", ".join(filter(None, (row["data"], training_words(row["data"], [row]))))
+
+
+def trained_elsewhere(data: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of what models of runs were trained on, but for the data that was searched."""
+    return list(dict.fromkeys(name for row in rows if (name := row.get("trained_on")) not in (None, data)))

@@ -11,6 +11,7 @@ _Some = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Rank = Annotated[float, Field(ge=1)]
 _Seconds = Annotated[float, Field(ge=0)]
+_Speed = Annotated[float, Field(ge=0)]
 _Deviation = Annotated[float, Field(ge=0)]
 
 
@@ -35,10 +36,12 @@ class _Row(_Part):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)  # a runner may say more of a run
 
     data: str
+    trained_on: Annotated[str, Field(min_length=1)] | None = None
     scenario: str
     method: str
     label: Annotated[str, Field(min_length=1)]
     options: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     seed: int
     metric: str
     scores: dict[str, float | None] | None
@@ -47,7 +50,26 @@ class _Row(_Part):
     p_score: float | None = None
     verdict: str | None = None
     seconds: _Seconds | None = None
+    images_per_second: _Speed | None = None
+    waiting: _Share | None = None
     failure: str | None = None
+
+
+class _OverSets(_Part):
+    """What one model comes to over several test sets."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    data: str
+    trained_on: Annotated[str, Field(min_length=1)] | None = None
+    scenario: str
+    method: str
+    label: str
+    seed: int
+    p_up: float | None = None
+    p_comp: float | None = None
+    p_score: float | None = None
+    tests: Annotated[list[str], Field(min_length=1)]
 
 
 class _SeedMean(_Part):
@@ -146,4 +168,5 @@ class LeaderboardSchema(_Part):
     wall_seconds: _Seconds
     tuning: list[dict[str, Any]]
     rows: Annotated[list[_Row], Field(min_length=1)]
+    combined: list[_OverSets] = []
     board: _Board

@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.reports.formats import MISSING, plain_text, score, signed
-from holdfast.reports.leaderboard_results import Board, Cell, Entry, cell_name, columns_of, entries, measure_name
+from holdfast.reports.leaderboard_results import (
+    Board,
+    Cell,
+    Entry,
+    cell_name,
+    columns_of,
+    entries,
+    in_order,
+    measure_name,
+    metric_names,
+    several_metrics,
+)
+from holdfast.reports.leaderboard_speed import SPEEDS, known_speeds, median_speeds, speed_notes
 from holdfast.reports.tables import Table
 
 Document = Mapping[str, Any]
@@ -54,18 +66,19 @@ def summary(document: Document) -> Numbers:
     board = document["board"]
     names, judged = columns_of(board), any(entry["judged"] for entry in board["labels"])
     columns = ["method", "average rank", *map(measure_name, names), *["compatible"] * judged, "failed", "minutes"]
-    ranked, beside = entries(board, ranked=True), entries(board, ranked=False)
+    columns += [SPEEDS[key] for key in known_speeds(document)]
+    shown = in_order(board)
     rows = []
-    for entry in [*ranked, *beside]:
+    for entry in shown:
         numbers = [with_deviation(name, entry["means"][name]) for name in names]
         numbers += [f"{entry['compatible']} of {entry['runs']}"] * judged
-        row = [marked(entry), average_rank(entry["rank"]), *numbers]
-        rows.append([*row, told_failures(entry), f"{entry['seconds'] / 60:.1f}"])
+        row = [marked(entry), average_rank(entry["rank"]), *numbers, told_failures(entry)]
+        rows.append([*row, f"{entry['seconds'] / 60:.1f}", *median_speeds(document, entry["label"])])
     given = _given(board, names, columns)
+    ranked = entries(board, ranked=True)
     values = [[entry["rank"], *(_mean(entry["means"][name]) for name in names)] for entry in ranked]
-    lower = [True, *(name in board["lower_is_better"] for name in names)]
-    kinds = ["ranked"] * len(ranked) + ["beside"] * len(beside) + ["given"] * len(given)
-    return Numbers(columns, rows + given, _standing(values, lower, len(columns) - 1, len(kinds)), kinds)
+    lower, kinds = [True, *(name in board["lower_is_better"] for name in names)], kinds_of(shown, given)
+    return Numbers(columns, rows + given, standings(values, lower, len(columns) - 1, len(kinds)), kinds)
 
 
 def _given(board: Board, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
@@ -84,17 +97,18 @@ def by_cell(document: Document) -> Numbers:
     """Return the score that ranks, a row per label and a column per cell, with deviations; marked where incomplete."""
     board = document["board"]
     name, cells = board["ranked_by"], board["cells"]
-    ranked, beside = entries(board, ranked=True), entries(board, ranked=False)
-    rows = [[marked(entry), *(in_cell(board, cell, entry) for cell in cells)] for entry in [*ranked, *beside]]
+    shown = in_order(board)
+    rows = [[marked(entry), *(in_cell(board, cell, entry) for cell in cells)] for entry in shown]
     given = []
     for words, key in ((_OLD, "self_old"), (_INDEPENDENT, "self_independent")):
         found = [with_deviation(key, cell["references"].get(key)) for cell in cells]
         given += [[words, *found]] if set(found) != {MISSING} else []
-    values = [[_complete_mean(board, cell, entry) for cell in cells] for entry in ranked]
-    kinds = ["ranked"] * len(ranked) + ["beside"] * len(beside) + ["given"] * len(given)
-    lower = [name in board["lower_is_better"]] * len(cells)
-    columns = ["method", *(cell_name(cell, board) for cell in cells)]
-    return Numbers(columns, rows + given, _standing(values, lower, len(cells), len(kinds)), kinds)
+    values = [[_complete_mean(board, cell, entry) for cell in cells] for entry in entries(board, ranked=True)]
+    lower, kinds = [name in board["lower_is_better"]] * len(cells), kinds_of(shown, given)
+    columns = ["method", *(cell_name(cell, document) for cell in cells)]
+    if several_metrics(document):
+        columns[1:] = [f"{name}, {metric_names(document, cell)}" for name, cell in zip(columns[1:], cells, strict=True)]
+    return Numbers(columns, rows + given, standings(values, lower, len(cells), len(kinds)), kinds)
 
 
 def in_cell(board: Board, cell: Cell, entry: Entry) -> str:
@@ -127,7 +141,12 @@ def with_deviation(measure: str, mean: Mapping[str, Any] | None) -> str:
 
 def marked(entry: Entry) -> str:
     """Return a label with a mark where it is not complete, and with what it is where it is not ranked."""
-    name = f"{entry['label']}{MARK}" if entry["failed"] or entry["missing"] else str(entry["label"])
+    return named(entry, MARK if entry["failed"] or entry["missing"] else "")
+
+
+def named(entry: Entry, mark: str = "") -> str:
+    """Return a label with a mark, and with what it is where it is not ranked."""
+    name = f"{entry['label']}{mark}"
     return name if entry["reference"] is None else f"{name} ({entry['reference']})"
 
 
@@ -153,7 +172,7 @@ def footnotes(document: Document) -> list[str]:
         notes.append("One seed: there is no deviation, and a difference may be chance.")
     elif len({tuple(cell["seeds"]) for cell in board["cells"]}) > 1:
         notes.append("Cells were run with different seeds: means over cells have no deviation.")
-    return notes + _fewer_cells(board)
+    return [*notes, *_fewer_cells(board), *speed_notes(document)]
 
 
 def _fewer_cells(board: Board) -> list[str]:
@@ -179,7 +198,12 @@ def _complete_mean(board: Board, cell: Cell, entry: Entry) -> float | None:
     return _mean(found["means"].get(board["ranked_by"])) if found["complete"] else None
 
 
-def _standing(values: _Values, lower: Sequence[bool], columns: int, rows: int) -> list[list[int]]:
+def kinds_of(labels: Sequence[Entry], given: Sequence[Any] = ()) -> list[str]:
+    """Return the kinds of the rows of a table, of labels and then of models that are given; see `Numbers`."""
+    return [*("ranked" if entry["reference"] is None else "beside" for entry in labels), *["given"] * len(given)]
+
+
+def standings(values: _Values, lower: Sequence[bool], columns: int, rows: int) -> list[list[int]]:
     """Return which numbers are best and second in their column; columns and rows beyond the values have none."""
     standing = [[0] * columns for _ in range(rows)]
     for column, less in enumerate(lower):

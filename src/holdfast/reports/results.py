@@ -174,6 +174,7 @@ _WRITERS = {  # kind -> what writes such a document; evaluations have no kind
     "adapt": "“holdfast adapt”",
     "chain": "“holdfast evaluate --chain”",
     "combination": "“holdfast evaluate --combine”",
+    "leaderboard": "“holdfast bench”",
 }
 
 

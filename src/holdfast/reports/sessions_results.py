@@ -6,14 +6,13 @@ What it holds is gathered by `holdfast.continual.results.document_of`; nothing i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.errors import ConfigError
+from holdfast.reports.document_kind import DocumentKind
 from holdfast.reports.formats import plain_text, score
-from holdfast.reports.results import check_keys, check_version, read_json, versions, write_results
+from holdfast.reports.results import versions
 from holdfast.reports.tables import Table, as_markdown
 
 SCHEMA_VERSION = 1
@@ -121,48 +120,6 @@ def sessions_document(found: Mapping[str, Any]) -> Document:
     return checked_sessions({**found, **versions()}, "These results of sessions")
 
 
-def write_sessions(document: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write results.json into a folder, wholly or not at all, and return its path.
-
-    Raises:
-        ConfigError: The document is not complete; see `sessions_document`.
-        DataError: It could not be written, or a value is no JSON.
-    """
-    return write_results(checked_sessions(dict(document), "These results of sessions"), folder)
-
-
-def read_sessions(path: str | Path) -> Document:
-    """Read a results.json of sessions, or that of a folder, and check that everything a report needs is there.
-
-    Raises:
-        ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
-    """
-    return checked_sessions(*read_json(path))
-
-
-def checked_sessions(document: Any, where: str) -> Document:
-    """Return a document that is complete, of this schema version, and whose parts agree.
-
-    Args:
-        document: What was read or built.
-        where: What to call it in a message.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    found = check_version(document, SCHEMA_VERSION, where, again=_AGAIN)
-    if found.get("kind") != "sessions":
-        raise ConfigError(
-            f"{where}: no results of sessions, but of kind {found.get('kind', 'not said')}.",
-            expected="the results.json of “holdfast sessions”",
-            to_do="read results of an upgrade with read_results.",
-        )
-    check_keys(found, _Sessions, where, "the keys that document_of writes, and finite numbers", again=_AGAIN)
-    for place, given, expected in _disagreements(found):
-        raise ConfigError(f"{where}: {place} is {given}.", expected=expected, to_do=f"{_AGAIN} again.")
-    return found
-
-
 def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
     """Yield every part that contradicts another: its place, what it is, and what the other asks for."""
     ks, learners, bounds = document["ks"], document["learners"], document["bounds"]
@@ -183,6 +140,18 @@ def _disagreements(document: Document) -> Iterator[tuple[str, Any, str]]:
             expected = f"as many as the other learners have, and at most {count}"
             yield f"learners.{name}.sessions", f"a list of {len(learner['sessions'])}", expected
         yield from _wrong_scores(f"learners.{name}", learner, ks, count)
+
+
+SESSIONS = DocumentKind(
+    kind="sessions",
+    version=SCHEMA_VERSION,
+    schema=_Sessions,
+    where="These results of sessions",
+    keys="the keys that document_of writes, and finite numbers",
+    again=_AGAIN,
+    disagreements=_disagreements,
+)
+checked_sessions, write_sessions, read_sessions = SESSIONS.checked, SESSIONS.write, SESSIONS.read
 
 
 def _wrong_scores(place: str, learner: Learner, ks: list[int], count: int) -> Iterator[tuple[str, Any, str]]:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
-import shutil
-import subprocess
-from base64 import b64decode
 from collections.abc import Callable
 from copy import deepcopy
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 
@@ -22,95 +15,13 @@ from holdfast.reports.leaderboard_page import render_leaderboard, run_rows, writ
 from holdfast.reports.leaderboard_plots import cell_dots, pareto_plot, pareto_points
 from holdfast.reports.leaderboard_rank_plot import rank_diagram
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --virtual-time-budget=20000"
-)
-WIDTHS = (1200, 768, 400)
-MEASURE = """
-const results = [...document.querySelectorAll('iframe')].map(frame => {
-  const page = frame.contentDocument, root = page.documentElement, overlaps = [], outside = [];
-  page.querySelectorAll('details').forEach(details => { details.open = true; });
-  const shown = e => e.getClientRects().length > 0, charts = [...page.querySelectorAll('svg.chart')].filter(shown);
-  for (const chart of charts) {
-    const texts = [...chart.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
-    for (const [words, box] of texts) if (box.left < 0 || box.right > root.clientWidth) outside.push(words);
-    texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
-      if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 3 && q.top < p.bottom - 3)
-        overlaps.push(a + ' | ' + b);
-    }));
-  }
-  for (const e of [...page.querySelectorAll('body *')].filter(e => shown(e) && !e.closest('.scroll')))
-    if (e.getBoundingClientRect().right > root.clientWidth + 1) outside.push(e.tagName + '.' + e.getAttribute('class'));
-  const heights = charts.flatMap(c => [...c.querySelectorAll('text')].map(e => e.getBoundingClientRect().height));
-  return {client: root.clientWidth, scroll: root.scrollWidth, overlaps, outside, charts: charts.length,
-          smallest: Math.min(...heights)};
-});
-document.body.innerHTML = '<pre id="result">' + btoa(encodeURIComponent(JSON.stringify(results))) + '</pre>';
-"""
+from ..browser import BROWSER
+from ..pages import Page
+
 LONG = {
     f"{method}_with_a_long_name_and_no_place_to_break_{number}": (method, 0.5 + 0.06 * number, -0.01 * (number % 7))
     for number, method in enumerate(["bct", "p2s", "l2", "ndpp", "independent"] * 4)
 }
-
-
-class Page(HTMLParser):
-    """The tags, addresses and visible words of a page; complains about tags that are not closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "svg"} & set(self.open):  # what stands there has to stand beside the charts too
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
-@pytest.fixture
-def measure(tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
-    """Show a page in frames of all widths and return what the browser measured."""
-
-    def run(page: str) -> list[dict[str, Any]]:
-        frames = "".join(
-            f'<iframe width="{width}" height="900" style="border:0" srcdoc="{html.escape(page)}"></iframe>'
-            for width in WIDTHS
-        )
-        script = f"<script>window.addEventListener('load', () => {{ {MEASURE} }});</script>"
-        wrapper = tmp_path / "wrapper.html"
-        wrapper.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{frames}{script}</body>", encoding="utf-8")
-        profile = f"--user-data-dir={tmp_path / 'profile'}"
-        command = [str(BROWSER), *FLAGS.split(), profile, "--dump-dom", wrapper.as_uri()]
-        dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-        found = re.search(r'<pre id="result">([A-Za-z0-9+/=]+)</pre>', dom)
-        assert found is not None, dom[:500]
-        results: list[dict[str, Any]] = json.loads(unquote(b64decode(found[1]).decode()))
-        assert [result["client"] for result in results] == list(WIDTHS)
-        return results
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +147,13 @@ def test_the_page_is_written_or_refused(document: dict[str, Any], tmp_path: Path
 
 @pytest.mark.browser
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-@pytest.mark.parametrize("name", ["usual", "one cell", "many", "sessions"])
+@pytest.mark.parametrize("name", ["usual", "one cell", "many", "sessions", "landmarks"])
 def test_the_page_fits_all_widths(
-    measure: Callable[[str], list[dict[str, Any]]],
+    measure: Callable[[str], dict[int, dict[str, Any]]],
     document: dict[str, Any],
     make_board: Callable[..., dict[str, Any]],
     session_board: dict[str, Any],
+    landmarks: dict[str, Any],
     name: str,
 ) -> None:
     boards = {
@@ -249,9 +161,10 @@ def test_the_page_fits_all_widths(
         "one cell": (lambda: make_board(cells=[("glyphs", "open-class")], seeds=1), 1 + 1),
         "many": (lambda: make_board(LONG, fail={(next(iter(LONG)), "glyphs", "open-class")}, title="x" * 200), 6 + 2),
         "sessions": (lambda: session_board, 2 + 1),
+        "landmarks": (lambda: landmarks, 6 + 2),
     }
     build, charts = boards[name]
-    for result in measure(render_leaderboard(build())):
+    for result in measure(render_leaderboard(build())).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []

@@ -60,7 +60,7 @@ def test_written_and_read_again_it_is_the_same(document: dict[str, Any], tmp_pat
         (lambda d: d["board"]["labels"][0].update(rank=0.5), "board.labels.0.rank"),
         (lambda d: d["board"].update(colour="green"), "board.colour"),
         (lambda d: d.pop("machine"), "machine"),
-        (lambda d: d.update(kind="sessions"), "of kind sessions"),
+        (lambda d: d.update(kind="sessions"), "of the kind 'sessions'"),
         (lambda d: d.update(schema_version=9), "schema version 9"),
     ],
 )

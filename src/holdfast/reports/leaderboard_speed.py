@@ -1,0 +1,54 @@
+"""How fast the runs of a leaderboard trained: images per second, and the share of the time that waited for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from holdfast.reports.formats import MISSING, percent
+
+Document = Mapping[str, Any]
+
+SPEEDS = {"images_per_second": "images/s", "waiting": "waiting for data"}
+"""The keys of runs, and the heads of their columns."""
+
+_MEANING = {
+    "images_per_second": "images/s, the images that training went through in a second",
+    "waiting": "waiting for data, the share of training spent without a next batch",
+}
+
+
+def known_speeds(document: Document) -> list[str]:
+    """Return which of them any run has."""
+    return [key for key in SPEEDS if any(row.get(key) is not None for row in document["rows"])]
+
+
+def median_speeds(document: Document, label: str) -> list[str]:
+    """Write the medians over the runs of a label of those that any run has."""
+    written = []
+    for key in known_speeds(document):
+        found = [row[key] for row in document["rows"] if row["label"] == label and row.get(key) is not None]
+        written.append(speed_written(key, median(found) if found else None))
+    return written
+
+
+def speed_written(key: str, value: float | None) -> str:
+    """Write one of them.
+
+    >>> speed_written("images_per_second", 1234.5), speed_written("images_per_second", 7.25)
+    ('1,234', '7.2')
+    >>> speed_written("waiting", 0.123).replace("\N{NO-BREAK SPACE}", " "), speed_written("waiting", None)
+    ('12.3 %', '–')
+    """
+    if value is None:
+        return MISSING
+    if key == "waiting":
+        return percent(value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def speed_notes(document: Document) -> list[str]:
+    """Return what has to be said below a table of medians; nothing where no run has any."""
+    told = "; ".join(_MEANING[key] for key in known_speeds(document))
+    return [f"Medians over runs: {told}."] if told else []
