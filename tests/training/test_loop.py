@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import warnings
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
+from holdfast.data.images import ArrayImages
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import SPACES, Hypersphere, Space
@@ -19,7 +21,9 @@ from holdfast.methods.base import CompatibilityMethod, OldModel, Step
 from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import encode, encode_features
-from holdfast.training.loop import History, fit
+from holdfast.training.history import History
+from holdfast.training.layout import lay_out_state, weights_channels_last
+from holdfast.training.loop import fit
 from holdfast.training.schedules import Schedule, cosine
 
 CLASSES, SIDE, DIM = 5, 8, 6
@@ -206,6 +210,108 @@ def test_same_seed_same_result_and_the_global_state_is_untouched(run) -> None:
     first, second = run("advbct")[0], run("advbct")[0]
     assert same(first, second) and torch.equal(state, torch.get_rng_state())
     assert not same(first, run("advbct", seed=5)[0])
+
+
+class SlowImages(ArrayImages):
+    """Takes its time to read a batch."""
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        time.sleep(0.02)
+        return super().read(rows)
+
+
+def test_the_history_tells_how_long_the_loop_waited_for_data(images, fabric, tmp_path) -> None:
+    slow = ImageSet(SlowImages(images.read(np.arange(60))), images.labels, images.class_names, images.ids)
+    run, path = Run(slow, fabric, None), tmp_path / "checkpoint.safetensors"
+    _, history = run("independent")
+    assert 9 * 0.02 <= history.waiting < history.seconds
+    assert history.waiting_share == history.waiting / history.seconds
+    with pytest.raises(KeyboardInterrupt):
+        run("independent", checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(5))
+    _, resumed = run("independent", checkpoint=path, checkpoint_seconds=0)
+    assert 9 * 0.02 <= resumed.waiting < resumed.seconds, "what was waited before the interruption counts too"
+
+
+def test_steps_are_not_waiting(run) -> None:
+    _, history = run("independent", on_step=lambda event: time.sleep(0.02))
+    assert 0 < history.waiting <= history.seconds - 9 * 0.02
+
+
+class ConvNet(nn.Module):
+    """Notes, as pairs, whether images and weights lie as `torch.channels_last` where they are convolved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.Conv2d(6, 8, 3), nn.Flatten(), nn.Linear(128, DIM)
+        )
+        self.seen: set[tuple[bool, bool]] = set()
+
+    def lies(self, values: torch.Tensor) -> bool:
+        return values.is_contiguous(memory_format=torch.channels_last)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.seen.add((self.lies(inputs), self.lies(self.body[0].weight)))
+        return self.body(inputs.float() / 255)
+
+
+@pytest.fixture
+def coloured(images, fabric) -> Run:
+    pixels = images.read(np.arange(60)) + np.random.default_rng(1).integers(0, 30, (60, 3, SIDE, SIDE), np.uint8)
+    items = ImageSet(ArrayImages(pixels), images.labels, images.class_names, images.ids)
+    embeddings = encode(
+        conv_net(9), encoding_loader(items, batch_size=32), Hypersphere(DIM), ids=items.ids, form="features",
+        fingerprint="declared:old", class_names=items.class_names,
+    )  # fmt: skip
+    with seeded(9):
+        head = build_head("softmax", CLASSES, DIM, {})
+    return Run(items, fabric, OldModel(embeddings, items.class_names, head))
+
+
+def conv_net(seed: int) -> ConvNet:
+    with seeded(seed):
+        return ConvNet()
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_images_and_weights_lie_as_asked_while_training(coloured, channels_last) -> None:
+    """In training steps, in passes over all images, and for a predecessor that sees the same images."""
+    new, encoder = conv_net(1), conv_net(9).eval()
+    recorder = Recorder()
+    recorder.penalty = lambda model: {}  # type: ignore[method-assign]
+    recorder.after_step = lambda model: None  # type: ignore[method-assign]
+    coloured(recorder, net=new, old=dataclasses.replace(coloured.old, encoder=encoder), channels_last=channels_last)
+    assert new.seen == encoder.seen == {(channels_last, channels_last)}
+    for net in (new, encoder):
+        assert all(value.is_contiguous() for value in net.state_dict().values()), "and not afterwards"
+
+
+def test_channels_last_changes_the_rounding_at_most_and_resumes_exactly(coloured, tmp_path) -> None:
+    plain, before = coloured(net=conv_net(1))
+    whole, history = coloured(net=conv_net(1), channels_last=True)
+    assert all(torch.allclose(plain[name].float(), whole[name].float(), atol=1e-3) for name in plain)
+    assert history.epochs[0]["loss"] == pytest.approx(before.epochs[0]["loss"], rel=1e-4)
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        coloured(net=conv_net(1), channels_last=True, checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(5))
+    with pytest.raises(ConfigError, match="channels last"):
+        coloured(net=conv_net(1), checkpoint=path)
+    resumed, again = coloured(net=conv_net(1), channels_last=True, checkpoint=path, checkpoint_seconds=0)
+    assert same(whole, resumed) and again == history
+
+
+def test_what_an_optimiser_remembers_lies_as_its_parameters() -> None:
+    net = conv_net(0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    net(torch.zeros(2, 3, SIDE, SIDE)).sum().backward()
+    optimizer.step()
+    kept = [optimizer.state[parameter]["momentum_buffer"].clone() for parameter in net.parameters()]
+    with weights_channels_last([net]):
+        lay_out_state(optimizer)
+        for parameter, values in zip(net.parameters(), kept, strict=True):
+            assert optimizer.state[parameter]["momentum_buffer"].stride() == parameter.stride()
+            assert torch.equal(optimizer.state[parameter]["momentum_buffer"], values)
+        assert not all(parameter.is_contiguous() for parameter in net.parameters())
 
 
 def test_the_first_best_epoch_is_kept(run) -> None:

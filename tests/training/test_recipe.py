@@ -17,7 +17,8 @@ from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release, load_release
-from holdfast.training.recipe import Experiment, Recipe
+from holdfast.training.history import load_history
+from holdfast.training.recipe import Experiment, Recipe, recorded_decisions
 from holdfast.training.train import train_release
 
 CLASSES = 4
@@ -39,12 +40,13 @@ CHANGES: dict[str, Any] = {
     "nesterov": True, "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0,
     "clip_norm": 0.01, "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
 }  # fmt: skip
-OF_THE_MACHINE = {"accelerator", "devices", "workers"}
+LATER = {"channels_last", "data_on_device"}  # came after the first releases
+OF_THE_MACHINE = {"accelerator", "devices", "workers", "data_on_device"}
 
 
 def test_every_setting_is_among_the_changes() -> None:
     assert {definition.name for definition in dataclasses.fields(Recipe)} == (
-        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view"}
+        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view", "channels_last"}
     )
 
 
@@ -66,6 +68,72 @@ def test_milestones_change_the_result(images: ImageSet, tmp_path: Path) -> None:
 def test_workers_do_not_change_the_result(images: ImageSet, base: Release, tmp_path: Path) -> None:
     changed = replace(BASE, recipe=replace(BASE.recipe, workers=1))
     assert train_release(images, changed, tmp_path).fingerprint == base.fingerprint
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(), Augmentation(1, True, 10.0)])
+def test_where_the_data_is_kept_does_not_change_the_result(augmentation, images, base, tmp_path) -> None:
+    """Cached embeddings of a predecessor, the pass over all images of ndpp and its augmented batches included."""
+    prints = {}
+    for choice in ("never", "always"):
+        recipe = replace(BASE.recipe, augmentation=augmentation, data_on_device=choice)
+        release = train_release(images, replace(BASE, method="ndpp", recipe=recipe), tmp_path / choice, old=base)
+        assert release.record.recipe["data_on_device"] == choice
+        prints[choice] = release.fingerprint
+    assert prints["always"] == prints["never"]
+
+
+def test_data_on_the_device_is_read_once(images: ImageSet, tmp_path: Path) -> None:
+    read: list[int] = []
+
+    class Noted(ArrayImages):
+        def read(self, rows: Any) -> Any:
+            read.extend(rows.tolist())
+            return super().read(rows)
+
+    noted = ImageSet(Noted(images.read(np.arange(32))), images.labels, images.class_names, images.ids)
+    for choice, times in (("always", 1), ("auto", 2)):
+        read.clear()
+        changed = replace(BASE, recipe=replace(BASE.recipe, data_on_device=choice))
+        train_release(noted, changed, tmp_path / choice)
+        assert sorted(read) == sorted([*range(32)] * times)
+
+
+def test_channels_last_decides_and_earlier_runs_are_known_without_it(images: ImageSet, tmp_path: Path) -> None:
+    """Bits of the result may be the same: then the layout is all that changed."""
+    changed = replace(BASE, recipe=replace(BASE.recipe, channels_last=True))
+    assert changed.recipe.decides() == {**BASE.recipe.decides(), "channels_last": True}
+    release = train_release(images, BASE, tmp_path / "a")
+    earlier = {name: value for name, value in release.record.recipe.items() if name not in LATER}
+    assert recorded_decisions(earlier, BASE.recipe.decides()) == BASE.recipe.decides()
+    with pytest.raises(ConfigError, match="recipe differ"):
+        train_release(images, changed, tmp_path / "a")
+    other = train_release(images, changed, tmp_path / "b")
+    assert train_release(images, changed, tmp_path / "b").fingerprint == other.fingerprint
+    with pytest.raises(ConfigError, match="recipe differ"):
+        train_release(images, BASE, tmp_path / "b")
+    one, same = release.encoder.state_dict(), other.encoder.state_dict()
+    assert all(torch.allclose(one[name].float(), same[name].float(), atol=1e-3) for name in one)
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_alike_wherever_the_data_is(images: ImageSet, tmp_path: Path) -> None:
+    augmentation, losses = Augmentation(crop_padding=1, flip=True), []
+    for choice in ("never", "always", "auto"):
+        recipe = replace(BASE.recipe, accelerator="cuda", data_on_device=choice, augmentation=augmentation)
+        train_release(images, replace(BASE, recipe=recipe), tmp_path / choice)
+        losses.append(load_history(tmp_path / choice).epochs[0]["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3) and losses[2] == pytest.approx(losses[0], rel=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*bfloat16.*")
+def test_a_gpu_trains_in_bfloat16_and_channels_last(images: ImageSet, base: Release, tmp_path: Path) -> None:
+    recipe = replace(BASE.recipe, accelerator="cuda", precision="bf16-mixed", channels_last=True, old_view="same")
+    recipe = replace(recipe, augmentation=Augmentation(flip=True))
+    release = train_release(images, replace(BASE, method="bct", recipe=recipe), tmp_path, old=base)
+    assert all(weight.is_contiguous() and not weight.is_cuda for weight in release.encoder.parameters())
+    history = load_history(tmp_path)
+    assert history.epochs[-1]["loss"] < 2 * history.epochs[0]["loss"] and 0 < history.waiting_share < 1
 
 
 def test_seed_decides_the_result(images: ImageSet, base: Release, tmp_path: Path) -> None:

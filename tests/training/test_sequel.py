@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,10 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.methods import build_method
 from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head, inherit_rows
-from holdfast.training.loop import History
+from holdfast.training.history import History, load_history, save_history
 from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.schedules import cosine_restarts
-from holdfast.training.sequel import Sequel, go_on, load_carried, load_history, save_history
+from holdfast.training.sequel import Sequel, go_on, load_carried
 from holdfast.training.train import train_release
 
 SPEC = EncoderSpec(dim=6, channels=1, image_size=16, backbone_options={"filters": 4})
@@ -85,6 +86,16 @@ def test_damaged_files_are_named(tmp_path) -> None:
         load_history(tmp_path)
     save_history(History([{"loss": 1.0}], 0, 2.0, 5), tmp_path)
     assert load_history(tmp_path) == History([{"loss": 1.0}], 0, 2.0, 5)
+
+
+def test_a_history_tells_how_long_its_run_waited_for_data(tmp_path) -> None:
+    assert History().waiting_share == 0 and History([], None, 4.0, 5, 1.0).waiting_share == 0.25
+    save_history(History([{"loss": 1.0}], None, 4.0, 5, 1.0), tmp_path)
+    found = load_history(tmp_path)
+    assert (found.seconds, found.waiting) == (4.0, 1.0)
+    earlier = {"epochs": [{"loss": 1.0}], "best_epoch": None, "seconds": 4.0, "images": 5}
+    (tmp_path / "history.json").write_text(json.dumps(earlier))  # before waiting was measured
+    assert load_history(tmp_path) == found and load_history(tmp_path).waiting == 0
 
 
 def test_the_rate_of_cvs_ends_with_a_whole_cycle() -> None:

@@ -32,8 +32,9 @@ from holdfast.methods import build_method
 from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import embed_images, encode
+from holdfast.training.history import load_history
 from holdfast.training.recipe import Experiment
-from holdfast.training.sequel import Sequel, load_carried, load_history, save_carried
+from holdfast.training.sequel import Sequel, load_carried, save_carried
 from holdfast.training.train import OnStep, train_release
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader
+from holdfast.data.resident import moved
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.embeddings.uncertainty import with_uncertainty
 from holdfast.errors import DataError, refuse
@@ -21,6 +22,7 @@ from holdfast.geometry import Space
 from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Batch
 from holdfast.models.release import Release
+from holdfast.training.layout import laid_out
 
 
 class MirrorSum(nn.Module):
@@ -42,7 +44,7 @@ class MirrorSum(nn.Module):
 
 
 def encoded_batches(
-    model: nn.Module, loader: Iterable[Batch], *, device: torch.device | None = None
+    model: nn.Module, loader: Iterable[Batch], *, device: torch.device | None = None, channels_last: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield raw features (B, D) in at least float32, where the model is, and labels (B,), batch by batch.
 
@@ -52,14 +54,15 @@ def encoded_batches(
         model: Maps a batch's inputs to features (B, D).
         loader: Yields batches, un-augmented, in dataset order.
         device: Where the model is; the CPU when left out.
+        channels_last: How images lie in memory; see `fit`.
     """
     was_training = model.training
     model.eval()
     try:
         for batch in loader:
             with torch.no_grad():
-                features = model(batch.inputs.to(device)).float()
-            yield features, batch.labels.to(device)
+                features = model(laid_out(moved(batch.inputs, device), channels_last)).float()
+            yield features, moved(batch.labels, device)
     finally:
         model.train(was_training)
 
@@ -69,6 +72,7 @@ def encode_features(
     loader: Iterable[Batch],
     *,
     device: torch.device | None = None,
+    channels_last: bool = False,
     on_batch: Callable[[int], object] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return raw features (N, D) in float32 and labels (N,), both on the CPU, in the order of the loader.
@@ -77,10 +81,11 @@ def encode_features(
         model: Maps a batch's inputs to features (B, D).
         loader: Yields batches, un-augmented, in dataset order.
         device: Where the model is; the CPU when left out.
+        channels_last: How images lie in memory; see `fit`.
         on_batch: Told the number of items of every finished batch.
     """
     features, labels = [], []
-    for found, classes in encoded_batches(model, loader, device=device):
+    for found, classes in encoded_batches(model, loader, device=device, channels_last=channels_last):
         features.append(found.cpu())
         labels.append(classes.cpu())
         if on_batch is not None:
@@ -97,6 +102,7 @@ def encode_prototypes(
     num_classes: int,
     *,
     device: torch.device | None = None,
+    channels_last: bool = False,
 ) -> Tensor:
     """Return the mean point of every class (C, D) under a model, in one pass that keeps nothing else.
 
@@ -106,10 +112,11 @@ def encode_prototypes(
         space: Whose points are averaged.
         num_classes: C; an absent class has no mean and is zero.
         device: Where the model is; the CPU when left out.
+        channels_last: How images lie in memory; see `fit`.
     """
     sums = torch.zeros(num_classes, space.summed_dim, device=device)
     counts = torch.zeros(num_classes, device=device)
-    for features, labels in encoded_batches(model, loader, device=device):
+    for features, labels in encoded_batches(model, loader, device=device, channels_last=channels_last):
         add_by_class(sums, counts, space.summed(space.project(features)), labels)
     return space.centre(sums, counts)
 
@@ -209,9 +216,10 @@ def embed_images(
     """
     refuse(flip and images.kind != "images", f"flip of {images.kind}.", "images: nothing else can be mirrored")
     encoder = release.encoder if device is None else release.encoder.to(device)
+    pinned = device is not None and device.type == "cuda"
     found = encode(
         MirrorSum(encoder) if flip else encoder,
-        encoding_loader(images, batch_size=batch_size, workers=workers),
+        encoding_loader(images, batch_size=batch_size, workers=workers, pin_memory=pinned),
         release.space,
         ids=images.ids,
         fingerprint=release.fingerprint,

@@ -15,12 +15,19 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.class_balance import holds_whole_classes
+from holdfast.data.resident import DataOnDevice
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingSpec
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training import schedules
 from holdfast.training.spaces import Geometry
+
+_MACHINE = ("accelerator", "workers", "data_on_device")
+"""Settings that do not change the result."""
+
+_LATER = {"channels_last": False}
+"""Settings that came after the first releases, and the value by which the former ones were trained."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,14 @@ class Recipe:
         old_view: What the predecessor sees: "cached", the clean image, embedded once; "same", the very augmented
             image the new model sees, embedded at every step; or "method", what the method's paper does.
         precision: "32-true", or "bf16-mixed" (losses are computed in float32 all the same).
+        channels_last: Let images and the weights of convolutions lie in memory as GPUs convolve them fastest in
+            bfloat16.
         accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
         devices: Number of processes, one per device.
         workers: Processes that read images; 0 reads in the training process.
+        data_on_device: Where the training images are kept: "always" copies all of them to the device once; "auto" does
+            so on a CUDA device of which they take at most half of the free memory; "never" reads every batch from the
+            host.
     """
 
     epochs: int = 30
@@ -68,9 +80,11 @@ class Recipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
     old_view: Literal["method", "cached", "same"] = "method"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    channels_last: bool = False
     accelerator: str = "auto"
     devices: int = 1
     workers: int = 0
+    data_on_device: DataOnDevice = "auto"
 
     def __post_init__(self) -> None:
         rules = {
@@ -95,9 +109,12 @@ class Recipe:
             refuse(not holds, f"The recipe was given {name}={getattr(self, name)}.", expected)
 
     def decides(self) -> dict[str, Any]:
-        """Return the settings that change the result, and not those of the machine it is computed on."""
-        machine = ("accelerator", "workers")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in machine}
+        """Return the settings that change the result, and not those of the machine it is computed on.
+
+        Those that came after the first releases are left out at their default, so that earlier runs are known again.
+        """
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if name not in _MACHINE and _told(name, value)}
 
     def view_for(self, method: CompatibilityMethod) -> Literal["cached", "same"]:
         """Return what the predecessor sees; without augmentation both views are equal, and the cached one is free."""
@@ -146,6 +163,24 @@ class Recipe:
         if self.devices > 1:
             fabric.launch()
         return fabric
+
+
+def recorded_decisions(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the settings of a recorded recipe that are to be compared with what `Recipe.decides` says of another.
+
+    Args:
+        record: All settings of the recipe that a release was trained by; None stands for those it does not have.
+        names: What `decides` told of the other one.
+
+    >>> recorded_decisions({"epochs": 3, "channels_last": True, "workers": 2}, ["epochs"])
+    {'channels_last': True, 'epochs': 3}
+    """
+    later = {name for name, value in record.items() if name in _LATER and _told(name, value)}
+    return {name: record.get(name) for name in sorted({*names, *later})}
+
+
+def _told(name: str, value: Any) -> bool:
+    return name not in _LATER or value != _LATER[name]
 
 
 def _processes() -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +21,7 @@ from holdfast.methods.predecessor import rows_by_name
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.heads import inherit_rows
 from holdfast.models.release import Release, weights_digest
-from holdfast.training.loop import History
 
-HISTORY = "history.json"
 CARRIED = "carried.safetensors"
 
 
@@ -108,26 +104,4 @@ def load_carried(folder: Path) -> dict[str, Tensor]:
             f"Cannot read '{path}': {error}.",
             expected="what the session before handed on",
             to_do=f"remove the folder '{folder}' to run that session again; earlier sessions are intact.",
-        ) from error
-
-
-def save_history(history: History, folder: Path) -> None:
-    """Write the epochs of a finished run to ``history.json``."""
-    text = json.dumps(dataclasses.asdict(history), indent=1) + "\n"
-    write_atomically(folder / HISTORY, lambda part: part.write_text(text, encoding="utf-8"))
-
-
-def load_history(folder: Path) -> History:
-    """Read what `save_history` wrote.
-
-    Raises:
-        DataError: The file is missing or damaged.
-    """
-    try:
-        return History(**json.loads((folder / HISTORY).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(
-            f"Cannot read '{folder / HISTORY}': {error}.",
-            expected="the epochs of a finished run",
-            to_do=f"remove the folder '{folder}' to run it again.",
         ) from error

@@ -1,0 +1,145 @@
+"""What a release tells of its making, and how a run that is finished already is known by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from holdfast.data.items import LabelledItems
+from holdfast.errors import ConfigError
+from holdfast.geometry import Space
+from holdfast.methods.base import CompatibilityMethod
+from holdfast.models.embedding_network import EmbeddingNetwork
+from holdfast.models.release import Release, load_release, weights_digest
+from holdfast.training.recipe import Experiment, recorded_decisions
+from holdfast.training.sequel import Sequel
+
+
+@dataclass(frozen=True, eq=False)
+class Making:
+    """Everything that decides what `train_release` trains; see there for what is not said here.
+
+    Args:
+        items: The training set.
+        experiment: What to train, with what its space decides.
+        space: What embeddings are points of.
+        method: What keeps them compatible.
+        old: The predecessor on that space; None without one.
+        old_images: The predecessor's own training set.
+        start: Weights by name that the encoder starts from.
+        frozen_model: How the frozen model is opened whose vectors the items are.
+        data_name: Name of the data.
+        sequel: What the predecessor leaves beside its weights; None for a run that begins anew.
+    """
+
+    items: LabelledItems
+    experiment: Experiment
+    space: Space
+    method: CompatibilityMethod
+    old: Release | None
+    old_images: LabelledItems | None
+    start: Mapping[str, Tensor] | None
+    frozen_model: Mapping[str, Any] | None
+    data_name: str
+    sequel: Sequel | None
+
+    @property
+    def needed(self) -> Release | None:
+        """The predecessor, if the method looks at it."""
+        return self.old if self.method.needs_old else None
+
+    @property
+    def learns_space(self) -> bool:
+        """Whether the space changes while the model is trained."""
+        return self.space.parameters_of() is not None
+
+    def record(self) -> dict[str, Any]:
+        """Return what the release is to tell: values of `ReleaseRecord`."""
+        experiment = self.experiment
+        record: dict[str, Any] = {
+            "compatible_with": None if self.needed is None else self.needed.fingerprint,
+            "method": experiment.method,
+            "method_options": dict(experiment.method_options),
+            "head": experiment.head,
+            "head_options": dict(experiment.head_options),
+            "recipe": dataclasses.asdict(experiment.recipe),
+            "old_view": None if self.needed is None else experiment.recipe.view_for(self.method),
+            "initial_weights": self._initial_weights(),
+            "frozen_backbone": experiment.freeze_backbone,
+            "data": self._data(),
+            "seed": experiment.seed,
+        }
+        if self.frozen_model is not None:
+            record["frozen_model"] = dict(self.frozen_model)
+        if self.learns_space:
+            record["curvature_start"] = self.space.curvature
+        return record
+
+    def _initial_weights(self) -> str | None:
+        if self.sequel is not None:
+            return self.old.fingerprint if self.old is not None else None
+        if self.start is not None:
+            return f"sha256 {weights_digest(self.start)}"
+        return None if self.experiment.weights is None else _weights_name(self.experiment.weights)
+
+    def _data(self) -> dict[str, Any]:
+        data = {"name": self.data_name, "digest": self.items.digest(), self.items.kind: str(len(self.items))}
+        if self.sequel is not None:
+            data |= self.sequel.digests()
+        if self.method.needs_old and self.old_images is not None:
+            data["old digest"] = self.old_images.digest()
+        if self.learns_space and self.needed is not None:  # it will be lifted to a curvature that is not yet known
+            data["lifted again"] = self.needed.fingerprint
+        return data
+
+    def identity(self, record: Mapping[str, Any], encoder: EmbeddingNetwork) -> dict[str, Any]:
+        """Return the plain values by which a run of the same making is known, finished or not.
+
+        Args:
+            record: What `record` returned.
+            encoder: The network to be trained.
+        """
+        recipe = self.experiment.recipe.decides()
+        identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": recipe}
+        if self.learns_space:
+            if self.needed is not None:  # the release will name the lifted predecessor instead
+                del identity["compatible_with"]
+        elif self.space.curvature is not None:
+            identity["space"] = self.space.record()
+        return identity
+
+
+def finished(folder: Path, identity: Mapping[str, Any]) -> Release | None:
+    """Load the release that a run of this identity left in a folder; None where there is none yet.
+
+    Raises:
+        ConfigError: The folder holds another release; it is not replaced.
+    """
+    if not (folder / "config.json").exists():
+        return None
+    release = load_release(folder)
+    found = release.record.model_dump(mode="json")
+    found["recipe"] = recorded_decisions(found["recipe"], identity["recipe"])
+    wanted = json.loads(json.dumps(identity))
+    asked = wanted.keys() | (found.keys() & {"curvature_start"})
+    different = sorted(key for key in asked if found.get(key) != wanted.get(key))
+    if different:
+        raise ConfigError(
+            f"'{folder}' already holds a release made with other settings: {', '.join(different)} differ.",
+            expected="an empty folder, or the same settings to continue",
+            to_do="choose another --out, or remove that folder yourself; it is intact.",
+        )
+    return release
+
+
+def _weights_name(folder: Path) -> str:
+    """Return the name of a folder of weights with the sha256 of their file."""
+    file = folder / "model.safetensors"
+    return f"{folder.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}" if file.exists() else folder.name
