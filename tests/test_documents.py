@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from holdfast import load_embeddings
+from holdfast.bench.suite import read_suite
 from holdfast.cli import main
 from holdfast.methods import METHODS
 
@@ -113,7 +114,7 @@ def test_the_commands_of_the_bench(  # with one seed, which is enough to see it 
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (suite,) = blocks("yaml")
+    suite, chain = blocks("yaml")
     (tmp_path / "mine.yaml").write_text(suite.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
     (block,) = [block for block in blocks("bash") if "holdfast bench" in block]
     assert [main([*shlex.split(line)[1:], "--processes", "1"]) for line in block.splitlines()] == [0, 0]
@@ -121,6 +122,8 @@ def test_the_commands_of_the_bench(  # with one seed, which is enough to see it 
     assert "bct, half the weight" in said and "10 cells to run" in said
     board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
     assert len(board["rows"]) == 2 and Path("runs/bench/mine/leaderboard.html").exists()
+    (tmp_path / "chain.yaml").write_text(chain, encoding="utf-8")
+    assert read_suite(tmp_path / "chain.yaml").by_scenario["2-to-3"].predecessor == "1-to-2"
 
 
 def write_logs(folder: Path) -> None:

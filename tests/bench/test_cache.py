@@ -89,3 +89,20 @@ def test_a_record_is_written_whole_or_not_at_all(cache) -> None:
         cache.finish(CELL, {"map": object()}, 2.0)
     assert (cache.folder(CELL) / "cell.json").read_text() == before and json.loads(before)["seconds"] == 1.0
     assert [path.name for path in cache.folder(CELL).iterdir()] == ["cell.json"]
+
+
+def test_a_cache_that_cannot_be_reached_says_so_and_names_another_way_out(tmp_path) -> None:
+    (tmp_path / "file").write_text("in its way")
+    cache = CellCache(tmp_path / "file")
+    for refused in (cache.record, cache.failure, lambda cell: cache.held(cell).__enter__()):
+        with pytest.raises(DataError, match="file") as caught:
+            refused(CELL)
+        assert "--cache FOLDER" in caught.value.to_do and "remove" not in caught.value.to_do
+    assert (tmp_path / "file").read_text() == "in its way"
+
+
+def test_a_hold_leaves_nothing_that_counts_as_a_result(cache) -> None:
+    with cache.held(CELL), pytest.raises(KeyError), cache.held(Cell("embed", {})):
+        raise KeyError
+    with cache.held(Cell("embed", {})):
+        assert cache.record(CELL) is None and cache.failure(CELL) is None and cache.records() == []

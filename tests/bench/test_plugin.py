@@ -54,7 +54,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def cells_of(suite: Any) -> dict[str, Cell]:
     """Return all cells of a suite by what people call them."""
-    rows = Planner(suite, None, {}).rows({})
+    rows = Planner(suite, None, {}).rows()
     return {cell.label: cell for cell in in_order(row.score for row in rows)}
 
 

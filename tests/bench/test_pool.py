@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,7 @@ from holdfast.bench.cells import Cell
 from holdfast.bench.pool import Progress, blocked_by, ready, run_cells
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import Suite
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, DataError
 
 
 def note(settings: Any, place: Any) -> dict[str, Any]:
@@ -97,6 +102,41 @@ def test_a_stop_from_the_keyboard_is_no_failure(cache, monkeypatch) -> None:
     assert cache.failure(cell("one")) is None and cache.record(cell("one")) is None
 
 
+def full(path: Path) -> None:
+    """Write where there is never room."""
+    with path.open("wb", buffering=0) as file:
+        file.write(b"a model")
+
+
+def told_in_words(path: Path) -> None:
+    """Fail as packages do that write by themselves."""
+    raise RuntimeError(f"I/O error: {os.strerror(errno.ENOSPC)} (os error 28)")
+
+
+def told_by_another(path: Path) -> None:
+    try:
+        full(path)
+    except OSError as error:
+        raise DataError("Could not write the model.") from error
+
+
+@pytest.mark.parametrize("write", [full, told_in_words, told_by_another])
+def test_a_full_disk_stops_the_run_and_is_no_failure_of_the_cell(cache, monkeypatch, write) -> None:
+    def fill(settings: Any, place: Any) -> dict[str, Any]:
+        note(settings, place)
+        write(Path("/dev/full"))
+        return {}
+
+    monkeypatch.setitem(steps.STEPS, "note", fill)
+    with pytest.raises(DataError, match="no room left for 'one'") as caught:
+        run_cells([cell("one"), cell("two")], cache)
+    assert "same command" in caught.value.to_do and ran(cache) == ["one"]
+    assert cache.failure(cell("one")) is None and cache.record(cell("one")) is None
+    monkeypatch.setitem(steps.STEPS, "note", note)
+    run_cells([cell("one")], cache)
+    assert cache.record(cell("one")) is not None
+
+
 TOO_HOT = {"method": "p2s", "recipe": {"learning_rate": 1e30}}
 
 
@@ -144,6 +184,9 @@ def test_of_the_cells_whose_needs_are_finished_the_longest_are_begun_first(cache
     assert [found.label for found in ready(waiting, cache, 2)] == ["long", "middle"]
     assert [found.label for found in ready(waiting, cache, 9)] == ["long", "middle", "short"]
     assert ready(waiting, cache, 0) == []
+    with cache.held(waiting[1]):  # by another bench
+        assert [found.label for found in ready(waiting, cache, 9)] == ["middle", "short", "long"]
+    assert [found.label for found in ready(waiting, cache, 1)] == ["long"]
 
 
 DEATH = """
@@ -178,3 +221,128 @@ def test_a_worker_that_dies_costs_only_the_cell_that_killed_it(tmp_path) -> None
     script.write_text(DEATH)
     done = subprocess.run([sys.executable, script, tmp_path / "cells"], capture_output=True, text=True, timeout=300)
     assert done.stdout == "as it should be\n", done.stderr
+
+
+TWO = """
+import os, sys, time
+from pathlib import Path
+from holdfast.bench import steps
+from holdfast.bench.cache import CellCache
+from holdfast.bench.cells import Cell
+from holdfast.bench.code_version import code_version
+from holdfast.bench.pool import run_cells
+
+def count(settings, place):
+    with (root / "ran").open("a") as log:
+        log.write(f"{settings['name']} {own}\\n")
+    until = time.monotonic() + 60
+    while settings["name"] == "first" and not (root / "go on").exists() and time.monotonic() < until:
+        time.sleep(0.005)
+    if settings["name"] == "bad":
+        raise KeyError("nothing")
+    return {}
+
+def bench():
+    first = Cell("count", {"name": "first"})
+    cells = [Cell("count", {"name": name}, {"one": first}) for name in ("second", "third")]
+    bad = Cell("count", {"name": "bad"})
+    (root / f"begun {own}").touch()
+    run_cells([*cells, bad, Cell("count", {"name": "never"}, {"one": bad})], CellCache(root))
+    (root / f"ended {own}").touch()
+
+steps.STEPS["count"] = count
+code_version()
+for line in sys.stdin:  # a process for every line, which all share the seconds of what is above
+    own, root = line.split()[0], Path(line.split(maxsplit=1)[1].strip())
+    child = os.fork()
+    if not child:
+        bench()
+        os._exit(0)
+    print(child, flush=True)
+"""
+
+
+class Benches:
+    """Processes that run the same cells in one cache; the first cell ends when it is told to."""
+
+    def __init__(self, folder: Path, parent: subprocess.Popen[str]) -> None:
+        self.folder, self.parent = folder, parent
+        self.living: dict[int, int] = {}
+
+    def start(self, own: int) -> None:
+        assert self.parent.stdin is not None and self.parent.stdout is not None
+        self.parent.stdin.write(f"{own} {self.folder}\n")
+        self.parent.stdin.flush()
+        self.living[own] = int(self.parent.stdout.readline())
+        self.until(lambda: (self.folder / f"begun {own}").exists())
+
+    def kill(self, own: int) -> None:
+        os.kill(self.living.pop(own), signal.SIGKILL)
+
+    def ran(self) -> list[str]:
+        log = self.folder / "ran"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        until = time.monotonic() + 60
+        while not happened() and time.monotonic() < until:
+            time.sleep(0.005)
+        assert happened()
+
+    def to_the_end(self) -> None:
+        (self.folder / "go on").touch()
+        for own in self.living:
+            self.until(lambda path=self.folder / f"ended {own}": path.exists())  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    script = tmp_path_factory.mktemp("two") / "two.py"
+    script.write_text(TWO)
+    with subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True) as process:
+        yield process
+
+
+@pytest.fixture
+def benches(tmp_path: Path, parent) -> Iterator[Benches]:
+    found = Benches(tmp_path, parent)
+    yield found
+    for process in found.living.values():
+        os.kill(process, signal.SIGKILL)
+
+
+def test_two_benches_on_one_cache_run_every_cell_once(benches) -> None:
+    benches.start(0)
+    benches.until(lambda: benches.ran() == ["first 0"])
+    benches.start(1)
+    benches.until(lambda: benches.ran() == ["first 0", "bad 1"])  # what needs nothing
+    time.sleep(0.2)
+    assert len(benches.ran()) == 2  # it waits: all the rest needs the first
+    benches.to_the_end()
+    assert sorted(line.split()[0] for line in benches.ran()) == ["bad", "first", "second", "third"]
+    assert len(list(benches.folder.glob("count/*/cell.json"))) == 3
+
+
+def test_the_hold_of_a_bench_that_is_killed_ends_with_it(benches) -> None:
+    benches.start(0)
+    benches.until(lambda: benches.ran() == ["first 0"])
+    benches.start(1)
+    benches.until(lambda: benches.ran() == ["first 0", "bad 1"])
+    benches.kill(0)
+    benches.until(lambda: len(benches.ran()) == 3)
+    benches.to_the_end()
+    assert benches.ran()[2:] == ["first 1", "second 1", "third 1"]
+
+
+def test_a_cell_is_held_by_whoever_runs_it_and_by_nobody_after_that(cache, monkeypatch) -> None:
+    seen = []
+    one, two = cell("one"), cell("two", fails="plain")
+
+    def look(settings: Any, place: Any) -> dict[str, Any]:
+        seen.append((settings["name"], cache.is_held(one), cache.is_held(two)))
+        return note(settings, place)
+
+    monkeypatch.setitem(steps.STEPS, "note", look)
+    run_cells([one, two], cache)
+    assert seen == [("one", True, False), ("two", False, True)]
+    assert not cache.is_held(one) and not cache.is_held(two) and not cache.is_held(cell("never"))

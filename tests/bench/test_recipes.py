@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from holdfast.bench.cells import Cell, in_order
 from holdfast.bench.experiments import experiment_from, experiment_on, weights_digest
-from holdfast.bench.plan import Planner
+from holdfast.bench.plan import Planner, Row
 from holdfast.bench.recipes import RECIPES, recipe_named
 from holdfast.bench.steps import embedded_of, joined
 from holdfast.bench.suite import Suite, suite_from
 from holdfast.bench.tuning import planned_trials
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import DATASETS
+from holdfast.data.face_alignment import TEMPLATE
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.data.text_set import TextSet
 from holdfast.data.texts import TEXT_DATASETS
@@ -32,7 +37,7 @@ from holdfast.options import bound
 from holdfast.training.recipe import Experiment
 from holdfast.training.spaces import settle
 
-SMALL = ("frozen-text", "omniglot-small", "tiny-imagenet-small")
+SMALL = ("frozen-text", "omniglot-chain-small", "omniglot-sessions-small", "omniglot-small", "tiny-imagenet-small")
 FULL = tuple(name for name in RECIPES if name not in SMALL)
 EVERY = {name: recipe_named(name) for name in RECIPES}
 
@@ -73,7 +78,7 @@ def test_every_results_table_has_its_suite() -> None:
 def test_an_unknown_suite_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"Unknown suite 'omniglot-smal'\. Did you mean 'omniglot-small'"):
         recipe_named("omniglot-smal")
-    with pytest.raises(ConfigError, match=r"Cannot read 'mine\.yaml'"):
+    with pytest.raises(ConfigError, match=r"There is no file 'mine\.yaml'"):
         recipe_named("mine.yaml")
 
 
@@ -117,6 +122,8 @@ def test_options_of_data_scenarios_and_plans_are_known(name: str) -> None:
         else:
             for data in suite.data:
                 bound(sets[data].read, options, condition)
+    for name_of_test, asked in suite.test_sets.items():
+        bound(DATASETS[asked.data or name_of_test].read, asked.options, name_of_test)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -144,6 +151,19 @@ def test_published_rows_are_about_rows_of_the_suite(name: str) -> None:
     if name != "hbct-figure-5":  # a picture, without numbers
         assert {row["label"] for row in suite.published} >= {label for label in suite.methods if label != "independent"}
         assert {row["scenario"] for row in suite.published} == set(suite.conditions)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_published_scores_are_of_what_the_suite_measures(name: str) -> None:
+    suite = EVERY[name]
+    own = dict.fromkeys(suite.data, suite.metrics)
+    measured = {test: asked.metrics for test, asked in suite.test_sets.items()} or own
+    for row in suite.published:
+        if "scores" in row:
+            assert row["metric"] in measured[row["data"]], row
+        else:
+            *others, last = measured
+            assert row["data"] == f"{', '.join(others)} and {last}", row
 
 
 FACTS = {
@@ -200,11 +220,116 @@ def test_hbct_clips_each_generation_farther_out() -> None:
     assert old_of(suite, "cifar-100", "both").model.zeta == 1.0
     assert new_of(suite, "cifar-100", "both").model.zeta == 1.2
     chain = EVERY["hbct-figure-5"]
-    found = [(old_of(chain, "cifar-100", name), new_of(chain, "cifar-100", name)) for name in chain.scenarios]
-    assert [(old.model.zeta, new.model.zeta) for old, new in found] == [(1.0, 1.2), (1.2, 1.4), (1.4, 1.6), (1.6, 1.8)]
-    assert [(old.model.name, new.model.name) for old, new in found] == [
-        ("resnet18", "resnet18"), ("resnet18", "resnet50"), ("resnet50", "resnet50"), ("resnet50", "resnet50"),
-    ]  # fmt: skip
+    assert {old_of(chain, "cifar-100", name).model.zeta for name in chain.scenarios} == {1.0}
+    found = {name[-1]: new_of(chain, "cifar-100", name).model for name in chain.scenarios}
+    assert {generation: (model.name, model.zeta) for generation, model in found.items()} == {
+        "2": ("resnet18", 1.2), "3": ("resnet50", 1.4), "4": ("resnet50", 1.6), "5": ("resnet50", 1.8),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """The layouts of GLDv2, ROxford, RParis and IJB-C, with a handful of images that show nothing; and weights."""
+    write_landmarks(tmp_path / "gldv2")
+    for folder, truth in (("roxford5k", "gnd_roxford5k"), ("rparis6k", "gnd_rparis6k")):
+        asked = {"bbx": [0, 0, 9, 9], "easy": [0], "hard": [1], "junk": []}
+        for name in "abq":
+            paint(tmp_path / folder / "jpg" / f"{name}.jpg")
+        known = {"imlist": ["a", "b"], "qimlist": ["q"], "gnd": [asked]}
+        (tmp_path / folder / f"{truth}.json").write_text(json.dumps(known))
+    write_faces(tmp_path / "IJBC")
+    for weights in ("resnet-18", "resnet-50"):
+        (tmp_path / "weights" / weights).mkdir(parents=True)
+        (tmp_path / "weights" / weights / "model.safetensors").write_bytes(b"")
+    return tmp_path
+
+
+def write_landmarks(folder: Path) -> None:
+    """Write 24 images of as many landmarks to train on, three to search among, and three queries."""
+    numbers = {"train": range(24), "index": range(0x100, 0x103), "test": range(0x200, 0x203)}
+    ids = {part: [f"{number:016x}" for number in own] for part, own in numbers.items()}
+    for part, names in ids.items():
+        for name in names:
+            paint(folder / part / "0" / "0" / "0" / f"{name}.jpg")
+    answer, queries = ids["index"][0], zip(ids["test"], ("Private", "Public", "Private"), strict=True)
+    lists = {
+        "train_clean.csv": ["landmark_id,images", *(f"{row},{name}" for row, name in enumerate(ids["train"]))],
+        "index.csv": ["id", *ids["index"]],
+        "retrieval_solution_v2.1.csv": ["id,images,Usage", *(f"{name},{answer},{usage}" for name, usage in queries)],
+    }
+    for name, lines in lists.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def write_faces(folder: Path) -> None:
+    """Write three faces, each a template of its own, and who is compared with whom."""
+    points = " ".join(f"{value:.1f}" for value in TEMPLATE.ravel())
+    lists = {
+        "ijbc_face_tid_mid.txt": [f"{number}.jpg {number} {number}" for number in "123"],
+        "ijbc_name_5pts_score.txt": [f"{number}.jpg {points} 0.9" for number in "123"],
+        "ijbc_template_pair_label.txt": ["1 2 1", "1 3 0"],
+        **{
+            f"ijbc_1N_{part}.csv": ["TEMPLATE_ID,SUBJECT_ID", "1,1", "3,2"]
+            for part in ("gallery_G1", "gallery_G2", "probe_mixed")
+        },
+    }
+    for number in "123":
+        paint(folder / "loose_crop" / f"{number}.jpg")
+    (folder / "meta").mkdir()
+    for name, lines in lists.items():
+        (folder / "meta" / name).write_text("\n".join(lines) + "\n")
+
+
+def paint(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (12, 10)).save(path)
+
+
+BUILDINGS = {"roxford": EVERY["advbct-table-2"].test_sets["roxford"]}
+
+
+def over_landmarks(name: str, **parts: Any) -> Suite:
+    """Return a suite over 24 images of as many landmarks, which stand in for images that are not here."""
+    return EVERY[name].model_copy(update={"data": {"gldv2": {}}, "weights": None, **parts})
+
+
+def test_every_generation_of_hbct_is_trained_once_and_searches_all_before_it(official: Path) -> None:
+    suite = over_landmarks("hbct-figure-5", test_sets=BUILDINGS)
+    rows = {(row.scenario, row.label): row for row in Planner(suite, official, {}).rows()}
+    models = [cell for cell in in_order(row.score for row in rows.values()) if cell.kind == "train"]
+    assert len(rows) == 20 and len(models) == 1 + 4 + 4, "the first, four of hbct, four independent ones"
+    of = {("1-to-2", "old"): 1} | {(f"1-to-{generation}", "model"): generation for generation in range(2, 6)}
+    cells = {generation: _model(rows[name, "hbct"], role) for (name, role), generation in of.items()}
+    assert len({cell.address for cell in cells.values()}) == 5
+    for old, new in combinations(range(1, 6), 2):
+        row = rows[f"{old}-to-{new}", "hbct"]
+        assert _model(row, "model").address == cells[new].address
+        assert _model(row, "model").needs["old"].address == cells[new - 1].address
+        assert _model(row, "searched").address == _model(row, "old").address == cells[old].address
+        sees = [_model(row, role).settings["rows"] for role in ("independent", "new")]
+        assert sees[0] == sees[1] and len({cell.settings["rows"] for cell in cells.values()}) == 5
+
+
+def _model(row: Row, role: str) -> Cell:
+    """Return the cell of a model of a row, by what it is there."""
+    found = row.score.needs[role]
+    return found if role == "model" else found.needs["model"]
+
+
+@pytest.mark.parametrize("name", ["ndpp-table-4", "omniglot-chain-small"])
+def test_third_models_succeed_the_second_and_are_held_against_the_independent_one(name: str, official: Path) -> None:
+    suite = over_landmarks(name, test_sets=BUILDINGS, seeds=(0,))
+    rows = {(row.scenario, row.label): row for row in Planner(suite, official, {}).rows()}
+    for label in suite.methods:
+        first, far, near = (rows[scenario, label] for scenario in ("1-to-2", "1-to-3", "2-to-3"))
+        assert _model(near, "model").address == _model(far, "model").address
+        assert _model(near, "searched").address == _model(first, "new").address
+        assert _model(far, "searched").address == _model(far, "old").address == _model(first, "old").address
+        assert _model(near, "old").address == _model(first, "independent").address
+        if label != "independent":
+            assert _model(far, "model").needs["old"].address == _model(first, "new").address
+    models = {cell.address for cell in in_order(row.score for row in rows.values()) if cell.kind == "train"}
+    assert len(models) == 1 + 2 * len(suite.methods)
 
 
 def test_mixbct_old_models_have_the_quality_of_their_column() -> None:
@@ -221,6 +346,61 @@ def test_mixbct_old_models_have_the_quality_of_their_column() -> None:
     assert found["open-data, high quality"] == (512, "arcface")
     dims = [new_of(EVERY["mixbct-table-2"], "ms1mv3", name).model.dim for name in EVERY["mixbct-table-2"].scenarios]
     assert dims == [128, 256, 512]
+
+
+def searched(suite: Suite, root: Path) -> dict[str, tuple[Row, dict[str, Any]]]:
+    """Return the first row of every test set, and what its queries are embedded with."""
+    rows = {row.data: row for row in reversed(list(Planner(suite, root, {}).rows()))}
+    return {name: (row, dict(row.score.needs["new"].settings)) for name, row in rows.items()}
+
+
+def test_landmark_suites_search_buildings_and_the_private_queries(official: Path) -> None:
+    for name in ("ndpp-table-2", "ndpp-table-4", "ndpp-table-5", "advbct-table-2", "advbct-table-3"):
+        metrics = {"rparis": "map-trapezoid", "roxford": "map-trapezoid", "gldv2": "map@100"}
+        if name == "advbct-table-2":
+            del metrics["gldv2"]
+        suite = EVERY[name]
+        found = searched(suite, official)
+        assert {data: row.metric for data, (row, _) in found.items()} == metrics, name
+        for data, (row, embedded) in found.items():
+            protocol = row.score.settings["protocol"]
+            chosen = {"usage": "Private"} if data == "gldv2" else {"difficulty": "medium"}
+            assert protocol["options"] == chosen
+            assert embedded["data"]["options"].items() >= {"image_size": 224, "fit": "squash"}.items()
+            assert (embedded["form"], embedded["flip"]) == ("points", False)
+        assert suite.data["gldv2"] == {"image_size": 224, "fit": "squash", "usage": "Private"}
+
+
+def test_face_suites_compare_templates_of_ijbc(official: Path) -> None:
+    for name in ("mixbct-table-2", "mixbct-table-3", "mixbct-table-4", "mixbct-table-5"):
+        assert EVERY[name].data == {"ms1mv3": {"held_out_classes": 0.0}}
+        found = searched(over_landmarks(name), official)
+        assert {
+            data: (row.metric, row.score.settings["metrics"], row.score.settings["protocol"]["name"])
+            for data, (row, _) in found.items()
+        } == {
+            "ijbc": ("tar@1e-4", ["tar@1e-4"], "ijbc-verification"),
+            "ijbc 1:N": ("tpir@1e-2", ["tpir@1e-2"], "ijbc-identification"),
+        }
+        one, other = (embedded for _, embedded in found.values())
+        assert one == other and (one["form"], one["flip"]) == ("features", True)
+
+
+def test_the_upper_bound_of_face_suites_has_learnt_all_people(official: Path) -> None:
+    suite = over_landmarks("mixbct-table-2")
+    for row in Planner(suite, official, {}).rows():
+        bound, new = (_model(row, role) for role in ("independent", "new"))
+        assert (bound.work, new.work) == (24 * 35, 17 * 35), "images times epochs"
+        assert bound.settings["experiment"]["model"]["dim"] == new.settings["experiment"]["model"]["dim"]
+
+
+def test_half_precision_is_where_papers_have_it_or_leave_it_open() -> None:
+    full = ("advbct-table-2", "advbct-table-3", "cvs-table-1-cifar-100", "cvs-table-1-tiny-imagenet",
+            "cvs-table-2-cifar-100")  # fmt: skip
+    for name in FULL:
+        found = experiment_from(EVERY[name].settings(next(iter(EVERY[name].data)))).recipe
+        expected = ("32-true", False) if name in full else ("bf16-mixed", True)
+        assert (found.precision, found.channels_last) == expected, name
 
 
 def test_landmark_suites_divide_by_the_papers_shares() -> None:
@@ -294,17 +474,31 @@ def test_small_suites_plan_what_they_say(name: str, folder: str, rows: int, tria
     if not (root / folder).is_dir():
         pytest.skip(f"no folder '{folder}' in HOLDFAST_DATA")
     suite = EVERY[name].model_copy(update={"seeds": (0,)})
-    planned = list(Planner(suite, root, {}).rows({}))
+    planned = list(Planner(suite, root, {}).rows())
     assert len({row.score.address for row in planned}) == rows
     assert len({row.score.address for row in planned_trials(suite, root)}) == trials
-    assert len({row.score.needs["independent"].address for row in planned}) == len(suite.scenarios)
+    sees = {"extended-class": "all", "extended-data": "all", "open-class": "the classes that the old model lacks"}
+    independent = {(sees[row.scenario], row.score.needs["independent"].address) for row in planned}
+    assert len(independent) == len({address for _, address in independent}) == 2, "models that see the same are one"
+
+
+def test_the_small_chain_and_the_small_sessions_plan_what_they_say(root: Path) -> None:
+    if not (root / "omniglot").is_dir():
+        pytest.skip("no folder 'omniglot' in HOLDFAST_DATA")
+    cells: dict[str, Counter[str]] = {}
+    for name in ("omniglot-chain-small", "omniglot-sessions-small"):
+        suite = EVERY[name].model_copy(update={"seeds": (0,)})
+        cells[name] = Counter(cell.kind for cell in in_order(row.score for row in Planner(suite, root, {}).rows()))
+        assert EVERY[name].seeds == (0, 1, 2)
+    assert cells["omniglot-chain-small"] == {"train": 1 + 6 * 2, "embed": 13, "score": 6 * 3}
+    assert cells["omniglot-sessions-small"] == {"first-session": 3, "sessions": 9 * 3}
 
 
 def test_heads_share_the_texts_that_a_model_has_embedded(root: Path) -> None:
     if not (root / "banking77").is_dir():
         pytest.skip("no folder 'banking77' in HOLDFAST_DATA")
     suite = EVERY["frozen-text"].model_copy(update={"data": {"banking77": EVERY["frozen-text"].data["banking77"]}})
-    planned = list(Planner(suite, root, {}).rows({}))
+    planned = list(Planner(suite, root, {}).rows())
     assert len({row.score.address for row in planned}) == 15 * 2 * 3
     wholes = {row.score.needs[side].needs["whole"].address for row in planned for side in ("old", "independent")}
     assert len(wholes) == 2  # one per model, whatever the seed and the scenario

@@ -15,13 +15,11 @@ from holdfast.bench.board import board_document
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cases import Evidence, shipped_evidence
 from holdfast.bench.facts import facts_of
-from holdfast.bench.merit import LEAST_P_UP
 from holdfast.bench.recommend import Recommendation, choose, plain, recommend, spread
 from holdfast.bench.run import Bench, final_rows
 from holdfast.bench.situation import SCENARIO_KINDS, Situation, distance, nearest_cases
 from holdfast.bench.suite import suite_from
 from holdfast.bench.told_apart import lead
-from holdfast.bench.tuning import LEAST_P_UP as LEAST_IN_TUNING
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.errors import ConfigError, DataError
 
@@ -104,7 +102,6 @@ def test_a_worked_example() -> None:
 @pytest.mark.parametrize(("p_up", "best"), [(-0.05, "costly"), (-0.0501, "cheap")])
 def test_the_bound_of_p_up_is_at_least(p_up: float, best: str) -> None:
     assert chosen(Situation(), document({"x": {"cheap": steady(0.1), "costly": steady(0.9, p_up)}})) == best
-    assert LEAST_P_UP == LEAST_IN_TUNING
 
 
 def test_the_bound_is_one_of_the_mean_over_data_sets() -> None:
@@ -450,3 +447,22 @@ def test_documents_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_situation_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Situation(**wrong)
+
+
+def test_test_sets_of_one_training_are_one_data_set() -> None:
+    """Models that searched two sets are not counted as the evidence of two, and are left out together."""
+    sets = [document({name: {"a": steady(value)}}, trained_on="landmarks") for name, value in (("x", 0.2), ("y", 0.4))]
+    both = {**sets[0], "rows": sets[0]["rows"] + sets[1]["rows"]}
+    known = evidence(both, document({"z": {"a": steady(0.1)}}))
+    found = recommend(Situation(), known)
+    assert "over 3 cases of 2 data sets" in found.sentences[0]
+    assert any("2 data sets (landmarks and z)" in words for words in found.thin)
+    assert [case.data for case in known.without("landmarks").cases] == ["z"]
+    near = nearest_cases(Situation(classes=10, images=100), evidence(both).usable, 1)
+    assert [case.data for case, _ in near.cases] == ["x", "y"]
+
+
+def test_one_set_that_models_of_two_trainings_searched_is_two_cases() -> None:
+    rows = [row("x", "a", 0, 0.2, 0.0, trained_on=data) for data in ("faces", "people")]
+    known = evidence({"suite": {"name": "tests"}, "rows": rows})
+    assert [(case.data, case.trained_on) for case in known.cases] == [("x", "faces"), ("x", "people")]

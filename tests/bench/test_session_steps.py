@@ -36,7 +36,7 @@ def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCac
 
 
 def kinds(suite: Suite) -> list[str]:
-    return [cell.kind for cell in in_order(row.score for row in Planner(suite, None, {}).rows({}))]
+    return [cell.kind for cell in in_order(row.score for row in Planner(suite, None, {}).rows())]
 
 
 def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_learner_comes_to_what_it_comes_to_beside_the_others(plan, suite, ran, tmp_path) -> None:
     cache, document = ran
-    cells = {row.label: row.score for row in Planner(suite, None, {}).rows({}) if row.scenario == plan}
+    cells = {row.label: row.score for row in Planner(suite, None, {}).rows() if row.scenario == plan}
     learners = {label: experiment_on(cell.settings["experiment"], "cpu") for label, cell in cells.items()}
     setting = open_setting(cells["cvs"].settings, None)
     records = run_sessions(setting, learners, tmp_path)
@@ -71,7 +71,7 @@ def test_rows_have_the_scores_of_sessions_and_no_p(ran) -> None:
 def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watch_it(suite, ran) -> None:
     cache, _ = ran
     assert sorted(kinds(suite)) == ["first-session"] * 2 + ["sessions"] * 8
-    rows = list(Planner(suite, None, {}).rows({}))
+    rows = list(Planner(suite, None, {}).rows())
     assert {row.label: set(row.score.needs) for row in rows} == {
         "finetune": {"first"}, "cvs": {"first"}, "joint": {"first"}, "rwalk": set(),
     }  # fmt: skip
@@ -83,7 +83,7 @@ def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watc
 
 def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -> None:
     cache, document = ran
-    cells = [row.score for row in Planner(suite, None, {}).rows({})]
+    cells = [row.score for row in Planner(suite, None, {}).rows()]
     for row, cell in zip(document["rows"], cells, strict=True):
         record = cache.record(cell) or {}
         parts = [list(one["seconds"].values()) for one in record["values"]["sessions"]]
@@ -107,7 +107,7 @@ def test_a_change_reaches_the_first_session_only_where_it_decides_it(what, suite
     parts, first, learners = CHANGES[what]
     values = {"track": "sessions", "plans": PLANS, "test_images": 1, "budget": 6, "methods": METHODS, **parts}
     before, after = (
-        {cell.label: cell for cell in in_order(row.score for row in Planner(one, None, {}).rows({}))}
+        {cell.label: cell for cell in in_order(row.score for row in Planner(one, None, {}).rows())}
         for one in (suite, small(**values))
     )
     changed = [cell.kind for label, cell in after.items() if cell.address != before[label].address]

@@ -38,6 +38,7 @@ def board_document(
     command: str,
     wall_seconds: float,
     tuning: Sequence[Mapping[str, Any]] = (),
+    combined: Sequence[Mapping[str, Any]] = (),
     references: Mapping[str, str] | None = None,
     ranked_by: str | None = None,
     lower_is_better: Sequence[str] = ("forgetting",),
@@ -52,6 +53,7 @@ def board_document(
         command: What was typed.
         wall_seconds: How long it took.
         tuning: The trials that chose options, plain values with names of the caller's choice.
+        combined: Rows of several test sets at once; see `holdfast.bench.over_sets`.
         references: Labels that are shown but not ranked, such as an upper bound, with what they are.
         ranked_by: The score that ranks; by default "cross" where runs have it, else the metric of the suite.
         lower_is_better: Scores of which less is better.
@@ -72,6 +74,7 @@ def board_document(
         "wall_seconds": wall_seconds,
         "tuning": [_without_nan(trial) for trial in tuning],
         "rows": kept,
+        "combined": [_without_nan(row) for row in combined],
         "board": _board(Runs(kept), chosen, dict(references or {}), set(lower_is_better)),
     }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ from holdfast.bench.cells import Cell
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
-RECORD, FAILURE = "cell.json", "failure.json"
+RECORD, FAILURE, LOCK = "cell.json", "failure.json", ".lock"
 RECORDED = ("address", "kind", "settings", "work", "seconds", "machine", "values")
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that knows none: nobody is kept out
 
 
 class CellCache:
@@ -67,6 +71,45 @@ class CellCache:
         """Note why a cell failed."""
         self._write(self.folder(cell) / FAILURE, {"address": cell.address, "label": cell.label, "reason": reason})
 
+    @contextmanager
+    def held(self, cell: Cell) -> Iterator[None]:
+        """Keep all other processes out of the folder of a cell: two benches may share a cache.
+
+        It waits while another process holds the cell, and the hold ends with its process, however that dies. Whoever
+        has waited looks again whether the cell is finished.
+
+        Raises:
+            DataError: The folder cannot be made or written.
+        """
+        path = self.folder(cell) / LOCK
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = path.open("ab")
+        except OSError as error:
+            raise _out_of_reach("write", path, error) from error
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise _out_of_reach("lock", path, error) from error
+            try:
+                yield
+            finally:  # closing is not enough: a process that this one forked may have the file open still
+                with suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def is_held(self, cell: Cell) -> bool:
+        """Return whether another process, or another part of this one, holds the folder of a cell now."""
+        try:
+            with (self.folder(cell) / LOCK).open("rb") as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # nobody has begun it, or nobody can
+            return False
+        return False
+
     def forget_failures(self) -> int:
         """Let all failed cells be run again; return how many there were."""
         found = list(self.root.glob(f"*/*/{FAILURE}"))
@@ -91,7 +134,9 @@ class CellCache:
             return found
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except OSError as error:
+            raise _out_of_reach("read", path, error) from error
+        except (ValueError, TypeError) as error:
             raise DataError(
                 f"Cannot read '{path}': {error}.",
                 expected="a record as the bench wrote it",
@@ -101,3 +146,11 @@ class CellCache:
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=1, sort_keys=True) + "\n"
         write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _out_of_reach(what: str, path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"Cannot {what} '{path}': {error.strerror or error}.",
+        expected="a folder of cells that can be read and written, with room for what they make",
+        to_do="make it so, or choose another: --cache FOLDER; cells that are finished are kept.",
+    )

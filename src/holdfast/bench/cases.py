@@ -56,6 +56,8 @@ class Outcome:
     Args:
         options: Options of the method, as they were there.
         changes: Settings that were chosen for it there, by dotted name.
+        settings: Its settings beside the options of the method, by dotted name, those that were chosen too, such as
+            "model.projection" or "recipe.learning_rate"; those of the whole suite are not among them.
         p_comp: Raw, one value per seed of the case (S,), NaN where there is none.
         p_up: Likewise.
         seconds: Mean of its runs; None where none was timed.
@@ -64,6 +66,7 @@ class Outcome:
 
     options: Mapping[str, Any]
     changes: Mapping[str, Any]
+    settings: Mapping[str, Any]
     p_comp: NDArray[np.float64]
     p_up: NDArray[np.float64]
     seconds: float | None
@@ -77,7 +80,8 @@ class Case:
     Args:
         suite: Name of the suite.
         track: "images", where models were trained, or "features", where heads were, over frozen models.
-        data: Name of the data set.
+        data: What was searched: the name of the data set, or of a test set.
+        trained_on: Name of the data set that models were trained on.
         scenario: Who saw what.
         metric: What was measured.
         facts: How large it is; None where the document does not say.
@@ -90,6 +94,7 @@ class Case:
     suite: str
     track: str
     data: str
+    trained_on: str
     scenario: str
     metric: str
     facts: Facts | None
@@ -134,8 +139,8 @@ class Evidence:
         return cls(tuple(case for where, content in documents for case in _cases(content, where)))
 
     def without(self, data: str) -> Evidence:
-        """Return the cases of all other data sets."""
-        return Evidence(tuple(case for case in self.cases if case.data != data))
+        """Return the cases of models that were trained on all other data sets."""
+        return Evidence(tuple(case for case in self.cases if case.trained_on != data))
 
     @property
     def usable(self) -> tuple[Case, ...]:
@@ -177,12 +182,14 @@ class _Suite(BaseModel):
 
 class _Run(BaseModel):
     data: str
+    trained_on: str | None = None  # what was searched, too, where it is not said
     scenario: str
     label: str
     method: str
     seed: int
     options: dict[str, Any] | None = None
     changes: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None  # documents of earlier versions have none
     metric: str = ""
     scores: dict[str, float | None] | None = None
     p_comp: float | None = None
@@ -212,9 +219,9 @@ def _cases(content: Any, where: str) -> list[Case]:
             f"In '{where}', {place}: {first['msg'][:1].lower()}{first['msg'][1:]}.",
             expected="a document that `holdfast bench` wrote",
         ) from error
-    found: dict[tuple[str, str], list[_Run]] = {}
+    found: dict[tuple[str, str, str], list[_Run]] = {}
     for row in document.rows:
-        found.setdefault((row.data, row.scenario), []).append(row)
+        found.setdefault((row.data, row.trained_on or row.data, row.scenario), []).append(row)
     return [_case(document, rows, where) for rows in found.values()]
 
 
@@ -235,6 +242,7 @@ def _case(document: _Document, rows: Sequence[_Run], where: str) -> Case:
         suite=document.suite.name,
         track=document.suite.kind,
         data=first.data,
+        trained_on=first.trained_on or first.data,
         scenario=first.scenario,
         metric=first.metric,
         facts=(document.facts or document.suite.facts).get(first.data, {}).get(first.scenario),
@@ -252,7 +260,10 @@ def _outcome(runs: Mapping[int, _Run], seeds: Sequence[int]) -> Outcome:
     }
     first = next(iter(runs.values()))
     seconds = _mean(run.seconds for run in runs.values() if not run.failure)
-    return Outcome(first.options or {}, first.changes or {}, **values, seconds=seconds, failure=_failure(runs, seeds))
+    options, changes = first.options or {}, first.changes or {}
+    chosen = {name: value for name, value in changes.items() if not name.startswith("options.")}
+    settings = {**(first.settings or {}), **chosen}
+    return Outcome(options, changes, settings, **values, seconds=seconds, failure=_failure(runs, seeds))
 
 
 def _failure(runs: Mapping[int, _Run], seeds: Sequence[int]) -> str | None:

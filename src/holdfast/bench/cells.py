@@ -26,6 +26,8 @@ class Cell:
         needs: Cells whose products it reads, by the role they play.
         work: About how much there is to do, such as images times epochs, for estimates; decides nothing.
         label: What people call it; decides nothing.
+        hints: How to do what the settings say, such as the very rows that a digest stands for; told to the step beside
+            the settings, and not recorded.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Cell:
     needs: Mapping[str, Cell] = field(default_factory=dict)
     work: float = 1.0
     label: str = ""
+    hints: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def address(self) -> str:

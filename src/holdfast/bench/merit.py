@@ -1,11 +1,12 @@
-"""What the rule of a recommendation maximises."""
+"""What the rule of a recommendation maximises, and which trials a tuning may take."""
 
 from __future__ import annotations
 
 from holdfast.bench.cases import Case, Name
 
 LEAST_P_UP = -0.05
-"""A method that costs the new model more of its own quality is taken only where all do, as in tuning."""
+"""What costs the new model more of its own quality is taken only where all do: methods by a recommendation, and
+trials by a tuning."""
 ROUNDING = 1e-9  # differences nearer to 0 than this are none: their sums were added in another order
 DIGITS = 9  # likewise, of means that are ranked
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from holdfast.bench.cells import Cell
-from holdfast.bench.code_version import method_version
-from holdfast.bench.experiments import experiment_from, plain, weights_digest
+from holdfast.bench.image_cells import Case, ImageCells, Scored
 from holdfast.bench.session_steps import open_setting
-from holdfast.bench.sources import (
-    EVALUATION,
-    VALIDATION,
-    divided,
-    open_images,
-    open_texts,
-    part_digest,
-    searched_parts,
-)
-from holdfast.bench.suite import Suite, Values
+from holdfast.bench.settings import Changes, changed, resolved, told
+from holdfast.bench.sources import EVALUATION, VALIDATION, open_texts, part_digest
+from holdfast.bench.suite_schema import Suite, Values
 from holdfast.continual.plans import PLANS
-from holdfast.methods import METHODS, build_method
+from holdfast.methods import build_method
 from holdfast.options import bound
+
+BY_LABEL: Values = {"name": "labels", "options": {}, "ground_truth": "", "leave_one_out": False}
+"""How texts are searched: their labels say who answers whom."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +26,15 @@ class Row:
     """One method, with one set of options, on one data set and scenario, with one seed.
 
     Args:
-        data: Name of the data set.
+        data: What was searched: the name of the data set, or of a test set.
         scenario: Name of the scenario.
         label: What the board calls it.
         seed: The seed.
         score: The cell that scores it.
         changes: Settings other than those of the suite, by dotted name: a trial, or what was chosen.
+        trained_on: Name of the data set that models were trained on.
+        metric: What ranks it.
+        settings: What is its own beside the options of its method, by dotted name.
     """
 
     data: str
@@ -44,7 +42,10 @@ class Row:
     label: str
     seed: int
     score: Cell
-    changes: Mapping[str, Any]
+    changes: Changes
+    trained_on: str
+    metric: str
+    settings: Values
 
 
 @dataclass(frozen=True)
@@ -56,56 +57,42 @@ class Planner:
         root: Folder that holds the folders of the named data sets.
         data_options: Further options of the data sets, such as those that set validation classes apart.
         part: What is searched: the evaluation or the validation images.
+        chosen: Settings that were chosen for data set, scenario and label.
     """
 
     suite: Suite
     root: Path | None
     data_options: Mapping[str, Values]
     part: str = EVALUATION
+    chosen: Mapping[tuple[str, str, str], Changes] = field(default_factory=dict)
 
-    def row(self, data: str, scenario: str, label: str, seed: int, changes: Mapping[str, Any]) -> Row:
-        """Return one row."""
+    def of(self, data: str, scenario: str, label: str, seed: int, changes: Changes) -> list[Row]:
+        """Return the rows of one run: one for everything that is searched."""
         make = {"images": self._images, "features": self._features, "sessions": self._sessions}[self.suite.track]
-        return Row(data, scenario, label, seed, make(data, scenario, label, seed, changes), dict(changes))
+        case, settings = Case(data, scenario, label, seed), told(self.suite.methods[label], changes)
+        return [
+            Row(name, scenario, label, seed, cell, dict(changes), data, metric, settings)
+            for name, metric, cell in make(case, changes)
+        ]
 
-    def rows(self, chosen: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> Iterator[Row]:
-        """Yield all rows, with what was chosen for data set, scenario and label."""
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows, as they were chosen."""
         suite = self.suite
         for data in suite.data:
             for scenario in suite.conditions:
                 for label in suite.methods:
                     for seed in suite.seeds:
-                        yield self.row(data, scenario, label, seed, chosen.get((data, scenario, label), {}))
+                        yield from self.of(data, scenario, label, seed, self.chosen.get((data, scenario, label), {}))
 
-    def _images(self, data: str, scenario: str, label: str, seed: int, changes: Mapping[str, Any]) -> Cell:
-        name = f"{data}, {scenario}, seed {seed}"
-        source = {"name": data, "options": {**self.suite.data[data], **self.data_options.get(data, {})}}
-        opened = open_images(source, self.root)
-        sought = [part_digest(source, self.root, part) for part in searched_parts(opened, self.part)]
-        source["digest"] = part_digest(source, self.root, "train")
-        shared = {"data": source, "scenario": self._scenario(scenario, seed)}
-        split = divided(opened.to_train_on(), shared["scenario"])
+    @cached_property
+    def _image_cells(self) -> ImageCells:
+        return ImageCells(self.suite, self.root, self.data_options, self.part, self.chosen)
 
-        def trained(side: str, values: Values, needs: Mapping[str, Cell], what: str) -> Cell:
-            settings = {**shared, "side": side, **self._experiment(values, seed)}
-            rows = split.old if side == "old" else split.new
-            work = float(len(rows) * settings["experiment"]["recipe"]["epochs"])
-            return Cell("train", settings, needs, work, f"{what} ({name})")
+    def _images(self, case: Case, changes: Changes) -> Iterator[Scored]:
+        yield from self._image_cells.scored(case, changes)
 
-        def embedded(model: Cell) -> Cell:
-            settings = {"data": source, "part": self.part, "searched": sought}
-            return Cell("embed", settings, {"model": model}, label=f"embed {model.label}")
-
-        old = trained("old", self.suite.settings(data, scenario=scenario, old=True), {}, "old")
-        independent = trained("new", self.suite.settings(data, scenario=scenario), {}, "independent")
-        values = changed(self.suite.settings(data, label, scenario=scenario), changes)
-        needs = {"old": old} if build_method(values["method"], values["options"]).needs_old else {}
-        new = trained("new", values, needs, label)
-        sides = {"old": embedded(old), "new": embedded(new), "independent": embedded(independent)}
-        loo = opened.leave_one_out or self.part != EVALUATION
-        return self._scored({**sides, "model": new}, loo, f"{label} ({name})")
-
-    def _features(self, data: str, scenario: str, label: str, seed: int, changes: Mapping[str, Any]) -> Cell:
+    def _features(self, case: Case, changes: Changes) -> Iterator[Scored]:
+        data, scenario, label, seed = case
         options = {**self.suite.data[data], **self.suite.scenarios[scenario], **self.data_options.get(data, {})}
         source: Values = {"name": data, "options": {**options, "seed": seed}}
         if self.part == VALIDATION:
@@ -118,11 +105,19 @@ class Planner:
         }
         values = changed({**self.suite.settings(data, label), "start": self.suite.methods[label].start}, changes)
         start = values.pop("start")
-        settings = {**self._experiment(values, seed), "start": start, "data": source}
+        settings = {**resolved(values, seed, self.root), "start": start, "data": source}
         work = float(len(parts["train"]) * settings["experiment"]["recipe"]["epochs"])
         head = Cell("head", settings, frozen, work, f"{label} ({name})")
-        sides = {"old": frozen["old"], "independent": frozen["new"], "new": head, "model": head}
-        return self._scored(sides, False, f"{label} ({name})")
+        sides = {
+            "old": frozen["old"],
+            "searched": frozen["old"],
+            "independent": frozen["new"],
+            "new": head,
+            "model": head,
+        }
+        metrics = list(dict.fromkeys((*self.suite.metrics, self.suite.gate_metric)))
+        asked = {"metrics": metrics, "gate_metric": self.suite.gate_metric, "protocol": BY_LABEL, "seed": 0}
+        yield Scored(data, self.suite.gate_metric, Cell("score", asked, sides, label=f"score {label} ({name})"))
 
     def _embedded_texts(self, source: Values, model: str, name: str) -> Cell:
         """Return the parts of one split, out of all texts of the data set, which are embedded once for all splits."""
@@ -133,7 +128,8 @@ class Planner:
         whole = Cell("texts", {"data": everything, "model": model}, {}, work, f"{model} ({source['name']})")
         return Cell("texts", {"data": source, "model": model}, {"whole": whole}, label=f"{model} ({name})")
 
-    def _sessions(self, data: str, plan: str, label: str, seed: int, changes: Mapping[str, Any]) -> Cell:
+    def _sessions(self, case: Case, changes: Changes) -> Iterator[Scored]:
+        data, plan, label, seed = case
         suite, name = self.suite, f"{data}, {plan}, seed {seed}"
         source = {"name": data, "options": {**suite.data[data], **self.data_options.get(data, {})}}
         asked = bound(PLANS[plan], {"seed": seed, **suite.plans[plan]}, f"plan '{plan}'")
@@ -143,48 +139,16 @@ class Planner:
         read = ("train", "query") if suite.test_images is None else ("train",)
         source["digest"] = [part_digest(source, self.root, part) for part in read]
         values = changed(suite.settings(data, label), changes)
-        own = self._experiment(values, seed)
+        own = resolved(values, seed, self.root)
         method = build_method(values["method"], values["options"])
         needs = {}
         if method.first_session == "shared":
-            first = {**shared, **self._experiment({**values, "method": "independent", "options": {}}, seed)}
+            first = {**shared, **resolved({**values, "method": "independent", "options": {}}, seed, self.root)}
             epochs = float(first["experiment"]["recipe"]["epochs"])
             work = len(setting.plan.rows(0)) * epochs
             needs["first"] = Cell("first-session", first, {}, work, f"first session ({name})")
         rest = range(len(needs), setting.plan.sessions)
         work = float(sum(len(setting.plan.rows(session)) for session in rest) * own["experiment"]["recipe"]["epochs"])
         budget = None if method.memory in (None, "everything") else suite.budget
-        return Cell("sessions", {**shared, **own, "budget": budget}, needs, work, f"{label} ({name})")
-
-    def _scored(self, needs: Mapping[str, Cell], leave_one_out: bool, label: str) -> Cell:
-        suite = self.suite
-        metrics = list(dict.fromkeys((*suite.metrics, suite.gate_metric)))
-        settings = {"metrics": metrics, "gate_metric": suite.gate_metric, "leave_one_out": leave_one_out, "seed": 0}
-        return Cell("score", settings, needs, label=f"score {label}")
-
-    def _scenario(self, name: str, seed: int) -> Values:
-        options = {"seed": seed, **self.suite.scenarios[name]}
-        options.pop("scenario", None)
-        return {"name": self.suite.scenario_of(name), "options": options}
-
-    def _experiment(self, values: Values, seed: int) -> Values:
-        resolved = plain(experiment_from({**values, "seed": seed}))
-        found: Values = {"experiment": resolved}
-        if (weights := values.get("weights")) is not None:
-            found["weights_digest"] = weights_digest(weights, self.root)
-        if version := method_version(METHODS[values["method"]]):
-            found["method_code"] = version
-        return found
-
-
-def changed(values: Values, changes: Mapping[str, Any]) -> Values:
-    """Return settings with some changed, by dotted name.
-
-    >>> changed({"options": {"weight": 1}, "method": "p2s"}, {"options.weight": 2, "recipe.epochs": 3})
-    {'options': {'weight': 2}, 'method': 'p2s', 'recipe': {'epochs': 3}}
-    """
-    result = dict(values)
-    for name, value in changes.items():
-        first, _, rest = name.partition(".")
-        result[first] = changed(result.get(first, {}), {rest: value}) if rest else value
-    return result
+        cell = Cell("sessions", {**shared, **own, "budget": budget}, needs, work, f"{label} ({name})")
+        yield Scored(data, suite.gate_metric, cell)

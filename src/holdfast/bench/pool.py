@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import time
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
-from holdfast.errors import HoldfastError
+from holdfast.errors import DataError, HoldfastError
 
 
 class Place(NamedTuple):
@@ -98,12 +99,26 @@ def _run_here(
     device: str,
     watch: Callable[[Progress], object] | None,
 ) -> None:
-    for place, cell in enumerate(waiting, start=1):
-        if any(cache.record(needed) is None for needed in cell.needs.values()):
-            continue  # one that it needs has failed
+    left = list(waiting)
+    while (cell := _next(left, cache)) is not None:
+        left.remove(cell)
         seconds = perform(cell, cache, root, device)
         if watch is not None:
-            watch(Progress(cell, place, len(waiting), seconds, cache.failure(cell)))
+            watch(Progress(cell, len(waiting) - len(left), len(waiting), seconds, cache.failure(cell)))
+
+
+def _next(left: Sequence[Cell], cache: CellCache) -> Cell | None:
+    """Return the first cell whose needs are finished, one that another bench runs now only where there is no other.
+
+    None is left where all others need one that has failed.
+    """
+    held = None
+    for cell in left:
+        if all(cache.record(needed) is not None for needed in cell.needs.values()):
+            if not cache.is_held(cell):
+                return cell
+            held = held or cell
+    return held
 
 
 class _Run:
@@ -161,9 +176,11 @@ class _Run:
 
 
 def ready(waiting: Iterable[Cell], cache: CellCache, free: int) -> list[Cell]:
-    """Return at most so many cells whose needs are finished, the longest first."""
+    """Return at most so many cells whose needs are finished, the longest first, those that another bench runs last."""
+    if free < 1:
+        return []
     found = [cell for cell in waiting if all(cache.record(needed) for needed in cell.needs.values())]
-    return sorted(found, key=lambda cell: -cell.work)[:free]
+    return sorted(found, key=lambda cell: (cache.is_held(cell), -cell.work))[:free]
 
 
 @contextmanager
@@ -184,25 +201,54 @@ def _workers(count: int, devices: Sequence[str]) -> Iterator[ProcessPoolExecutor
 
 
 def perform(cell: Cell, cache: CellCache, root: Path | None, device: str | None = None) -> float:
-    """Run one cell, and note in the cache what it became; return the seconds it took."""
+    """Run one cell, and note in the cache what it became; return the seconds it took.
+
+    Where another process runs it at that moment, wait for that one, and run the cell only if it was not finished.
+
+    Raises:
+        DataError: There is no room for what it makes, or the cache cannot be written: no other cell could be run.
+    """
+    started = time.monotonic()
+    with cache.held(cell):
+        if cache.record(cell) is None and cache.failure(cell) is None:
+            _perform(cell, cache, root, device or _own_device[0])
+    return time.monotonic() - started
+
+
+def _perform(cell: Cell, cache: CellCache, root: Path | None, device: str) -> None:
     from holdfast.bench.machine import machine
     from holdfast.bench.steps import STEPS
 
     started = time.monotonic()
-    folder = cache.folder(cell)
-    folder.mkdir(parents=True, exist_ok=True)
     needs = {role: cache.folder(needed) for role, needed in cell.needs.items()}
-    place = Place(folder, needs, root, device or _own_device[0], cache.root / "shared")
     try:
-        values = STEPS[cell.kind](cell.settings, place)
-    except HoldfastError as error:
-        cache.fail(cell, str(error).splitlines()[0])
+        values = STEPS[cell.kind](
+            {**cell.settings, **cell.hints}, Place(cache.folder(cell), needs, root, device, cache.root / "shared")
+        )
     except Exception as error:  # whatever one training met, or another package's method got wrong; the others go on
-        cache.fail(cell, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no word on why'}")
-    else:
-        seconds = max(time.monotonic() - started, values.get("seconds", 0.0))
-        cache.finish(cell, values, seconds, machine())
-    return time.monotonic() - started
+        _refuse_full_disk(error, cell, cache)
+        cache.fail(cell, _reason(error))
+        return
+    cache.finish(cell, values, max(time.monotonic() - started, values.get("seconds", 0.0)), machine())
+
+
+def _reason(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "no word on why")
+    return first if isinstance(error, HoldfastError) else f"{type(error).__name__}: {first}"
+
+
+def _refuse_full_disk(error: BaseException, cell: Cell, cache: CellCache) -> None:
+    """Stop where there is no room left: it is no fault of the cell, which would count as failed from now on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or os.strerror(errno.ENOSPC) in str(cause):  # packages that write by other means say it in words
+            raise DataError(
+                f"There is no room left for '{cell.label or cell.kind}' in '{cache.folder(cell)}'.",
+                expected="space for models and embeddings",
+                to_do="free some, and type the same command again; finished cells are kept.",
+            ) from error
+        cause = cause.__cause__ or cause.__context__
 
 
 def _prepare(places: Any) -> None:

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from holdfast.bench.suite import Suite, read_suite
-from holdfast.errors import unknown_name
+from holdfast.errors import ConfigError, unknown_name
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -31,6 +31,12 @@ def recipe_named(name_or_path: str | Path) -> Suite:
     path = Path(name_or_path)
     if str(name_or_path) in RECIPES:
         return read_suite(RECIPES[str(name_or_path)])
-    if path.suffix in SUFFIXES or path.is_file():
+    if path.is_file():
         return read_suite(path)
+    if path.suffix in SUFFIXES or path.is_dir():
+        raise ConfigError(
+            f"There is no file '{path}'." if not path.is_dir() else f"'{path}' is a folder.",
+            expected="the YAML file of a suite, or the name of one that comes with holdfast",
+            to_do="`holdfast bench` lists names.",
+        )
     raise unknown_name("suite", str(name_or_path), RECIPES, listing="holdfast bench")

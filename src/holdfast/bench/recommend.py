@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.bench.cases import Case, Evidence, Name
+from holdfast.bench.cases import Case, Evidence, Name, Outcome
 from holdfast.bench.merit import DIGITS, keeps_quality
 from holdfast.bench.recommend_words import headline, thin_words
 from holdfast.bench.situation import NEAREST, Distance, Nearest, Situation, common_labels, nearest_cases
@@ -91,6 +91,10 @@ class Choice:
         """The cases without their distances."""
         return [case for case, _ in self.near.cases]
 
+    def nearest(self, one: Standing) -> Outcome:
+        """Return what a label came to, and how it was set, in the nearest case."""
+        return self.cases[0].outcomes[one.name]
+
     @property
     def group(self) -> tuple[Standing, ...]:
         """The chosen label and all that cannot be told apart from it."""
@@ -131,7 +135,13 @@ class Recommendation:
     def options(self) -> dict[str, Any]:
         """Options of the chosen label, as they were in the nearest case."""
         chosen = self.choice.chosen
-        return {} if chosen is None else dict(self.choice.cases[0].outcomes[chosen.name].options)
+        return {} if chosen is None else dict(self.choice.nearest(chosen).options)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its settings beside these, by dotted name, likewise."""
+        chosen = self.choice.chosen
+        return {} if chosen is None else dict(self.choice.nearest(chosen).settings)
 
 
 def recommend(situation: Situation, evidence: Evidence, *, nearest: int = NEAREST) -> Recommendation:
@@ -247,6 +257,7 @@ def plain(found: Recommendation) -> dict[str, Any]:
         "method": found.method,
         "label": choice.chosen.name.label if choice.chosen and found.action == "train" else None,
         "options": found.options if found.action == "train" else {},
+        "settings": found.settings if found.action == "train" else {},
         "situation": vars(found.situation),
         "sentences": list(found.sentences),
         "thin": list(found.thin),
@@ -265,6 +276,7 @@ def _plain_standing(one: Standing, choice: Choice) -> dict[str, Any]:
         "p_comp": one.p_comp._asdict(),
         "p_up": one.p_up._asdict(),
         "options": {case.words: dict(case.outcomes[one.name].options) for case in choice.cases},
+        "settings": {case.words: dict(case.outcomes[one.name].settings) for case in choice.cases},
     }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.cases import Case, Facts
 from holdfast.bench.merit import best_there, keeps_quality, mean_of
@@ -68,7 +68,7 @@ def _standing(choice: Choice, chosen: Standing) -> Iterator[str]:
     yield (
         f"{'Of heads, take' if heads else 'Train with'} '{label}': mean raw P_comp {spread_words(chosen.p_comp)}, mean "
         f"raw P_up {spread_words(chosen.p_up)}, over {counted(len(cases), 'case')} of "
-        f"{counted(len({case.data for case in cases}), 'data set')}."
+        f"{counted(len({case.trained_on for case in cases}), 'data set')}."
     )
     yield (
         f"Among the {counted(allowed, 'label')} that may be chosen it was the best in {chosen.best} of "
@@ -82,17 +82,21 @@ def _standing(choice: Choice, chosen: Standing) -> Iterator[str]:
 
 
 def _options(choice: Choice, chosen: Standing) -> Iterator[str]:
-    """Say which options were not the same in all cases."""
+    """Say which options and settings it had, and which were not the same in all cases."""
     outcomes = [case.outcomes[chosen.name] for case in choice.cases]
-    for option, value in outcomes[0].options.items():
-        others = [outcome.options.get(option) for outcome in outcomes]
-        if any(other != value for other in others):
-            where = ", ".join(f"{other} on {case.data}" for other, case in zip(others, choice.cases, strict=True))
+    values = [{**outcome.options, **outcome.settings} for outcome in outcomes]
+    for option in dict.fromkeys(name for known in values for name in known):
+        found = [known.get(option, "not set") for known in values]
+        if any(value != found[0] for value in found):
+            where = ", ".join(f"{value} on {case.data}" for value, case in zip(found, choice.cases, strict=True))
             yield f"Its option {option} was {where}: try more than one value."
-    settings = {name: value for name, value in outcomes[0].changes.items() if not name.startswith("options.")}
-    if settings:
-        said = ", ".join(f"{name} {value}" for name, value in settings.items())
-        yield f"On {choice.cases[0].data} it was trained with {said}, chosen on validation classes."
+    changes, settings = outcomes[0].changes, outcomes[0].settings
+    tuned = {name: value for name, value in settings.items() if name in changes}
+    written = {name: value for name, value in settings.items() if name not in changes}
+    if written:
+        yield f"It is set otherwise than the method alone: {named_values(written)}."
+    if tuned:
+        yield f"On {choice.cases[0].data} it was trained with {named_values(tuned)}, chosen on validation classes."
 
 
 def _group(choice: Choice) -> Iterator[str]:
@@ -122,7 +126,7 @@ def thin_words(situation: Situation, choice: Choice) -> Iterator[str]:
 
 
 def _few(cases: Sequence[Case]) -> Iterator[str]:
-    data = list(dict.fromkeys(case.data for case in cases))
+    data = list(dict.fromkeys(case.trained_on for case in cases))
     if len(data) < ENOUGH:
         yield f"It rests on {counted(len(data), 'data set')} ({listed(data)}): on others the order may be another."
     seeds = min(len(case.seeds) for case in cases)
@@ -239,6 +243,15 @@ def size_words(facts: Facts) -> str:
     '964 classes of 20 images'
     """
     return f"{facts.classes:,} classes of {facts.per_class:,.3g} images"
+
+
+def named_values(settings: Mapping[str, Any]) -> str:
+    """Write settings with their values.
+
+    >>> named_values({"recipe.learning_rate": 0.3, "head": "lorentz"})
+    'recipe.learning_rate 0.3, head lorentz'
+    """
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def counted(number: int, word: str) -> str:

@@ -102,7 +102,7 @@ def regret(evidence: Evidence, *, nearest: int = NEAREST) -> Regret:
     labels = list(dict.fromkeys(name for case in cases for name in case.complete))
     outcomes = []
     for case in cases:
-        choice = choose(situation_of(case), evidence.without(case.data), nearest=nearest)
+        choice = choose(situation_of(case), evidence.without(case.trained_on), nearest=nearest)
         every = {name: _outcome(case, name) for name in labels}
         outcomes.append(
             {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.cells import Cell
 from holdfast.bench.plan import Row
 from holdfast.bench.pool import blocked_by
 from holdfast.evaluation.compatibility import p_comp, p_score, p_up
@@ -16,18 +16,22 @@ from holdfast.evaluation.compatibility import p_comp, p_score, p_up
 Values = Mapping[str, Any]
 
 
-def result_of(row: Row, cache: CellCache, metric: str) -> dict[str, Any]:
+def result_of(row: Row, cache: CellCache) -> dict[str, Any]:
     """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
 
     "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
+    "seconds" are those of the row's own model, what it embeds and its scores, and not those of the models that rows
+    share; "images_per_second" and "waiting", the share of time spent waiting for data, are those of its training.
     """
     head = {
         "data": row.data,
+        "trained_on": row.trained_on,
         "scenario": row.scenario,
         "label": row.label,
         "changes": dict(row.changes),
+        "settings": dict(row.settings),
         "seed": row.seed,
-        "metric": metric,
+        "metric": row.metric,
     }
     reading = READINGS[row.score.kind]
     experiment = reading.trained(row.score).settings["experiment"]
@@ -35,10 +39,26 @@ def result_of(row: Row, cache: CellCache, metric: str) -> dict[str, Any]:
     record = cache.record(row.score)
     if record is None:
         reason = blocked_by(row.score, cache) or "it was not run"
-        nothing = dict.fromkeys(("scores", "p_up", "p_comp", "p_score", "verdict", "seconds"))
-        return {**head, **nothing, "failure": reason}
-    seconds = sum(found["seconds"] for cell in in_order([row.score]) if (found := cache.record(cell)) is not None)
-    return {**head, **reading.values(record["values"], metric), "seconds": seconds, "failure": None}
+        nothing = ("scores", "p_up", "p_comp", "p_score", "verdict", "seconds", "images_per_second", "waiting")
+        return {**head, **dict.fromkeys(nothing), "failure": reason}
+    own = [row.score, *(cell for role, cell in row.score.needs.items() if role in reading.own)]
+    seconds = sum(found["seconds"] for cell in in_cells(own) if (found := cache.record(cell)) is not None)
+    speed = _speed(cache.record(reading.trained(row.score)))
+    return {**head, **reading.values(record["values"], row.metric), "seconds": seconds, **speed, "failure": None}
+
+
+def in_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """Return these cells, each address once."""
+    return list({cell.address: cell for cell in cells}.values())
+
+
+def _speed(trained: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Return how fast a model was trained, where its cell says so."""
+    values = {} if trained is None else trained["values"]
+    seen, seconds = values.get("seen"), values.get("seconds")
+    if not seen or not seconds:
+        return {"images_per_second": None, "waiting": None}
+    return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
 
 
 def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
@@ -56,16 +76,18 @@ class Reading(NamedTuple):
 
     Args:
         trained: Returns the cell whose experiment the row is about.
+        own: Roles of the cells, beside the one that scores, that are made for the row alone.
         values: Returns scores, P metrics and verdict from the values of the record and the metric that ranks.
     """
 
     trained: Callable[[Cell], Cell]
+    own: tuple[str, ...]
     values: Callable[[Values, str], dict[str, Any]]
 
 
 READINGS = {
-    "score": Reading(lambda cell: cell.needs["model"], _of_upgrade),
-    "sessions": Reading(lambda cell: cell, _of_sessions),
+    "score": Reading(lambda cell: cell.needs["model"], ("new", "model"), _of_upgrade),
+    "sessions": Reading(lambda cell: cell, ("first",), _of_sessions),
 }
 """By the kind of the cell that a row ends with."""
 

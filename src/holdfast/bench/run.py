@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ import numpy as np
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.code_version import code_version
 from holdfast.bench.facts import facts_of
+from holdfast.bench.over_sets import over_sets
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.pool import Progress, run_cells
 from holdfast.bench.results import result_of
@@ -43,7 +45,7 @@ class Bench:
         """Run what is not finished of a suite, and return its document; see `document`."""
         attempts = planned_trials(suite, self.root)
         self._run(attempts)
-        trials = judged(attempts, self.cache, suite.gate_metric)
+        trials = judged(attempts, self.cache)
         rows = final_rows(suite, trials, self.root)
         self._run(rows)
         return document(suite, rows, trials, self.cache)
@@ -55,15 +57,17 @@ class Bench:
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
     """Return the rows of a board, as they were chosen."""
-    return list(Planner(suite, root, {}).rows(chosen(suite, trials)))
+    return list(Planner(suite, root, {}, chosen=chosen(suite, trials)).rows())
 
 
 def document(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: CellCache) -> dict[str, Any]:
     """Return what a leaderboard is made of, as plain values.
 
     Returns:
-        "suite", "rows" (see `result_of`, failed ones too), "tuning" (every trial) and "machines".
+        "suite", "rows" (see `result_of`, failed ones too), "combined" (see `over_sets`), "tuning" (every trial) and
+        "machine".
     """
+    results = [result_of(row, cache) for row in rows]
     cells = in_order(row.score for row in rows)
     machines = {record["machine"] for cell in cells if (record := cache.record(cell)) is not None}
     return {
@@ -72,12 +76,13 @@ def document(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: 
             "name": suite.name,
             "title": suite.title,
             "description": suite.description,
-            "metric": suite.gate_metric,
+            "metric": ", ".join(dict.fromkeys(row.metric for row in rows)),
             "kind": suite.track,
             "published": list(suite.published),
             "facts": facts_of(rows, cache),
         },
-        "rows": [result_of(row, cache, suite.gate_metric) for row in rows],
+        "rows": results,
+        "combined": over_sets(results),
         "tuning": [{**trial._asdict(), "place": list(trial.place), "changes": dict(trial.changes)} for trial in trials],
         "machine": "; ".join(sorted(machines)),
     }
@@ -103,21 +108,30 @@ class Estimate:
 def estimate(suite: Suite, cache: CellCache, root: Path | None) -> Estimate:
     """Return what is left of a suite; tuned rows whose trials are not finished are counted as they are written."""
     attempts = planned_trials(suite, root)
-    rows = final_rows(suite, judged(attempts, cache, suite.gate_metric), root)
+    rows = final_rows(suite, judged(attempts, cache), root)
     cells = in_order(row.score for row in (*attempts, *rows))
     left = [cell for cell in cells if cache.record(cell) is None]
-    speeds = _speeds(cache)
+    speeds = _speeds(cache, {cell.address: cell.work for cell in cells})
     known = [speeds[key] * cell.work for cell in left if (key := _alike(cell.kind, dict(cell.settings))) in speeds]
     return Estimate(left, len(cells) - len(left), sum(known) if known else None, len(left) - len(known))
 
 
-def _speeds(cache: CellCache) -> dict[tuple[str, str], float]:
-    """Return the median seconds per unit of work of cells that are alike."""
-    found: dict[tuple[str, str], list[float]] = {}
+def _speeds(cache: CellCache, works: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """Return the median seconds per unit of work of cells that are alike.
+
+    Cells that other versions of the code made count only where this one made none.
+
+    Args:
+        cache: Finished cells.
+        works: How much there is to do in some of them, by address, as it is counted now; others have what their
+            record says, which may have been counted otherwise.
+    """
+    found: dict[tuple[str, str], dict[bool, list[float]]] = {}
     for record in cache.records():
-        speed = record["seconds"] / max(record["work"], 1e-9)
-        found.setdefault(_alike(record["kind"], record["settings"]), []).append(speed)
-    return {key: float(np.median(values)) for key, values in found.items()}
+        speed = record["seconds"] / max(works.get(record["address"], record["work"]), 1e-9)
+        own = record.get("code") == code_version()
+        found.setdefault(_alike(record["kind"], record["settings"]), {}).setdefault(own, []).append(speed)
+    return {key: float(np.median(speeds.get(True) or speeds[False])) for key, speeds in found.items()}
 
 
 def _alike(kind: str, settings: dict[str, Any]) -> tuple[str, str]:

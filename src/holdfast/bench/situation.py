@@ -173,6 +173,6 @@ def common_labels(cases: Sequence[Case]) -> list[Name]:
 def _of_nearest_data(pairs: Sequence[tuple[Case, Distance]], count: int) -> list[tuple[Case, Distance]]:
     sizes: dict[str, float] = {}
     for case, far in pairs:
-        sizes[case.data] = min(far.size, sizes.get(case.data, math.inf))
+        sizes[case.trained_on] = min(far.size, sizes.get(case.trained_on, math.inf))
     limit = sorted(sizes.values())[: max(count, 1)][-1]
     return [(case, far) for case, far in pairs if far.size <= limit]

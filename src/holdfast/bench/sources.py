@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from holdfast.data.class_hold_out import classes_apart
-from holdfast.data.datasets import load_dataset
+from holdfast.data.datasets import DATASETS, load_dataset
 from holdfast.data.hold_out import held_out_rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
@@ -20,6 +22,8 @@ from holdfast.data.split import Split
 from holdfast.data.text_data import TextData
 from holdfast.data.texts import load_texts
 from holdfast.errors import ConfigError
+from holdfast.evaluation.protocols import PROTOCOLS, Protocol
+from holdfast.options import option_types
 
 Settings = Mapping[str, Any]
 
@@ -53,9 +57,89 @@ def searched_parts(data: RetrievalData, part: str) -> tuple[str, str]:
     return "validation", "validation"
 
 
-def divided(images: ImageSet, scenario: Settings) -> Split:
-    """Return who sees what."""
-    return SCENARIOS[scenario["name"]].divide(images.labels, **scenario["options"])
+class Searched(NamedTuple):
+    """What one part of a set of images is, known without its pixels.
+
+    Args:
+        digests: Of queries and gallery.
+        leave_one_out: Whether they are the same images, and every query ignores itself.
+        labelled: Whether labels say who answers what.
+    """
+
+    digests: tuple[str, str]
+    leave_one_out: bool
+    labelled: bool
+
+
+def searched_facts(data: Settings, root: Path | None, part: str) -> Searched:
+    """Return what is searched in a part of a set of images; computed once."""
+    return _searched(data["name"], root, json.dumps(data["options"], sort_keys=True), part)
+
+
+@lru_cache(maxsize=256)
+def _searched(name: str, root: Path | None, options: str, part: str) -> Searched:
+    data = _images(name, root, options)
+    query, gallery = searched_parts(data, part)
+    digests = _digest(name, root, options, query), _digest(name, root, options, gallery)
+    return Searched(digests, data.leave_one_out or query == gallery, data.labelled or part != EVALUATION)
+
+
+def protocol_of(data: Settings, asked: Settings, root: Path | None, *, leave_one_out: bool) -> Protocol:
+    """Open a protocol with the ground truth of a data set.
+
+    Args:
+        data: The data set, by name or path.
+        asked: "name", "options" and "ground_truth", a path below the folder of the data set or "" for that folder.
+        root: Folder that holds the folders of the named data sets.
+        leave_one_out: Whether queries and gallery are one set; a protocol that can leaves every query itself out.
+
+    Raises:
+        ConfigError: The protocol needs a ground truth, and the data set has no folder.
+        DataError: The ground truth cannot be used.
+    """
+    protocol, options = PROTOCOLS[asked["name"]], dict(asked["options"])
+    if leave_one_out and "leave_one_out" in option_types(protocol):
+        options.setdefault("leave_one_out", True)
+    if protocol.ground_truth is None:
+        return protocol.opened(None, options)
+    known = DATASETS.get(data["name"])
+    folder = Path(data["name"]) if known is None else None if known.folder is None else (root or Path()) / known.folder
+    return protocol.opened(None if folder is None else folder / asked["ground_truth"], options)
+
+
+def protocol_digest(protocol: Protocol) -> str:
+    """Return the digest of a protocol with its options and its ground truth, 24 hexadecimal digits."""
+    digest = hashlib.sha256()
+    _feed(digest, protocol)
+    return digest.hexdigest()[:24]
+
+
+def _feed(digest: Any, value: Any) -> None:
+    """Add a value, and what it holds, to a digest."""
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, list | tuple):
+        digest.update(f"{len(value)} of ".encode())
+        for item in value:
+            _feed(digest, item)
+    elif isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype} {value.shape} ".encode() + np.ascontiguousarray(value).tobytes())
+    else:
+        digest.update(f"{value!r} ".encode())
+
+
+def split_of(data: Settings, scenario: Settings, root: Path | None) -> Split:
+    """Return who sees which of the images to train on; the last few are kept."""
+    options = json.dumps(data["options"], sort_keys=True)
+    return _split(data["name"], root, options, scenario["name"], json.dumps(scenario["options"], sort_keys=True))
+
+
+@lru_cache(maxsize=32)
+def _split(name: str, root: Path | None, options: str, scenario: str, scenario_options: str) -> Split:
+    labels = _images(name, root, options).to_train_on().labels
+    return SCENARIOS[scenario].divide(labels, **json.loads(scenario_options))
 
 
 def open_images(data: Settings, root: Path | None) -> RetrievalData:

@@ -12,13 +12,13 @@ import torch
 from holdfast.bench.experiments import experiment_on
 from holdfast.bench.pool import Place, Step
 from holdfast.bench.session_steps import first_session, sessions
-from holdfast.bench.sources import Settings, divided, open_images, open_texts, searched
+from holdfast.bench.sources import EVALUATION, Settings, open_images, open_texts, protocol_of, searched
+from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.evaluation.bootstrap import paired_interval
 from holdfast.evaluation.compatibility import verdict
-from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
 
@@ -26,27 +26,35 @@ Sides = tuple[EmbeddingSet, EmbeddingSet]
 
 
 def train(settings: Settings, place: Place) -> dict[str, Any]:
-    """Train a model on its share of the images; with "old" in its needs, as that one's successor."""
-    from holdfast.training.sequel import load_history
+    """Train a model on the rows of "train_on"; with "old" in its needs, as that one's successor.
+
+    "old_trained_on" are the rows that the predecessor was trained on.
+    """
+    from holdfast.training.history import load_history
     from holdfast.training.train import train_release
 
     images = open_images(settings["data"], place.root).to_train_on()
-    split = divided(images, settings["scenario"])
+    rows, old_rows = settings["train_on"], settings["old_trained_on"]
     experiment = experiment_on(settings["experiment"], place.device, place.root)
     old = load_release(place.needs["old"] / "release") if "old" in place.needs else None
-    rows = split.old if settings["side"] == "old" else split.new
     release = train_release(
         images.select(rows).compact(),
         experiment,
         place.folder / "release",
         old=old,
-        old_images=None if old is None else images.select(split.old).compact(),
+        old_images=None if old is None else images.select(old_rows).compact(),
         data_name=settings["data"]["name"],
         cache=place.cache,
     )
-    seconds = load_history(place.folder / "release").seconds
-    classes = len(release.classes)
-    return {"fingerprint": release.fingerprint, "images": len(rows), "classes": classes, "seconds": seconds}
+    history = load_history(place.folder / "release")
+    return {
+        "fingerprint": release.fingerprint,
+        "images": len(rows),
+        "classes": len(release.classes),
+        "seconds": history.seconds,
+        "seen": history.images,
+        "waiting": history.waiting,
+    }
 
 
 def embed(settings: Settings, place: Place) -> dict[str, Any]:
@@ -57,24 +65,31 @@ def embed(settings: Settings, place: Place) -> dict[str, Any]:
     release = load_release(place.needs["model"] / "release")
     query, gallery = searched(data, settings["part"])
     device = torch.device(place.device)
-    found = embed_images(release, gallery, device=device)
+    labelled = data.labelled or settings["part"] != EVALUATION
+
+    def embedded(images: ImageSet) -> EmbeddingSet:
+        how = {"form": settings["form"], "flip": settings["flip"], "labelled": labelled}
+        return embed_images(release, images, device=device, **how)
+
+    found = embedded(gallery)
     storage.save(found, place.folder / "gallery.safetensors")
-    storage.save(found if query is gallery else embed_images(release, query, device=device), query_path(place.folder))
+    storage.save(found if query is gallery else embedded(query), query_path(place.folder))
     return {"queries": len(query), "gallery": len(gallery), "leave_one_out": query is gallery}
 
 
 def score(settings: Settings, place: Place) -> dict[str, Any]:
-    """Score the embeddings of "new" on themselves and on those of "old", and "independent" beside them."""
-    sides = {role: read_sides(place.needs[role]) for role in ("old", "new", "independent")}
-    old_gallery = laid_onto(sides["old"][1], place.needs["model"] / "release") if "model" in place.needs else None
+    """Score "new" on itself and on the gallery of "searched", and "old" and "independent" beside it."""
+    sides = {role: read_sides(place.needs[role]) for role in ("old", "searched", "new", "independent")}
+    gallery = laid_onto(sides["searched"][1], place.needs["model"] / "release")
     asked = {
         "self_old": sides["old"],
         "self_independent": sides["independent"],
         "self_new": sides["new"],
-        "cross": (sides["new"][0], sides["old"][1] if old_gallery is None else old_gallery),
+        "cross": (sides["new"][0], gallery),
     }
-    options = {"exclude_same_id": settings["leave_one_out"]}
-    values = {name: rank_metrics(*pair, settings["metrics"], **options) for name, pair in asked.items()}
+    how = settings["protocol"]
+    protocol = protocol_of(settings.get("data", {}), how, place.root, leave_one_out=how["leave_one_out"])
+    values = {name: protocol.measure(*pair, settings["metrics"]) for name, pair in asked.items()}
     gate = settings["gate_metric"]
     interval = paired_interval(values["cross"][gate], values["self_old"][gate], seed=settings["seed"])
     return {
@@ -156,12 +171,13 @@ def _stored(folder: Path, part: str) -> EmbeddingSet:
     return storage.load(folder / f"{part}.safetensors")
 
 
-def laid_onto(old: EmbeddingSet, release: Path) -> EmbeddingSet | None:
-    """Return the old gallery as a model of another space searches it; None where it is searched as it is."""
+def laid_onto(old: EmbeddingSet, release: Path) -> EmbeddingSet:
+    """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one."""
     lifted = release / "old-lifted"
     if not (lifted / "config.json").exists():
-        return None
-    return lift_embeddings(old, load_release(lifted))
+        return old
+    laid = load_release(lifted)
+    return old if old.space == laid.space else lift_embeddings(old, laid)
 
 
 STEPS: dict[str, Step] = {

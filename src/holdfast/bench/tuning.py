@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.bench.cache import CellCache
+from holdfast.bench.merit import keeps_quality
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.pool import blocked_by
 from holdfast.bench.results import result_of
 from holdfast.bench.sources import VALIDATION
 from holdfast.bench.suite import Suite, Tuning
-
-LEAST_P_UP = -0.05
-"""A trial that costs the new model more of its own quality is taken only where all do."""
 
 Changes = Mapping[str, Any]
 Place = tuple[str, str, str]  # data set, scenario, label
@@ -61,12 +59,13 @@ def planned_trials(suite: Suite, root: Any) -> list[Row]:
         return []
     planner = Planner(suite, root, tuning.data_options, VALIDATION)
     return [
-        planner.row(data, scenario, label, seed, changes)
+        row
         for data in suite.data
         for scenario in suite.conditions
         for label in suite.methods
         for changes in _worth_trying(suite, label, tuning)
         for seed in tuning.seeds
+        for row in planner.of(data, scenario, label, seed, changes)
     ]
 
 
@@ -75,7 +74,7 @@ def _worth_trying(suite: Suite, label: str, tuning: Tuning) -> list[Changes]:
     return found if len(found) > 1 else []
 
 
-def judged(rows: Sequence[Row], cache: CellCache, metric: str) -> list[Trial]:
+def judged(rows: Sequence[Row], cache: CellCache) -> list[Trial]:
     """Return how every trial did, the best of each place marked.
 
     The best has the highest mean P_comp among those whose mean P_up is at least -0.05; where none has, the highest
@@ -84,8 +83,8 @@ def judged(rows: Sequence[Row], cache: CellCache, metric: str) -> list[Trial]:
     """
     found: dict[tuple[Place, str], list[Row]] = {}
     for row in rows:
-        found.setdefault(((row.data, row.scenario, row.label), repr(sorted(row.changes.items()))), []).append(row)
-    trials = [_trial(place, of_one, cache, metric) for (place, _), of_one in found.items()]
+        found.setdefault(((row.trained_on, row.scenario, row.label), repr(sorted(row.changes.items()))), []).append(row)
+    trials = [_trial(place, of_one, cache) for (place, _), of_one in found.items()]
     best: dict[Place, Trial] = {}
     for trial in trials:
         known = best.get(trial.place)
@@ -110,14 +109,14 @@ def _merit(trial: Trial) -> tuple[bool, float]:
     up, comp = trial.p_up, trial.p_comp
     if up is None or comp is None:
         return False, -np.inf
-    return (True, comp) if up >= LEAST_P_UP else (False, up)
+    return (True, comp) if keeps_quality(up) else (False, up)
 
 
-def _trial(place: Place, rows: Sequence[Row], cache: CellCache, metric: str) -> Trial:
+def _trial(place: Place, rows: Sequence[Row], cache: CellCache) -> Trial:
     failure = next((reason for row in rows if (reason := blocked_by(row.score, cache)) is not None), None)
     if failure is not None:
         return Trial(place, rows[0].changes, None, None, failure, chosen=False)
-    results = [result_of(row, cache, metric) for row in rows]
+    results = [result_of(row, cache) for row in rows]
     means = {
         name: None if any(result[name] is None for result in results) else float(np.mean([r[name] for r in results]))
         for name in ("p_comp", "p_up")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.cli.choices import data_root as root_of
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.parsing import parse
-from holdfast.errors import refuse
+from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.bench.pool import Progress
@@ -38,13 +40,14 @@ def bench(
     option reruns only what hangs on it. ``holdfast bench`` alone lists the suites that come with holdfast.
 
     Args:
-        suite: One of the suites that come with holdfast, or a YAML file.
+        suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file; the first word
+            needs no --suite.
         out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out.
         cache: Folder of finished cells, shared by suites.
         seeds: Other seeds than those of the suite.
         processes: Cells at once; as many as there are devices, or processor cores, when left out.
         device: Where models are trained, taken in turn: cpu, cuda:0, cuda:1, …; every accelerator found when left out.
-        dry_run: Say what would be run, and about how long it takes by what was measured before.
+        dry_run: Say what would be run, and about how long it takes by what was measured before; change nothing.
         retry_failed: Run again what failed.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         json: Print one JSON document.
@@ -54,6 +57,7 @@ def bench(
 def main(words: list[str]) -> int:
     """Run a suite, write its leaderboard and show it; 1 if something failed."""
     from holdfast.bench.cache import CellCache
+    from holdfast.bench.pool import blocked_by
     from holdfast.bench.recipes import recipe_named
     from holdfast.bench.run import Bench, estimate
 
@@ -61,23 +65,55 @@ def main(words: list[str]) -> int:
         words = ["--suite", *words]
     arguments, _ = parse(bench, words, "bench")
     if arguments["suite"] is None:
+        _refuse_without_suite(words)
         return _list_suites(arguments["json"])
-    suite = recipe_named(arguments["suite"])
-    if arguments["seeds"]:
-        suite = suite.model_copy(update={"seeds": tuple(arguments["seeds"])})
+    suite = _with_seeds(recipe_named(arguments["suite"]), arguments["seeds"])
+    out = arguments["out"] or Path("runs/bench") / suite.name
+    _refuse_file("out", out)
+    _refuse_file("cache", arguments["cache"])
+    devices = _devices(arguments["device"])
+    processes = _processes(arguments["processes"], devices)
     cache, root = CellCache(arguments["cache"]), root_of(arguments["data_root"])
-    if arguments["retry_failed"]:
-        cache.forget_failures()
     if arguments["dry_run"]:
         with console.status("reading data"):
             found = estimate(suite, cache, root)
-        return _show_plan(suite, found, arguments["json"])
-    devices = arguments["device"] or _devices()
-    processes = _processes(arguments["processes"], devices)
-    return _run(suite, Bench(cache, root, processes, devices), arguments, words)
+        failed = [] if arguments["retry_failed"] else [cell for cell in found.unfinished if blocked_by(cell, cache)]
+        return _show_plan(suite, found, len(failed), processes, arguments["json"])
+    if arguments["retry_failed"]:
+        cache.forget_failures()
+    return _run(suite, Bench(cache, root, processes, devices), out, arguments["json"], words)
 
 
-def _run(suite: Suite, bench: Bench, arguments: dict[str, Any], words: list[str]) -> int:
+def _refuse_without_suite(words: list[str]) -> None:
+    """Refuse options of a run where nothing says what to run."""
+    given = [word for word in words if word.startswith("--") and not word.startswith("--json")]
+    if given:
+        raise ConfigError(
+            f"{given[0].partition('=')[0]} was given without a suite.",
+            expected="the name of a suite, or a YAML file, first",
+            to_do=f"`holdfast bench SUITE {' '.join(words)}`; `holdfast bench` lists suites.",
+        )
+
+
+def _with_seeds(suite: Suite, seeds: list[int]) -> Suite:
+    """Return a suite with other seeds, if any were given."""
+    wrong = min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds)
+    refuse(wrong, f"--seeds {' '.join(map(str, seeds))}.", "whole numbers of at least 0, each once")
+    return suite.model_copy(update={"seeds": tuple(seeds)}) if seeds else suite
+
+
+def _refuse_file(option: str, folder: Path) -> None:
+    """Refuse a place for results that is no folder, before hours are spent."""
+    taken = next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
+    if taken is not None:
+        raise ConfigError(
+            f"--{option} '{folder}': '{taken}' is a file.",
+            expected="a folder, or a name that is free",
+            to_do=f"choose another: --{option} FOLDER; nothing was run.",
+        )
+
+
+def _run(suite: Suite, bench: Bench, out: Path, as_json: bool, words: list[str]) -> int:
     """Run to the end, write the board, and say what was found."""
     from dataclasses import replace
 
@@ -87,7 +123,6 @@ def _run(suite: Suite, bench: Bench, arguments: dict[str, Any], words: list[str]
     from holdfast.reports.leaderboard_page import write_leaderboard_page
     from holdfast.reports.leaderboard_results import leaderboard_document, write_leaderboard
 
-    out = arguments["out"] or Path("runs/bench") / suite.name
     with worked_before(out) as worked, cells_progress(suite.title) as watch:
 
         def after(progress: Progress) -> None:
@@ -103,13 +138,14 @@ def _run(suite: Suite, bench: Bench, arguments: dict[str, Any], words: list[str]
             command=shlex.join(["holdfast", "bench", *(word for word in words if word != "--suite")]),
             wall_seconds=worked.seconds,
             tuning=found["tuning"],
+            combined=found["combined"],
             references=_references(suite),
         )
     )
     results = write_leaderboard(document, out)
     tables = write_tables(document, out)
     page = write_leaderboard_page(document, out)
-    if arguments["json"]:
+    if as_json:
         print_json(document)
     console.print(leaderboard_text(document))
     console.print(
@@ -143,28 +179,37 @@ def _list_suites(as_json: bool) -> int:
     return 0
 
 
-def _show_plan(suite: Suite, found: Estimate, as_json: bool) -> int:
-    """Say what would be run."""
-    kinds: dict[str, int] = {}
-    for cell in found.unfinished:
-        kinds[cell.kind] = kinds.get(cell.kind, 0) + 1
+def _show_plan(suite: Suite, found: Estimate, failed: int, processes: int, as_json: bool) -> int:
+    """Say what would be run, and about how long that takes."""
     if as_json:
         cells = [{"kind": cell.kind, "label": cell.label, "work": cell.work} for cell in found.unfinished]
-        print_json({"suite": suite.name, "finished": found.finished, "unfinished": cells, "seconds": found.seconds,
-                    "unknown": found.unknown})  # fmt: skip
+        numbers = {"finished": found.finished, "failed": failed, "seconds": found.seconds, "unknown": found.unknown}
+        print_json({"suite": suite.name, "unfinished": cells, **numbers, "processes": processes})
         return 0
-    rows = [[kind, str(count)] for kind, count in kinds.items()]
-    print_table(
-        f"{suite.title}: {len(found.unfinished)} cells to run, {found.finished} finished", ["kind", "cells"], rows
-    )
+    kinds = Counter(cell.kind for cell in found.unfinished)
+    title = f"{suite.title}: {len(found.unfinished)} cells to run, {found.finished} finished"
+    print_table(title, ["kind", "cells"], [[kind, str(count)] for kind, count in kinds.items()])
     for cell in found.unfinished:
         console.print(f"  {cell.label}", highlight=False)
-    if found.seconds is not None:
-        words = f"About {in_words(found.seconds)} one after another, by what was measured here before"
-        console.print(f"{words}{f'; nothing is known of {found.unknown} cells' if found.unknown else ''}.")
-    elif found.unfinished:
-        console.print("Nothing like these cells was run here yet, so nobody can say how long they take.")
+    for sentence in plan_sentences(found, failed, processes):
+        console.print(sentence)
     return 0
+
+
+def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str]:
+    """Say how long it takes, of how many cells that is not known, and which are not run."""
+    count = len(found.unfinished)
+    if found.seconds is not None:
+        at_once = min(processes, count)
+        whole = f"{in_words(found.seconds)} one after another"
+        told = whole if at_once == 1 else f"{in_words(found.seconds / at_once)} with {at_once} at once ({whole})"
+        yield f"About {told}, by what was measured here before, or more where cells wait for others."
+        if found.unknown:
+            yield f"Of {found.unknown} of the {count} cells nothing is known, and they are not counted in it."
+    elif count:
+        yield "Nothing like these cells was run here yet, so nobody can say how long they take."
+    if failed:
+        yield f"Of these cells {failed} failed before or need one that did: they are left out without --retry-failed."
 
 
 def in_words(seconds: float) -> str:
@@ -180,17 +225,43 @@ def in_words(seconds: float) -> str:
     return f"{seconds / OF_AN_HOUR:.1f} hours"
 
 
-def _devices() -> list[str]:
-    """Return every accelerator of this machine, or the processor."""
+def _devices(asked: list[str]) -> list[str]:
+    """Return the devices to train on: those asked for, else every accelerator of this machine, else the processor.
+
+    Raises:
+        ConfigError: One is not there. Nothing is computed on it to find that out, which would take up its memory.
+    """
     import torch
 
-    return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+    count = torch.cuda.device_count()
+    for name in asked:
+        if not _is_there(name, count):
+            raise ConfigError(
+                f"--device {name}, which this machine does not have.",
+                expected=f"one of {', '.join(['cpu', *(f'cuda:{place}' for place in range(count))])}",
+                to_do="leave it out for every accelerator that is there, or the processor; nothing was run.",
+            )
+    return asked or [f"cuda:{number}" for number in range(count)] or ["cpu"]
+
+
+def _is_there(device: str, accelerators: int) -> bool:
+    import torch
+
+    kind, _, number = device.partition(":")
+    if kind == "cuda":
+        return (number or "0").isdigit() and int(number or 0) < accelerators
+    return device == "cpu" or (device == "mps" and torch.backends.mps.is_available())
 
 
 def _processes(asked: int | None, devices: list[str]) -> int:
     from holdfast.evaluation.side_by_side import available_cores
 
-    refuse(asked is not None and asked < 1, f"--processes {asked}.", "at least 1")
+    if asked is not None and asked < 1:
+        raise ConfigError(
+            f"--processes {asked}.",
+            expected="how many cells are run at once, at least 1",
+            to_do="leave it out for one per device, or per core of the processor.",
+        )
     if asked is not None:
         return asked
     return available_cores() if devices == ["cpu"] else len(devices)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console
 from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import DataError
 
 if TYPE_CHECKING:
     from holdfast.bench.pool import Progress
@@ -23,7 +24,7 @@ class Clock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._before = float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
+        self._before = _seconds_in(path) if path.exists() else 0.0
         self._started = time.monotonic()
 
     @property
@@ -35,6 +36,17 @@ class Clock:
         """Write it down."""
         text = json.dumps({"seconds": round(self.seconds, 1)}) + "\n"
         write_atomically(self._path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _seconds_in(path: Path) -> float:
+    try:
+        return float(json.loads(path.read_text(encoding="utf-8"))["seconds"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"'{path}' does not say how long this bench has worked: {error}.",
+            expected="the file as `holdfast bench` wrote it",
+            to_do="remove it; the time is counted from now on, and no cell is lost.",
+        ) from error
 
 
 @contextmanager

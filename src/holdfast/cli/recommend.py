@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,6 @@ ScenarioName = Literal[
     "extended-data", "extended-class", "open-data", "open-class",
     "enlarged-backbone-data", "enlarged-backbone-class", "new-architecture", "both",
 ]  # fmt: skip
-SHOWN = 4  # labels of a group that are worth comparing on the user's own data
 
 
 def recommend(
@@ -72,17 +70,21 @@ def main(words: list[str]) -> int:
     from holdfast.bench.cases import shipped_evidence
     from holdfast.bench.recommend import plain
     from holdfast.bench.recommend import recommend as recommended
+    from holdfast.bench.recommend_words import named_values
+    from holdfast.cli.recommend_commands import next_commands, not_in_commands
 
     arguments, _ = parse(recommend, words, "recommend")
     situation = _situation(arguments)
     found = recommended(situation, shipped_evidence(arguments["evidence"]))
     following = list(next_commands(found, arguments))
     if arguments["json"]:
-        print_json({**plain(found), "next": following})
+        print_json({**plain(found), "next": following, "not_in_next": not_in_commands(found)})
         return 0
     _tell(found)
     for command in following:
         console.print(f"next     {command}")
+    if left := not_in_commands(found):
+        console.print(f"No option of these commands sets {named_values(left)}, which was so in the bench.")
     return 0
 
 
@@ -134,7 +136,7 @@ def _of_data(asked: Situation, arguments: Mapping[str, Any]) -> Situation:
     from holdfast.data.texts import load_texts
 
     name = arguments["data"]
-    if not _is_texts(name):
+    if not is_texts(name):
         images = open_data(name, arguments["data_root"], arguments["data_options"]).to_train_on()
         return replace(asked, classes=len(set(images.labels.tolist())), images=len(images))
     opened = load_texts(name, data_root(arguments["data_root"]), **arguments["data_options"])
@@ -145,7 +147,8 @@ def _of_data(asked: Situation, arguments: Mapping[str, Any]) -> Situation:
     )
 
 
-def _is_texts(data: str) -> bool:
+def is_texts(data: str) -> bool:
+    """Return whether data, by name or path, is texts: what is learnt of them is learnt over frozen models."""
     from holdfast.data.text_files import FILE_READERS
     from holdfast.data.texts import TEXT_DATASETS
 
@@ -201,42 +204,3 @@ def _remark(one: Standing) -> str:
     if one.rank is None:
         return "P_up below −0.05"
     return "" if one.apart else "not told apart"
-
-
-def next_commands(found: Recommendation, arguments: Mapping[str, Any]) -> Iterable[str]:
-    """Yield what to type next: what is recommended, and what compares its rivals on the user's own data."""
-    if found.action == "adapt":
-        yield shlex.join(["holdfast", "adapt", *_sides(arguments), "--out", "adapted", "--auto"])
-        return
-    data = arguments["data"] or "DATA"
-    chosen = found.choice.chosen
-    if chosen is not None:
-        words = ["holdfast", "train", "--data", data, "--old", "RELEASE", "--method", chosen.name.method]
-        yield shlex.join([*words, *_option_words(found.choice, chosen), "--out", "runs"])
-    rivals = list({one.name.method: one for one in found.choice.group}.values())[:SHOWN]
-    if len(rivals) == 1:
-        return
-    methods = [one.name.method for one in rivals] or ["bct", "p2s"]
-    options = [word for one in rivals for word in _option_words(found.choice, one, f"{one.name.method}.")]
-    words = ["holdfast", "train", "--data", data, "--scenario", arguments["scenario"], "--method", *methods]
-    yield shlex.join([*words, *options, "--out", "comparison"])
-
-
-def _sides(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the two sides for `holdfast adapt`, as far as they are known."""
-    if arguments["data"] is not None and _is_texts(arguments["data"]):
-        return ["--texts", arguments["data"], "--old-text-model", "OLD", "--text-model", "NEW"]
-    return ["--old", "OLD", "--new", str(arguments["embeddings"] or "NEW")]
-
-
-def _option_words(choice: Choice, one: Standing, prefix: str = "") -> list[str]:
-    """Return the options of a label in the nearest case, where they are not the method's own."""
-    from inspect import signature
-
-    from holdfast.methods import METHODS
-
-    METHODS.load_installed()
-    known = signature(METHODS[one.name.method]).parameters if one.name.method in METHODS else {}
-    options = choice.cases[0].outcomes[one.name].options
-    changed = {name: value for name, value in options.items() if name not in known or known[name].default != value}
-    return [word for name, value in changed.items() for word in (f"--method_options.{prefix}{name}", str(value))]

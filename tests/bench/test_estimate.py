@@ -1,0 +1,92 @@
+"""How long what is left of a suite takes, by what was measured before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.bench.cache import CellCache
+from holdfast.bench.cells import Cell
+from holdfast.bench.run import Estimate, estimate
+from holdfast.bench.suite import Suite
+from holdfast.cli.bench import plan_sentences
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> CellCache:
+    return CellCache(tmp_path)
+
+
+@pytest.fixture
+def found(small: Callable[..., Suite], cache: CellCache) -> Callable[[], Estimate]:
+    return lambda: estimate(small(), cache, None)
+
+
+def of_kind(kind: str, among: Estimate) -> list[Cell]:
+    return [cell for cell in among.unfinished if cell.kind == kind]
+
+
+def elsewhere(cell: Cell) -> Cell:
+    """Return a cell of another suite that takes as long."""
+    return Cell(cell.kind, {**cell.settings, "side": "elsewhere"}, work=cell.work)
+
+
+def change(cache: CellCache, cell: Cell, **values: Any) -> None:
+    path = cache.folder(cell) / "cell.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_worked_example(cache, found) -> None:
+    nothing = found()
+    assert (len(nothing.unfinished), nothing.finished, nothing.seconds, nothing.unknown) == (10, 0, None, 10)
+    first, *others = of_kind("train", nothing)
+    cache.finish(first, {}, seconds=2.0 * first.work)
+    after = found()
+    assert (len(after.unfinished), after.finished) == (9, 1)
+    assert after.seconds == pytest.approx(2.0 * sum(cell.work for cell in others)) and len(others) == 3
+    assert after.unknown == 6  # no embedding and no score was made yet
+    cache.finish(of_kind("embed", nothing)[0], {}, seconds=5.0)
+    assert found().seconds == pytest.approx(after.seconds + 3 * 5.0) and found().unknown == 2
+
+
+def test_other_versions_of_the_code_count_only_where_this_one_made_nothing(cache, found) -> None:
+    first, *others = of_kind("train", found())
+    left = sum(cell.work for cell in others)
+    for number in range(3):
+        old = Cell("train", {**first.settings, "number": number}, work=first.work)
+        cache.finish(old, {}, seconds=100.0 * first.work)
+        change(cache, old, code="another")
+    assert found().seconds == pytest.approx(100.0 * (left + first.work))
+    cache.finish(first, {}, seconds=3.0 * first.work)
+    assert found().seconds == pytest.approx(3.0 * left)
+
+
+def test_work_that_was_counted_otherwise_is_counted_anew_for_cells_of_the_suite(cache, found) -> None:
+    first, *others = of_kind("train", found())
+    cache.finish(first, {}, seconds=2.0 * first.work)
+    expected = found().seconds
+    change(cache, first, work=first.work * 1000)
+    assert found().seconds == expected == pytest.approx(2.0 * sum(cell.work for cell in others))
+    other = elsewhere(first)
+    cache.finish(other, {}, seconds=4.0 * other.work)
+    assert found().seconds == pytest.approx(1.5 * expected)  # the median of 2 and 4
+
+
+def words(seconds: float | None, unknown: int, *, cells: int = 8, failed: int = 0, processes: int = 1) -> str:
+    left = [Cell("train", {"number": number}) for number in range(cells)]
+    return " ".join(plan_sentences(Estimate(left, 0, seconds, unknown), failed, processes))
+
+
+def test_the_words_divide_by_the_processes_and_say_what_is_not_known() -> None:
+    assert words(1200.0, 0).startswith("About 20 minutes one after another, by what was measured")
+    told = words(1200.0, 3, processes=4)
+    assert "About 5 minutes with 4 at once (20 minutes one after another)" in told
+    assert "Of 3 of the 8 cells nothing is known" in told
+    assert "10 minutes with 2 at once" in words(1200.0, 0, cells=2, processes=64)
+    assert "nothing is known" not in words(1200.0, 0) and "failed" not in words(1200.0, 0)
+    assert words(None, 8).startswith("Nothing like these cells") and words(None, 0, cells=0) == ""
+    assert "2 failed before or need one that did" in words(None, 8, failed=2)

@@ -1,0 +1,226 @@
+"""Rows on images: what they share, chains of models, upper bounds, and test sets of their own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.bench import image_cells
+from holdfast.bench.cache import CellCache
+from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.plan import Planner, Row
+from holdfast.bench.run import Bench
+from holdfast.bench.sources import Searched
+from holdfast.bench.steps import read_sides
+from holdfast.bench.suite import Suite
+from holdfast.errors import ConfigError
+from holdfast.evaluation.p_metrics import SelfAndCross, p_metrics
+from holdfast.evaluation.retrieval import rank_metrics
+
+Small = Callable[..., Suite]
+
+STEP = {"scenario": "extended-class", "order": "first"}
+CHAIN: dict[str, Any] = {
+    "scenarios": {
+        "1-to-2": {**STEP, "old_fraction": 0.25, "new_fraction": 0.5},
+        "1-to-3": {**STEP, "old_fraction": 0.25, "new_fraction": 1.0},
+        "2-to-3": {**STEP, "old_fraction": 0.5, "new_fraction": 1.0},
+    },
+    "by_scenario": {
+        "1-to-3": {"predecessor": "1-to-2"},
+        "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"},
+    },
+}
+
+
+def planned(suite: Suite) -> dict[tuple[str, str], Row]:
+    return {(row.scenario, row.label): row for row in Planner(suite, None, {}).rows()}
+
+
+def models_of(rows: dict[tuple[str, str], Row]) -> list[Cell]:
+    return [cell for cell in in_order(row.score for row in rows.values()) if cell.kind == "train"]
+
+
+def test_models_of_a_chain_are_trained_once(small: Small) -> None:
+    rows = planned(small(**CHAIN, methods={"p2s": {}}))
+    first, far, near = (rows[name, "p2s"].score.needs for name in CHAIN["scenarios"])
+    assert len(models_of(rows)) == 1 + 2 + 2, "the first old one, two independent ones, two of p2s"
+    assert far["model"].address == near["model"].address != first["model"].address
+    assert near["model"].needs["old"].address == first["model"].address, "the third succeeds the second"
+    assert near["searched"].address == near["old"].address == first["new"].address
+    assert far["searched"].address == far["old"].address == first["old"].address
+
+
+def test_a_later_link_can_be_held_against_the_independent_model(small: Small) -> None:
+    within = CHAIN["by_scenario"]
+    parts = {**CHAIN, "by_scenario": within | {"2-to-3": within["2-to-3"] | {"baseline": "independent"}}}
+    rows = planned(small(**parts, methods={"p2s": {}}))
+    near = rows["2-to-3", "p2s"].score.needs
+    assert near["old"].address == rows["1-to-2", "p2s"].score.needs["independent"].address != near["searched"].address
+
+
+def test_predecessors_are_trained_as_they_were_chosen(small: Small) -> None:
+    suite = small(**CHAIN, methods={"p2s": {}})
+    name = next(iter(suite.data))
+    chosen = {(name, "1-to-2", "p2s"): {"options.weight": 3.0}}
+    rows = {row.scenario: row.score for row in Planner(suite, None, {}, chosen=chosen).rows()}
+    before = rows["2-to-3"].needs["model"].needs["old"]
+    assert before.settings["experiment"]["options"]["weight"] == 3.0
+    assert before.address == rows["1-to-2"].needs["model"].address
+
+
+def test_the_scores_of_a_chain_are_those_of_its_galleries(small: Small, tmp_path: Path) -> None:
+    cache = CellCache(tmp_path / "cells")
+    suite = small(**CHAIN, methods={"p2s": {}})
+    document = Bench(cache).run(suite)
+    found = {row["scenario"]: row["scores"] for row in document["rows"]}
+    rows = planned(suite)
+    sides = {
+        (name, role): read_sides(cache.folder(rows[name, "p2s"].score.needs[role]))
+        for name in found for role in ("old", "new", "independent")
+    }  # fmt: skip
+
+    def score(query: tuple[str, str], gallery: tuple[str, str]) -> float:
+        values = rank_metrics(sides[query][0], sides[gallery][1], ["map"], exclude_same_id=False)
+        return float(np.nanmean(values["map"]))
+
+    third, second, first = ("1-to-3", "new"), ("1-to-2", "new"), ("1-to-2", "old")
+    assert found["2-to-3"]["cross"] == pytest.approx(score(third, second))
+    assert found["2-to-3"]["self_old"] == pytest.approx(score(second, second)) == found["1-to-2"]["self_new"]
+    assert found["1-to-3"]["cross"] == pytest.approx(score(third, first))
+    assert found["1-to-3"]["self_old"] == pytest.approx(score(first, first)) == found["1-to-2"]["self_old"]
+
+
+def test_scenarios_share_the_models_that_see_the_same(small: Small) -> None:
+    rows = planned(small(scenarios={"extended-class": {}, "extended-data": {}, "open-class": {}}))
+    needs = {scenario: rows[scenario, "p2s"].score.needs for scenario, label in rows if label == "p2s"}
+    assert needs["extended-class"]["old"].address == needs["open-class"]["old"].address
+    assert needs["extended-class"]["independent"].address == needs["extended-data"]["independent"].address
+    assert len({one["new"].address for one in needs.values()}) == 3, "another old model, or other images"
+
+
+def test_the_upper_bound_may_see_everything(small: Small, tmp_path: Path) -> None:
+    counts = {}
+    for bound in ("new", "everything"):
+        cache = CellCache(tmp_path / bound)
+        suite = small(scenarios={"open-class": {}}, methods={"independent": {}}, upper_bound=bound)
+        [row] = planned(suite).values()
+        Bench(cache).run(suite)
+        records = {role: cache.record(row.score.needs[role].needs["model"]) for role in ("new", "independent")}
+        counts[bound] = {role: record["values"]["images"] for role, record in records.items() if record}
+    assert counts["everything"]["new"] == counts["new"]["new"] == counts["new"]["independent"]
+    assert counts["everything"]["independent"] == 12 * 6 > counts["new"]["independent"]
+
+
+@pytest.fixture(scope="module")
+def ran(
+    small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[CellCache, Suite, dict[str, Any]]:
+    """A suite that searches two test sets, one by its labels, one by pairs in a file, and what it came to."""
+    data = next(iter(small().data))
+    pairs = images / "pairs.csv"
+    names = sorted(f"{path.parent.name}/{path.name}" for path in (images / "query").rglob("*.png"))
+    opened = image_cells.searched_facts({"name": data, "options": small().data[data]}, None, "evaluation")
+    assert not opened.leave_one_out
+    from holdfast.data.datasets import load_dataset
+
+    known = load_dataset(data, None, **small().data[data])
+    answers = zip(list(known.query.ids)[::5], list(known.gallery.ids)[::5], strict=False)
+    pairs.write_text("query,item\n" + "".join(f"{query},{item}\n" for query, item in answers))
+    assert len(names) == 36
+    options = small().data[data]
+    suite = small(
+        methods={"p2s": {}, "independent": {}},
+        test_sets={
+            "by label": {"data": data, "options": options, "metrics": ["map", "recall@1"]},
+            "by pairs": {"data": data, "options": options, "protocol": "relevance", "ground_truth": "pairs.csv",
+                         "metrics": ["recall@5"], "gate_metric": "recall@5"},
+        },
+    )  # fmt: skip
+    cache = CellCache(tmp_path_factory.mktemp("sets") / "cells")
+    return cache, suite, Bench(cache).run(suite)
+
+
+def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
+    _, suite, document = ran
+    rows = document["rows"]
+    assert [(row["data"], row["label"], row["metric"]) for row in rows] == [
+        (name, label, metric)
+        for label in ("p2s", "independent") for name, metric in (("by label", "map"), ("by pairs", "recall@5"))
+    ]  # fmt: skip
+    assert {row["trained_on"] for row in rows} == set(suite.data) and not any(row["failure"] for row in rows)
+    assert document["suite"]["metric"] == "map, recall@5"
+    assert rows[0]["scores"] != rows[1]["scores"]
+
+
+def test_test_sets_share_the_models(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
+    _, suite, _ = ran
+    rows = list(Planner(suite, None, {}).rows())
+    assert len({row.score.needs["model"].address for row in rows}) == 2
+    cells = in_order(row.score for row in rows)
+    assert sum(cell.kind == "train" for cell in cells) == 3, "old, independent, p2s"
+    assert sum(cell.kind == "embed" for cell in cells) == 3, "the same images under two protocols are embedded once"
+
+
+def test_p_metrics_are_averaged_over_test_sets(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
+    _, suite, document = ran
+    assert [row["label"] for row in document["combined"]] == ["p2s", "independent"]
+    found = document["combined"][0]
+    scores = {row["data"]: row["scores"] for row in document["rows"] if row["label"] == "p2s"}
+    of_sets = {name: SelfAndCross(*(one[key] for key in ("self_old", "self_independent", "self_new", "cross")))
+               for name, one in scores.items()}  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        raw, sigmoid = p_metrics(of_sets, "raw"), p_metrics(of_sets)
+    for name, value in {"p_up": raw.p_up, "p_comp": raw.p_comp, "p_score": sigmoid.p_score}.items():
+        assert found[name] == (None if value is None or math.isnan(value) else pytest.approx(value))
+    assert found["p_up"] is not None
+    assert (found["data"], found["tests"]) == ("by label and by pairs", ["by label", "by pairs"])
+    assert found["trained_on"] == next(iter(suite.data))
+
+
+def test_another_ground_truth_scores_again_and_nothing_else(
+    ran: tuple[CellCache, Suite, dict[str, Any]], images: Path
+) -> None:
+    _, suite, _ = ran
+    before = list(Planner(suite, None, {}).rows())
+    content = (images / "pairs.csv").read_text()
+    (images / "pairs.csv").write_text("\n".join(content.splitlines()[:-1]) + "\n")
+    try:
+        after = list(Planner(suite, None, {}).rows())
+    finally:
+        (images / "pairs.csv").write_text(content)
+    changed = [old.data for old, new in zip(before, after, strict=True) if old.score.address != new.score.address]
+    assert changed == ["by pairs", "by pairs"]
+    assert [row.score.needs["new"].address for row in before] == [row.score.needs["new"].address for row in after]
+
+
+def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_cells, "searched_facts", lambda *_: Searched(("a", "b"), False, labelled=False))
+    with pytest.raises(ConfigError, match="have no labels that say who answers what"):
+        list(Planner(small(), None, {}).rows())
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"by_scenario": {"1-to-3": {"predecessor": "1-to-4"}}}, "scenario as predecessor of '1-to-3' '1-to-4'"),
+        ({"by_scenario": {"1-to-3": {"searched": "1-to-4"}}}, "scenario as searched of '1-to-3' '1-to-4'"),
+        ({"by_scenario": {"1-to-2": {"predecessor": "1-to-3"}, "1-to-3": {"predecessor": "1-to-2"}}}, "come round"),
+        ({"by_scenario": {"1-to-2": {"predecessor": "1-to-2"}}}, "come round"),
+        ({"test_sets": {"landmarks": {}}}, "data set of a test 'landmarks'"),
+        ({"test_sets": {"roxford": {"protocol": "revisitd"}}}, "protocol 'revisitd'"),
+        ({"test_sets": {"roxford": {"protocol": "revisited", "protocol_options": {"level": 1}}}}, "no option 'level'"),
+        ({"test_sets": {"roxford": {"protocl": "revisited"}}}, "protocol"),
+        ({"upper_bound": "all"}, "upper_bound"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(small: Small, parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        small(**{**CHAIN, **parts})
