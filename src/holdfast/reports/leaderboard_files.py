@@ -21,7 +21,7 @@ from holdfast.reports.leaderboard_results import (
 )
 from holdfast.reports.leaderboard_speed import SPEEDS
 from holdfast.reports.leaderboard_tables import BEST, SECOND, Numbers, by_cell, footnotes, leaderboard_table, summary
-from holdfast.reports.leaderboard_words import headline, sentences
+from holdfast.reports.leaderboard_words import duration, headline, sentences
 
 Document = Mapping[str, Any]
 
@@ -73,9 +73,20 @@ def _writer(text: str) -> Callable[[Path], Any]:
 
 
 def leaderboard_markdown(document: Document) -> str:
-    """Return the table of means, and that of cells where there are several, in Markdown; the best are bold."""
+    """Return what was found and how, the table of means, and that of cells where there are several, in Markdown.
+
+    The best are bold; every failure has its line.
+    """
     metric = metric_names(document)
-    parts = [f"Means over cells, in {metric}:\n\n" + _markdown(summary(document))]
+    said = (headline(document), *sentences(document), *(f"Failed: {one}" for one in _failed(document)))
+    parts = [
+        f"# {_for_markdown(document['suite']['title'])}\n",
+        *(f"{_for_markdown(plain_text(one))}\n" for one in said),
+    ]
+    parts += [
+        f"`{document['command']}` took {duration(document['wall_seconds'])}. {_for_markdown(document['machine'])}.\n"
+    ]
+    parts += [f"Means over cells, in {metric}:\n\n" + _markdown(summary(document))]
     if len(document["board"]["cells"]) > 1:
         parts.append(f"By cell, {scale_name(document)}:\n\n" + _markdown(by_cell(document)))
     parts += [f"{_for_markdown(note)}\n" for note in footnotes(document)]
@@ -197,12 +208,17 @@ def leaderboard_text(document: Document) -> str:
     for found in over_sets(document):
         rows = [[row[0], *map(plain_text, row[1:])] for row in found.numbers.rows]
         lines += ["", f"{_over(found)}:", *_aligned(found.numbers.columns, rows)]
-    failed = failures(document)
-    lines += ["", "Failed:"] if failed else []
-    for row in failed:
-        place = f"{data_name(row)}, {row['scenario']}, seed {row['seed']}"
-        lines.append(f"  {row['label']}, {place}: {row['failure']}")
+    failed = _failed(document)
+    lines += ["", "Failed:", *(f"  {one}" for one in failed)] if failed else []
     return "\n".join(lines) + "\n"
+
+
+def _failed(document: Document) -> list[str]:
+    """Return a line for every run that failed."""
+    return [
+        f"{row['label']}, {data_name(row)}, {row['scenario']}, seed {row['seed']}: {row['failure']}"
+        for row in failures(document)
+    ]
 
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

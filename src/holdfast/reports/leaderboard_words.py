@@ -158,11 +158,12 @@ def _not_apart(document: Document, label: str) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names for a sentence; of many, the first few.
+    """Join names for a sentence; of many, the first few. Names with commas in them get quotes.
 
-    >>> listed(["bct"]), listed(["bct", "p2s"]), listed([*"abcdef"])
-    ('bct', 'bct and p2s', 'a, b, c and 3 others')
+    >>> listed(["bct"]), listed(["bct", "p2s, two layers"]), listed([*"abcdef"])
+    ('bct', 'bct and “p2s, two layers”', 'a, b, c and 3 others')
     """
+    names = [f"“{name}”" if "," in name else name for name in names]
     shown = list(names) if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
     return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part) if shown else "none"
 

@@ -136,6 +136,13 @@ def test_markdown_has_a_cell_for_every_column_whatever_the_names(make_board: Cal
     assert "By cell" not in leaderboard_markdown(make_board(cells=[("glyphs", "open-class")]))
 
 
+def test_markdown_says_what_was_found_how_and_what_failed(document: dict[str, Any]) -> None:
+    text = leaderboard_markdown(document)
+    assert text.startswith("# Which one?\n") and headline(document) in text
+    assert f"`{document['command']}` took " in text and document["machine"] in text
+    assert "Failed: mixbct, omniglot, open-class, seed 1: RuntimeError: the loss is not finite" in text
+
+
 def test_latex_escapes_names_and_marks_the_best(make_board: Callable[..., dict[str, Any]]) -> None:
     document = make_board(labels={NASTY: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, -0.1)}, title=NASTY)
     text = leaderboard_latex(document)
