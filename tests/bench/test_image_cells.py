@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -12,15 +13,18 @@ import numpy as np
 import pytest
 
 from holdfast.bench import image_cells
+from holdfast.bench.board import board_document
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
 from holdfast.bench.plan import Planner, Row
+from holdfast.bench.results import own_cells
 from holdfast.bench.run import Bench
-from holdfast.bench.sources import Searched
+from holdfast.bench.sources import Searched, protocol_digest
 from holdfast.bench.steps import read_sides
 from holdfast.bench.suite import Suite
 from holdfast.errors import ConfigError
 from holdfast.evaluation.p_metrics import SelfAndCross, p_metrics
+from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.retrieval import rank_metrics
 
 Small = Callable[..., Suite]
@@ -95,6 +99,39 @@ def test_the_scores_of_a_chain_are_those_of_its_galleries(small: Small, tmp_path
     assert found["2-to-3"]["self_old"] == pytest.approx(score(second, second)) == found["1-to-2"]["self_new"]
     assert found["1-to-3"]["cross"] == pytest.approx(score(third, first))
     assert found["1-to-3"]["self_old"] == pytest.approx(score(first, first)) == found["1-to-2"]["self_old"]
+
+
+def test_a_board_shows_no_old_system_where_every_label_has_its_own(small: Small, tmp_path: Path) -> None:
+    document = Bench(CellCache(tmp_path / "cells")).run(small(**CHAIN, methods={"p2s": {}, "bct": {}}))
+    board = board_document(document["rows"], document["suite"], machine="", command="", wall_seconds=1.0)["board"]
+    given = {cell["scenario"]: set(cell["references"]) for cell in board["cells"]}
+    assert given == {
+        "1-to-2": {"self_old", "self_independent"},
+        "1-to-3": {"self_old", "self_independent"},
+        "2-to-3": {"self_independent"},  # its gallery is that of the second model of each label
+    }
+    assert board["references"]["self_old"] is None
+
+
+def test_a_cell_that_is_handed_over_is_the_same_without_what_others_need(small: Small) -> None:
+    cell = planned(small(**CHAIN, methods={"p2s": {}}))["2-to-3", "p2s"].score.needs["model"]
+    light = copy.deepcopy(cell.to_run())  # as a pool hands it over
+    assert light.address == cell.address and light.identity() == cell.identity()
+    assert np.array_equal(light.hints["train_on"], cell.hints["train_on"])
+    assert [(one.kind, one.address) for one in light.needs.values()] == [
+        (one.kind, one.address) for one in cell.needs.values()
+    ]
+    assert not any(one.needs or one.hints for one in light.needs.values())
+
+
+def test_settings_of_the_machine_reach_a_training_and_change_no_address(small: Small) -> None:
+    recipe = {"epochs": 1, "batch_size": 8, "learning_rate": 0.05}
+    plain, other = (
+        planned(small(methods={"p2s": {}}, recipe={**recipe, **more}))["extended-class", "p2s"].score.needs["model"]
+        for more in ({}, {"workers": 2, "data_on_device": "never"})
+    )
+    assert plain.address == other.address
+    assert (plain.hints["machine"], other.hints["machine"]) == ({}, {"workers": 2, "data_on_device": "never"})
 
 
 def test_scenarios_share_the_models_that_see_the_same(small: Small) -> None:
@@ -201,8 +238,45 @@ def test_another_ground_truth_scores_again_and_nothing_else(
     assert [row.score.needs["new"].address for row in before] == [row.score.needs["new"].address for row in after]
 
 
+def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
+    cache, suite, document = ran
+    rows = [row for row in Planner(suite, None, {}).rows() if row.label == "p2s"]
+    cells = {cell.address: cell for row in rows for cell in own_cells(row)}.values()
+    spent = sum((cache.record(cell) or {})["seconds"] for cell in cells)
+    told = sum(row["seconds"] for row in document["rows"] if row["label"] == "p2s")
+    assert len(cells) == 4, "one model, its embeddings, two scores"
+    assert told == pytest.approx(spent)
+
+
+def test_test_sets_of_the_same_models_are_one_cell_to_the_test_of_ranks(
+    ran: tuple[CellCache, Suite, dict[str, Any]],
+) -> None:
+    _, _, document = ran
+    board = board_document(document["rows"], document["suite"], machine="", command="", wall_seconds=1.0)["board"]
+    assert len(board["cells"]) == 2 and board["friedman"] is None and board["untested"] == "cells"
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_the_digest_of_a_ground_truth_knows_every_pair(tmp_path: Path, place: int) -> None:
+    pairs = [(f"q{number}", f"i{number}") for number in range(5)]
+    digests = []
+    for changed in (False, True):
+        if changed:
+            pairs[place] = (pairs[place][0], "another")
+        path = tmp_path / "pairs.csv"
+        path.write_text("query,item\n" + "".join(f"{query},{item}\n" for query, item in pairs))
+        digests.append(protocol_digest(PROTOCOLS["relevance"].opened(path, {})))
+    assert digests[0] != digests[1]
+
+
+def test_what_may_not_judge_speaks_no_verdict(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
+    _, _, document = ran
+    verdicts = {row["data"]: row["verdict"] for row in document["rows"]}
+    assert verdicts["by pairs"] is None and verdicts["by label"] in ("compatible", "not compatible", "inconclusive")
+
+
 def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_cells, "searched_facts", lambda *_: Searched(("a", "b"), False, labelled=False))
+    monkeypatch.setattr(image_cells, "searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False))
     with pytest.raises(ConfigError, match="have no labels that say who answers what"):
         list(Planner(small(), None, {}).rows())
 
@@ -219,6 +293,11 @@ def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: py
         ({"test_sets": {"roxford": {"protocol": "revisited", "protocol_options": {"level": 1}}}}, "no option 'level'"),
         ({"test_sets": {"roxford": {"protocl": "revisited"}}}, "protocol"),
         ({"upper_bound": "all"}, "upper_bound"),
+        ({"by_scenario": {"1-to-2": {"baseline": "independent"}}}, "has the baseline 'independent'"),
+        ({"by_scenario": {"1-to-2": {"searched": "1-to-2"}}}, "searches the gallery of its own new models"),
+        ({"by_scenario": {"1-to-2": {"recipe": {"epochz": 3}}}}, "epochz"),
+        ({"tuning": {"budget": 2, "search": {"options.weight": [1, 2]}}}, "has a predecessor, and the suite tunes"),
+        ({"methods": {"p2s": {"geometry": {"lift_old": 1.0}, "head": "lorentz"}}}, "lifts its old model"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(small: Small, parts: dict[str, Any], words: str) -> None:

@@ -84,12 +84,16 @@ def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watc
 def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -> None:
     cache, document = ran
     cells = [row.score for row in Planner(suite, None, {}).rows()]
+    needed = [{one.address for one in cell.needs.values()} for cell in cells]
     for row, cell in zip(document["rows"], cells, strict=True):
         record = cache.record(cell) or {}
         parts = [list(one["seconds"].values()) for one in record["values"]["sessions"]]
         shared = record["values"]["sessions"][0]["seconds"]["training"] if cell.needs else 0.0
         assert record["values"]["seconds"] == pytest.approx(sum(map(sum, parts)) - shared)
-        spent = sum((cache.record(one) or {})["seconds"] for one in (cell, *cell.needs.values()))
+        spent = (cache.record(cell) or {})["seconds"] + sum(
+            (cache.record(one) or {})["seconds"] / sum(one.address in known for known in needed)
+            for one in cell.needs.values()
+        )
         assert row["seconds"] == pytest.approx(spent)
 
 

@@ -113,7 +113,8 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
     places = [place for place in runs.cells if any(runs.complete(ranked_by, place, label) for label in ranked)]
     values = runs.values(ranked_by, places, ranked)
     ranks = cell_ranks(values, higher_is_better=ranked_by not in lower)
-    average = dict(zip(ranked, ranks.mean(axis=0).tolist(), strict=True)) if places and ranked else {}
+    judged = _of_models(ranks, [runs.models_of(place) for place in places])
+    average = dict(zip(ranked, judged.mean(axis=0).tolist(), strict=True)) if places and ranked else {}
     rank_of = {place: dict(zip(ranked, row.tolist(), strict=True)) for place, row in zip(places, ranks, strict=True)}
     front = _front(runs)
     labels = [
@@ -130,8 +131,20 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
         "cells": [_cell(runs, place, rank_of.get(place, {}), ranked_by) for place in runs.cells],
         "references": _given(runs),
         "front": front,
-        **_tests(ranks, [label for label in ranked if label in average]),
+        **_tests(judged, [label for label in ranked if label in average]),
     }
+
+
+def _of_models(ranks: NDArray[np.float64], models: Sequence[Place]) -> NDArray[np.float64]:
+    """Return ranks with one row for all test sets that the same models searched: they order labels much alike.
+
+    Counted apart, they would be taken for independent evidence, and chance for a difference.
+    """
+    places = {found: [row for row, one in enumerate(models) if one == found] for found in dict.fromkeys(models)}
+    if len(places) == len(models):
+        return ranks
+    means = np.array([ranks[rows].mean(axis=0) for rows in places.values()])
+    return cell_ranks(means, higher_is_better=False)
 
 
 def _order(found: Mapping[str, Any]) -> tuple[float, bool]:
@@ -193,15 +206,19 @@ def _given(runs: Runs) -> dict[str, Any]:
 
 
 def _given_in(runs: Runs, place: Place) -> dict[str, SeedMean | None]:
-    """Return mean and deviation over seeds of the models that are given; every label's runs measured the same."""
-    found = {}
+    """Return mean and deviation over seeds of the models that are given; None where labels have other ones.
+
+    In a chain the gallery that is searched is that of a model of the label itself: no system that all face.
+    """
+    found: dict[str, SeedMean | None] = {}
     for name in REFERENCES:
         by_seed: dict[int, list[float]] = {}
         for row in runs.rows:
             value = measured(row, name)
             if (row["data"], row["scenario"]) == place and not math.isnan(value):
                 by_seed.setdefault(row["seed"], []).append(value)
-        found[name] = mean_over_seeds([np.mean(values) for values in by_seed.values()])
+        one = all(np.allclose(values, values[0], rtol=0, atol=1e-9) for values in by_seed.values())
+        found[name] = mean_over_seeds([np.mean(values) for values in by_seed.values()]) if one else None
     return found
 
 

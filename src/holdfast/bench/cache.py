@@ -15,7 +15,7 @@ from holdfast.bench.cells import Cell
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
-RECORD, FAILURE, LOCK = "cell.json", "failure.json", ".lock"
+RECORD, FAILURE, LOCKS = "cell.json", "failure.json", ".locks"
 RECORDED = ("address", "kind", "settings", "work", "seconds", "machine", "values")
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that knows none: nobody is kept out
 
@@ -81,7 +81,7 @@ class CellCache:
         Raises:
             DataError: The folder cannot be made or written.
         """
-        path = self.folder(cell) / LOCK
+        path = self._lock(cell)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = path.open("ab")
@@ -102,13 +102,17 @@ class CellCache:
     def is_held(self, cell: Cell) -> bool:
         """Return whether another process, or another part of this one, holds the folder of a cell now."""
         try:
-            with (self.folder(cell) / LOCK).open("rb") as handle:
+            with self._lock(cell).open("rb") as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:  # nobody has begun it, or nobody can
             return False
         return False
+
+    def _lock(self, cell: Cell) -> Path:
+        """Return the file that is locked: not in the folder of the cell, which people may remove to run it again."""
+        return self.root / LOCKS / f"{cell.kind}-{cell.address[:24]}"
 
     def forget_failures(self) -> int:
         """Let all failed cells be run again; return how many there were."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +41,15 @@ class Cell:
     def address(self) -> str:
         """The content address, 64 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+
+    def to_run(self) -> Cell:
+        """Return the same cell without what it takes to run those that it needs: less to hand to another process."""
+        needs = {role: replace(cell, needs={}, hints={})._at(cell.address) for role, cell in self.needs.items()}
+        return replace(self, needs=needs)._at(self.address)
+
+    def _at(self, address: str) -> Cell:
+        self.__dict__["address"] = address  # where `cached_property` keeps what it was told
+        return self
 
     def identity(self) -> dict[str, Any]:
         """Return what the address is made of, as plain values."""

@@ -48,18 +48,31 @@ def experiment_from(values: Mapping[str, Any]) -> Experiment:
     )
 
 
-def experiment_on(values: Mapping[str, Any], device: str, root: Path | None = None) -> Experiment:
+def experiment_on(
+    values: Mapping[str, Any], device: str, root: Path | None = None, machine: Mapping[str, Any] | None = None
+) -> Experiment:
     """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0".
 
     Args:
         values: As `experiment_from` takes them.
         device: The device.
         root: Folder of the data; published weights are in ``weights`` there.
+        machine: Settings of the recipe that change no result, see `of_machine`.
     """
     found = experiment_from(values)
-    recipe = dataclasses.replace(found.recipe, accelerator=device.partition(":")[0])
+    recipe = dataclasses.replace(found.recipe, **(machine or {}), accelerator=device.partition(":")[0])
     weights = None if found.weights is None else weights_folder(str(found.weights), root)
     return dataclasses.replace(found, recipe=recipe, weights=weights)
+
+
+def of_machine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe that change no result, as they are written: what `plain` leaves out.
+
+    >>> of_machine({"recipe": {"epochs": 3, "workers": 4, "data_on_device": "never"}})
+    {'workers': 4, 'data_on_device': 'never'}
+    """
+    recipe = values.get("recipe", {})
+    return {name: recipe[name] for name in ("workers", "data_on_device") if name in recipe}
 
 
 def weights_folder(name: str, root: Path | None) -> Path:

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.bench.cells import Cell
+from holdfast.bench.experiments import of_machine
 from holdfast.bench.settings import Changes, changed, resolved
 from holdfast.bench.sources import (
     EVALUATION,
     part_digest,
     protocol_digest,
     protocol_of,
+    rows_of_all,
     searched_facts,
     split_of,
 )
@@ -85,7 +87,8 @@ class ImageCells:
         for name, search in self._searches(case.data).items():
             sides = {role: search.embedded(model.cell) for role, model in models.items()}
             label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
-            cell = Cell("score", search.settings(), {**sides, "model": new.cell}, label=label)
+            needs = {**sides, "model": new.cell}
+            cell = Cell("score", search.settings(), needs, float(search.images), label)
             yield Scored(name, search.gate_metric, cell)
 
     def _old(self, case: Case) -> Model:
@@ -94,8 +97,7 @@ class ImageCells:
 
     def _independent(self, case: Case) -> Model:
         split = self._split(case)
-        everything = self.suite.upper_bound == "everything"
-        rows = np.union1d(split.old, split.new) if everything else split.new
+        rows = split.new if self.suite.upper_bound == "new" else rows_of_all(split)
         return self._model(case, "independent", self.suite.settings(case.data, scenario=case.scenario), rows, None)
 
     def _new(self, case: Case, changes: Changes) -> Model:
@@ -122,7 +124,7 @@ class ImageCells:
             {} if old is None else {"old": old.cell},
             float(len(rows) * settings["experiment"]["recipe"]["epochs"]),
             f"{what} ({case.data}, {case.scenario}, seed {case.seed})",
-            {"train_on": rows, "old_trained_on": None if old is None else old.rows},
+            {"train_on": rows, "old_trained_on": None if old is None else old.rows, "machine": of_machine(values)},
         )
         return Model(cell, rows)
 
@@ -169,6 +171,7 @@ class Search:
         source: "name" and "options" of the data set.
         part: The evaluation or the validation images.
         digests: Of queries and gallery.
+        images: How many there are to embed.
         form: "points", or "features" where the protocol pools them.
         flip: Whether the features of the mirrored image are added.
         protocol: "name", "options", "ground_truth" and "digest" of the protocol, and whether it leaves one out.
@@ -179,6 +182,7 @@ class Search:
     source: Values
     part: str
     digests: tuple[str, str]
+    images: int
     form: str
     flip: bool
     protocol: Values
@@ -189,7 +193,8 @@ class Search:
         """Return the cell of queries and gallery as a model embeds them."""
         settings: Values = {"data": self.source, "part": self.part, "searched": list(self.digests)}
         settings |= {"form": self.form, "flip": self.flip}
-        return Cell("embed", settings, {"model": model}, label=f"embed {model.label}")
+        work = float(self.images * (1 + self.flip))
+        return Cell("embed", settings, {"model": model}, work, f"embed {model.label}")
 
     def settings(self) -> Values:
         """Return the settings of the cell that scores."""
@@ -227,4 +232,4 @@ def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: 
     metrics, gate = asked.metrics or protocol.metrics, asked.gate_metric or protocol.gate_metric
     protocol.check_metrics((*metrics, gate))
     record: Values = {**written, "leave_one_out": facts.leave_one_out, "digest": protocol_digest(protocol)}
-    return Search(source, part, facts.digests, asked.form, asked.flip, record, tuple(metrics), gate)
+    return Search(source, part, facts.digests, facts.images, asked.form, asked.flip, record, tuple(metrics), gate)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast.bench.cells import Cell
+from holdfast.bench.experiments import of_machine
 from holdfast.bench.image_cells import Case, ImageCells, Scored
 from holdfast.bench.session_steps import open_setting
 from holdfast.bench.settings import Changes, changed, resolved, told
@@ -146,9 +147,11 @@ class Planner:
             first = {**shared, **resolved({**values, "method": "independent", "options": {}}, seed, self.root)}
             epochs = float(first["experiment"]["recipe"]["epochs"])
             work = len(setting.plan.rows(0)) * epochs
-            needs["first"] = Cell("first-session", first, {}, work, f"first session ({name})")
+            hints = {"machine": of_machine(values)}
+            needs["first"] = Cell("first-session", first, {}, work, f"first session ({name})", hints)
         rest = range(len(needs), setting.plan.sessions)
         work = float(sum(len(setting.plan.rows(session)) for session in rest) * own["experiment"]["recipe"]["epochs"])
         budget = None if method.memory in (None, "everything") else suite.budget
-        cell = Cell("sessions", {**shared, **own, "budget": budget}, needs, work, f"{label} ({name})")
+        settings, hints = {**shared, **own, "budget": budget}, {"machine": of_machine(values)}
+        cell = Cell("sessions", settings, needs, work, f"{label} ({name})", hints)
         yield Scored(data, suite.gate_metric, cell)

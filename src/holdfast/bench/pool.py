@@ -154,7 +154,7 @@ class _Run:
         """Hand over cells, and say whether any was."""
         chosen = ready(self.waiting, self.cache, processes - len(self.running))
         for cell in chosen:
-            self.running[workers.submit(perform, cell, self.cache, self.root)] = cell
+            self.running[workers.submit(perform, cell.to_run(), self.cache, self.root)] = cell
             self.waiting.remove(cell)
         return bool(chosen)
 
@@ -164,7 +164,7 @@ class _Run:
         if self.cache.record(cell) is None and self.cache.failure(cell) is None:
             try:
                 with _workers(1, devices) as workers:
-                    seconds = workers.submit(perform, cell, self.cache, self.root).result()
+                    seconds = workers.submit(perform, cell.to_run(), self.cache, self.root).result()
             except BrokenProcessPool:
                 self.cache.fail(cell, "the process that ran it died, perhaps for want of memory")
         self._report(cell, seconds)

@@ -88,7 +88,7 @@ def _options(choice: Choice, chosen: Standing) -> Iterator[str]:
     for option in dict.fromkeys(name for known in values for name in known):
         found = [known.get(option, "not set") for known in values]
         if any(value != found[0] for value in found):
-            where = ", ".join(f"{value} on {case.data}" for value, case in zip(found, choice.cases, strict=True))
+            where = ", ".join(f"{value} on {case.trained_on}" for value, case in zip(found, choice.cases, strict=True))
             yield f"Its option {option} was {where}: try more than one value."
     changes, settings = outcomes[0].changes, outcomes[0].settings
     tuned = {name: value for name, value in settings.items() if name in changes}
@@ -96,7 +96,8 @@ def _options(choice: Choice, chosen: Standing) -> Iterator[str]:
     if written:
         yield f"It is set otherwise than the method alone: {named_values(written)}."
     if tuned:
-        yield f"On {choice.cases[0].data} it was trained with {named_values(tuned)}, chosen on validation classes."
+        where = choice.cases[0].trained_on
+        yield f"On {where} it was trained with {named_values(tuned)}, chosen on validation classes."
 
 
 def _group(choice: Choice) -> Iterator[str]:
@@ -167,10 +168,10 @@ def _size(situation: Situation, cases: Sequence[tuple[Case, Distance]]) -> Itera
     if situation.classes is None:
         yield "How large your data is was not said, so data sets of all sizes count alike."
     elif nearest.facts is None:
-        yield f"It is not known how large {nearest.data} is."
+        yield f"It is not known how large {nearest.trained_on} is."
     elif any(factor and max(factor, 1 / factor) > FAR for factor in (far.classes, far.per_class)):
         yield (
-            f"The nearest data set, {nearest.data}, is far in size: {size_words(nearest.facts)}, yours "
+            f"The nearest data set, {nearest.trained_on}, is far in size: {size_words(nearest.facts)}, yours "
             f"{_own_size(situation)}."
         )
 
@@ -195,7 +196,7 @@ def _old(situation: Situation, cases: Sequence[Case]) -> Iterator[str]:
         own, theirs = situation.old_classes / situation.classes, facts.old_classes / facts.classes
         if max(own / theirs, theirs / own) > FAR_SHARE:
             yield (
-                f"Your old model learnt {own:.0%} as many classes as the new one is to, that of {cases[0].data} "
+                f"Your old model learnt {own:.0%} as many classes as the new one is to, that of {cases[0].trained_on} "
                 f"{theirs:.0%}."
             )
 

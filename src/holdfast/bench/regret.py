@@ -174,7 +174,7 @@ def plain(found: Regret) -> dict[str, Any]:
         "summaries": [summary._asdict() for summary in found.summaries],
         "cases": [
             {
-                **{name: getattr(case, name) for name in ("suite", "track", "data", "scenario")},
+                **{name: getattr(case, name) for name in ("suite", "track", "data", "trained_on", "scenario")},
                 "facts": None if case.facts is None else case.facts.model_dump(),
                 "outcomes": {name: outcome._asdict() for name, outcome in outcomes.items()},
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.bench.cache import CellCache
@@ -16,12 +16,18 @@ from holdfast.evaluation.compatibility import p_comp, p_score, p_up
 Values = Mapping[str, Any]
 
 
-def result_of(row: Row, cache: CellCache) -> dict[str, Any]:
+def result_of(row: Row, cache: CellCache, sharing: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
 
     "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
     "seconds" are those of the row's own model, what it embeds and its scores, and not those of the models that rows
     share; "images_per_second" and "waiting", the share of time spent waiting for data, are those of its training.
+
+    Args:
+        row: The row.
+        cache: Where its cells are.
+        sharing: How many rows have a cell for their own, by its address, such as one for each of several test sets:
+            each is told its part of the seconds. One, where it is left out.
     """
     head = {
         "data": row.data,
@@ -41,14 +47,19 @@ def result_of(row: Row, cache: CellCache) -> dict[str, Any]:
         reason = blocked_by(row.score, cache) or "it was not run"
         nothing = ("scores", "p_up", "p_comp", "p_score", "verdict", "seconds", "images_per_second", "waiting")
         return {**head, **dict.fromkeys(nothing), "failure": reason}
-    own = [row.score, *(cell for role, cell in row.score.needs.items() if role in reading.own)]
-    seconds = sum(found["seconds"] for cell in in_cells(own) if (found := cache.record(cell)) is not None)
+    seconds = sum(
+        found["seconds"] / (sharing or {}).get(cell.address, 1)
+        for cell in own_cells(row)
+        if (found := cache.record(cell)) is not None
+    )
     speed = _speed(cache.record(reading.trained(row.score)))
     return {**head, **reading.values(record["values"], row.metric), "seconds": seconds, **speed, "failure": None}
 
 
-def in_cells(cells: Iterable[Cell]) -> list[Cell]:
-    """Return these cells, each address once."""
+def own_cells(row: Row) -> list[Cell]:
+    """Return the cells that are made for a row, each address once: its model, what that embeds, and its score."""
+    roles = READINGS[row.score.kind].own
+    cells = (row.score, *(cell for role, cell in row.score.needs.items() if role in roles))
     return list({cell.address: cell for cell in cells}.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from holdfast.bench.facts import facts_of
 from holdfast.bench.over_sets import over_sets
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.pool import Progress, run_cells
-from holdfast.bench.results import result_of
+from holdfast.bench.results import own_cells, result_of
 from holdfast.bench.suite import Suite
 from holdfast.bench.tuning import Trial, chosen, judged, planned_trials
 
@@ -67,7 +68,8 @@ def document(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: 
         "suite", "rows" (see `result_of`, failed ones too), "combined" (see `over_sets`), "tuning" (every trial) and
         "machine".
     """
-    results = [result_of(row, cache) for row in rows]
+    sharing = Counter(cell.address for row in rows for cell in own_cells(row))
+    results = [result_of(row, cache, sharing) for row in rows]
     cells = in_order(row.score for row in rows)
     machines = {record["machine"] for cell in cells if (record := cache.record(cell)) is not None}
     return {

@@ -52,6 +52,11 @@ class Runs:
         places = self.cells if place is None else (place,)
         return [row for row in self.rows if row["label"] == label and (row["data"], row["scenario"]) in places]
 
+    def models_of(self, place: Place) -> Place:
+        """Return what the models of a cell are of: the data that they were trained on, and the scenario."""
+        row = next(row for row in self.rows if (row["data"], row["scenario"]) == place)
+        return row.get("trained_on") or row["data"], place[1]
+
     def mean(self, measure: str, place: Place, label: str) -> SeedMean | None:
         """Return mean and deviation over the seeds of a label that have the number; None where none has."""
         return self.means.get(measure, {}).get((*place, label))

@@ -25,7 +25,7 @@ RUN, LEARNER, FIRST = "run", "learner", "session-1"
 def first_session(settings: Settings, place: Place) -> dict[str, Any]:
     """Train the model that all learners of a plan begin with, and embed its gallery."""
     setting = open_setting(settings, place.root)
-    experiment = experiment_on(settings["experiment"], place.device, place.root)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
     (record,) = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN, sessions=1)[LEARNER]
     return {"fingerprint": record["fingerprint"], "images": record["trained_images"], "recall": record["recall"]}
 
@@ -33,7 +33,7 @@ def first_session(settings: Settings, place: Place) -> dict[str, Any]:
 def sessions(settings: Settings, place: Place) -> dict[str, Any]:
     """Train one learner through all sessions of a plan; with "first" in its needs, from that first session on."""
     setting = open_setting(settings, place.root)
-    experiment = experiment_on(settings["experiment"], place.device, place.root)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
     if "first" in place.needs:
         hand_over(place.needs["first"] / RUN / FIRST, place.folder / RUN / FIRST)
     records = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN)[LEARNER]

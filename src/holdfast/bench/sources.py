@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.data.class_hold_out import classes_apart
 from holdfast.data.datasets import DATASETS, load_dataset
@@ -21,6 +22,7 @@ from holdfast.data.scenarios import SCENARIOS
 from holdfast.data.split import Split
 from holdfast.data.text_data import TextData
 from holdfast.data.texts import load_texts
+from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import option_types
@@ -62,11 +64,13 @@ class Searched(NamedTuple):
 
     Args:
         digests: Of queries and gallery.
+        images: How many there are to embed.
         leave_one_out: Whether they are the same images, and every query ignores itself.
         labelled: Whether labels say who answers what.
     """
 
     digests: tuple[str, str]
+    images: int
     leave_one_out: bool
     labelled: bool
 
@@ -81,7 +85,9 @@ def _searched(name: str, root: Path | None, options: str, part: str) -> Searched
     data = _images(name, root, options)
     query, gallery = searched_parts(data, part)
     digests = _digest(name, root, options, query), _digest(name, root, options, gallery)
-    return Searched(digests, data.leave_one_out or query == gallery, data.labelled or part != EVALUATION)
+    leave_one_out = data.leave_one_out or query == gallery
+    images = sum(len(data.parts()[name]) for name in ({query} if leave_one_out else {query, gallery}))
+    return Searched(digests, images, leave_one_out, data.labelled or part != EVALUATION)
 
 
 def protocol_of(data: Settings, asked: Settings, root: Path | None, *, leave_one_out: bool) -> Protocol:
@@ -124,10 +130,14 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update(f"{len(value)} of ".encode())
         for item in value:
             _feed(digest, item)
+    elif isinstance(value, StringArray):
+        _feed(digest, list(value))
     elif isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape} ".encode() + np.ascontiguousarray(value).tobytes())
-    else:
+    elif value is None or isinstance(value, str | int | float | Path):
         digest.update(f"{value!r} ".encode())
+    else:
+        raise TypeError(f"A ground truth holds {type(value).__name__}, whose digest nobody knows")
 
 
 def split_of(data: Settings, scenario: Settings, root: Path | None) -> Split:
@@ -140,6 +150,12 @@ def split_of(data: Settings, scenario: Settings, root: Path | None) -> Split:
 def _split(name: str, root: Path | None, options: str, scenario: str, scenario_options: str) -> Split:
     labels = _images(name, root, options).to_train_on().labels
     return SCENARIOS[scenario].divide(labels, **json.loads(scenario_options))
+
+
+@lru_cache(maxsize=32)
+def rows_of_all(split: Split) -> NDArray[np.int64]:
+    """Return the rows that the old model or the new one sees; one array for all who ask."""
+    return np.union1d(split.old, split.new)
 
 
 def open_images(data: Settings, root: Path | None) -> RetrievalData:

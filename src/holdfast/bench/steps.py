@@ -12,7 +12,7 @@ import torch
 from holdfast.bench.experiments import experiment_on
 from holdfast.bench.pool import Place, Step
 from holdfast.bench.session_steps import first_session, sessions
-from holdfast.bench.sources import EVALUATION, Settings, open_images, open_texts, protocol_of, searched
+from holdfast.bench.sources import EVALUATION, Settings, open_images, open_texts, protocol_digest, protocol_of, searched
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
@@ -28,14 +28,15 @@ Sides = tuple[EmbeddingSet, EmbeddingSet]
 def train(settings: Settings, place: Place) -> dict[str, Any]:
     """Train a model on the rows of "train_on"; with "old" in its needs, as that one's successor.
 
-    "old_trained_on" are the rows that the predecessor was trained on.
+    "old_trained_on" are the rows that the predecessor was trained on, "machine" the settings of the recipe that change
+    no result.
     """
     from holdfast.training.history import load_history
     from holdfast.training.train import train_release
 
     images = open_images(settings["data"], place.root).to_train_on()
     rows, old_rows = settings["train_on"], settings["old_trained_on"]
-    experiment = experiment_on(settings["experiment"], place.device, place.root)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
     old = load_release(place.needs["old"] / "release") if "old" in place.needs else None
     release = train_release(
         images.select(rows).compact(),
@@ -89,6 +90,12 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
     }
     how = settings["protocol"]
     protocol = protocol_of(settings.get("data", {}), how, place.root, leave_one_out=how["leave_one_out"])
+    if how.get("digest", protocol_digest(protocol)) != protocol_digest(protocol):
+        raise DataError(
+            f"The ground truth of '{how['name']}' changed since this run began.",
+            expected="the ground truth that was there then",
+            to_do="run the suite again; what is trained and embedded is kept.",
+        )
     values = {name: protocol.measure(*pair, settings["metrics"]) for name, pair in asked.items()}
     gate = settings["gate_metric"]
     interval = paired_interval(values["cross"][gate], values["self_old"][gate], seed=settings["seed"])
@@ -98,7 +105,7 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
             for metric in settings["metrics"]
         },
         "interval": list(interval),
-        "verdict": verdict(interval),
+        "verdict": verdict(interval) if protocol.judges else None,
         "queries": len(sides["old"][0]),
     }
 

@@ -51,8 +51,10 @@ def check_suite(suite: Suite) -> None:
     refuse(len(set(suite.seeds)) < len(suite.seeds), f"The seeds {', '.join(map(str, suite.seeds))}.", "each once")
     {"images": _check_images, "features": _check_features, "sessions": _check_sessions}[suite.track](suite)
     for data in suite.data:
-        for values in (suite.settings(data, old=True), *(suite.settings(data, label) for label in suite.methods)):
-            experiment_from(values)
+        for scenario in ("", *suite.by_scenario):
+            experiment_from(suite.settings(data, scenario=scenario, old=True))
+            for label in suite.methods:
+                experiment_from(suite.settings(data, label, scenario=scenario))
     if suite.tuning is not None:
         _check_tuning(suite, suite.tuning)
 
@@ -62,6 +64,7 @@ def _check_images(suite: Suite) -> None:
     _check_known("scenario", map(suite.scenario_of, suite.scenarios), SCENARIOS)
     for name in suite.scenarios:
         _check_chain(suite, name)
+        _check_links(suite, name, suite.by_scenario.get(name, InScenario()))
     for name, test in suite.test_sets.items():
         _check_test(name, test)
     metrics_named((*suite.metrics, suite.gate_metric))
@@ -83,6 +86,31 @@ def _check_chain(suite: Suite, name: str) -> None:
                "a first model without a predecessor of its own")  # fmt: skip
 
 
+def _check_links(suite: Suite, name: str, within: InScenario) -> None:
+    """Refuse what a chain cannot do."""
+    refuse(within.searched == name, f"'{name}' searches the gallery of its own new models.", "another scenario")
+    refuse(
+        within.searched is None and within.baseline != "own",
+        f"'{name}' has the baseline '{within.baseline}', and its gallery is that of the old model.",
+        "searched, with another scenario; the old model is independent as it is",
+    )
+    if within.predecessor is None:
+        return
+    refuse(
+        suite.tuning is not None,
+        f"'{name}' has a predecessor, and the suite tunes its rows.",
+        "either: a trial would be judged with a predecessor of other settings",
+    )
+    for data in suite.data:
+        for label in suite.methods:
+            geometry = suite.settings(data, label, scenario=name)["geometry"]
+            refuse(
+                geometry.get("lift_old") is not None or bool(geometry.get("learn_curvature")),
+                f"The row '{label}' lifts its old model, which in '{name}' is one of its own.",
+                "chains of models on one space, without lift_old and learn_curvature",
+            )
+
+
 def _check_test(name: str, test: EvaluationSet) -> None:
     data = test.data or name
     if data not in DATASETS and not Path(data).exists():
@@ -92,7 +120,9 @@ def _check_test(name: str, test: EvaluationSet) -> None:
 
 
 def _check_features(suite: Suite) -> None:
-    _refuse_settings(suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound")
+    _refuse_settings(
+        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old"
+    )
     metrics_named((*suite.metrics, suite.gate_metric))
     refuse(
         set(suite.frozen) != {"old", "new"},

@@ -46,7 +46,7 @@ class LanceStore(LedgerStore):
         super().__init__(f"lance:{place}", Ledger(database), WriterLock(Path(place) / LOCK))
         self.database = database
         self._history = History(database)
-        self._cleared = False
+        self._cleared = self._wrote = False
         with translated(self.url):
             self._tables = LanceTables(Path(place), disk)
 
@@ -70,7 +70,7 @@ class LanceStore(LedgerStore):
         """Let Lance open tables again whose last version was torn by a power failure before it counted."""
         if not all(self._tables.opens(place) for place in self._current()[1]):
             with translated(self.url), self._lock.held("repairing after a power failure", 60.0):
-                self._tables.repair(self._current()[1])
+                self._tables.repair(self._current()[1], wrote=False)
 
     def pointer(self) -> Pointer:
         """Return what exists now."""
@@ -111,9 +111,9 @@ class LanceStore(LedgerStore):
         """Remove what an interrupted writer left; a table that it changed is brought back when it changes again."""
         if not self._cleared:
             with translated(self.url):
-                self._tables.repair(self._current()[1])
+                self._tables.repair(self._current()[1], wrote=self._wrote)
                 self._tables.clear({place.lineage for place in self._history.named(self.ledger)})
-            self._cleared = True
+            self._cleared = self._wrote = True
 
     def _write(self, plan: Plan, changes: Changes) -> Places:
         """Change tables and branches, durably; return where the rows are then."""

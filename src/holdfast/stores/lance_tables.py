@@ -29,7 +29,6 @@ from holdfast.stores.lance_places import Edit, Place
 from holdfast.stores.lance_rows import Table, append, change, index_ids, read_back, remove, schema_of
 
 _READERS = 64  # open versions that are kept
-_WHOLE = b"LANC"  # how a file that names a version ends, if all of it is there
 
 
 INTACT = (
@@ -243,26 +242,34 @@ class LanceTables:
                 if (name, branch) not in kept:
                     self._drop_branch(name, branch)
 
-    def repair(self, places: Iterable[Place]) -> None:
-        """Remove what keeps Lance from opening or pruning these: files of later versions that a power failure tore."""
+    def repair(self, places: Iterable[Place], *, wrote: bool) -> None:
+        """Remove what keeps Lance from opening or pruning these: versions after those that count, which may be torn.
+
+        Args:
+            places: The versions that count.
+            wrote: Whether this process has written before. Then a later version that can be opened stays until the next
+                change goes on from the one that counts: Lance may remember it, and must not meet another of its number.
+        """
         for place in places:
             for path in (self._path(place.table) / "_refs").glob("*/*.json"):
                 if not _readable(path):
                     path.unlink()
-            for path in self._later(place):
-                if not path.read_bytes().endswith(_WHOLE):
-                    path.unlink()
-            try:
-                self._database.open_table(place.table, branch=place.branch)
-            except (RuntimeError, ValueError):
-                for path in self._later(place):
-                    path.unlink()
+            if not (wrote and self._opens_last(place)):
+                self._remove_after(place)
 
-    def _later(self, place: Place) -> list[Path]:
-        """Return the files that name later versions; Lance counts them down from the largest number of 64 bits."""
+    def _opens_last(self, place: Place) -> bool:
+        try:
+            self._database.open_table(place.table, branch=place.branch)
+        except (RuntimeError, ValueError):
+            return False
+        return True
+
+    def _remove_after(self, place: Place) -> None:
+        """Remove the files that name later versions; Lance counts them down from the largest number of 64 bits."""
         folder = self._path(place.table) / (f"tree/{place.branch}" if place.branch else "") / "_versions"
-        found = (path for path in folder.glob("*.manifest") if path.stem.isdigit())
-        return [path for path in found if 2**64 - 1 - int(path.stem) > place.version]
+        for path in folder.glob("*.manifest"):
+            if path.stem.isdigit() and 2**64 - 1 - int(path.stem) > place.version:
+                path.unlink()
 
     def _drop_branch(self, name: str, branch: str) -> None:
         known = self._path(name) / "_refs" / "branches" / f"{branch}.json"

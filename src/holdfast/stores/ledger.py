@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError
-from holdfast.stores.base import Changes, Committed, Entry, Items, Pointer, Vectors
+from holdfast.stores.base import Changes, Committed, Entry, Items, Moment, Pointer, Vectors
 from holdfast.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
 from holdfast.stores.planning import Appended as Appended
 from holdfast.stores.planning import Plan as Plan
@@ -119,7 +119,7 @@ class Ledger:
             DataError: Vectors of another width, or metadata that no column can hold.
         """
         check(changes, self.generations())
-        return planned(changes, self._sequence() + 1, self.fetch)
+        return planned(changes, self._last(), self.fetch)
 
     def record(
         self,
@@ -226,10 +226,10 @@ class Ledger:
         if not len(ids):
             return _items([], {}, None)
         clause, value = self.database.among("id", ids)
-        sequence = self._sequence()
+        last = self._last()
         rows, bits = self._rows(clause, lambda bits: [value])
         by_id = {row[0]: row for row in rows}
-        return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits, sequence)
+        return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits, last)
 
     def scan(self, after: str, limit: int, lacking: str | None) -> Items:
         """Return the next items by id; only those without a vector in ``lacking``."""
@@ -239,13 +239,16 @@ class Ledger:
                 raise unknown_generation(lacking, bits)
             return [after, 0 if lacking is None else bits[lacking], limit]
 
-        sequence = self._sequence()
-        return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), sequence)
+        last = self._last()
+        return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), last)
 
-    def _sequence(self) -> int:
-        """Return the number of the last commit; asked before rows are read, which may then be of a later one."""
-        [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
-        return int(sequence)
+    def _last(self) -> Moment:
+        """Return the last commit; asked before rows are read, which may then be of a later one."""
+        [(sequence, when)] = self.database.execute(
+            "SELECT pointer.sequence, journal.time FROM pointer "
+            "LEFT JOIN journal ON journal.sequence = pointer.sequence WHERE one = 1"
+        )
+        return int(sequence), float(when or 0.0)
 
     def _rows(
         self, condition: str, values: Callable[[Mapping[str, int]], Sequence[Any]]
@@ -294,7 +297,7 @@ class Ledger:
         return {row[0]: int(row[1]) for row in self.database.execute("SELECT id, retrieved FROM traffic")}
 
 
-def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: int | None) -> Items:
+def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: Moment | None) -> Items:
     known = {mask: _names(mask, bits) for mask in {row[2] for row in rows}}
     holding = [known[row[2]] for row in rows]
     versions = np.array([row[1] for row in rows], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError, GalleryError
-from holdfast.stores.base import Changes, Fill, Items, Metadata, Rows, Upsert
+from holdfast.stores.base import Changes, Fill, Items, Metadata, Moment, Rows, Upsert
 from holdfast.stores.filters import fits
 
 MOST_GENERATIONS = 62  # bits of a mask
@@ -51,15 +51,15 @@ class Plan:
     deleted: Sequence[str]
 
 
-def planned(changes: Changes, sequence: int, fetch: Callable[[Sequence[str]], Items]) -> Plan:
+def planned(changes: Changes, last: Moment, fetch: Callable[[Sequence[str]], Items]) -> Plan:
     """Return what must become of the vectors.
 
     Args:
         changes: Checked ones.
-        sequence: Number of the commit.
+        last: The last commit.
         fetch: Returns items as they are now.
     """
-    upsert, fill = changes.upsert, changes.fill
+    upsert, fill, sequence = changes.upsert, changes.fill, last[0] + 1
     gone = [*changes.delete, *(upsert.ids if upsert else ())]
     found = fetch(gone)
     remove: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ def planned(changes: Changes, sequence: int, fetch: Callable[[Sequence[str]], It
     append = _upserted(upsert, sequence) if upsert else []
     filled = np.empty(0, np.bool_)
     if fill is not None:
-        seen = fill.seen if fill.seen is not None and fill.seen.as_of == sequence - 1 else None
+        seen = fill.seen if fill.seen is not None and fill.seen.as_of == last else None
         filled, rows = _fillable(fill, fetch(fill.rows.ids) if seen is None else seen, set(gone))
         append += [rows] if filled.any() else []
     return Plan(sequence, remove, append, filled, deleted)
