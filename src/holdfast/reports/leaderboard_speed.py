@@ -10,12 +10,12 @@ from holdfast.reports.formats import MISSING, percent
 
 Document = Mapping[str, Any]
 
-SPEEDS = {"images_per_second": "images/s", "waiting": "waiting for data"}
+SPEEDS = {"images_per_second": "images/s", "waiting": "waiting"}
 """The keys of runs, and the heads of their columns."""
 
 _MEANING = {
     "images_per_second": "images/s, the images that training went through in a second",
-    "waiting": "waiting for data, the share of training spent without a next batch",
+    "waiting": "waiting, the share of training spent waiting for data",
 }
 
 
