@@ -119,7 +119,7 @@ def test_the_commands_of_the_bench(  # with one seed, which is enough to see it 
     (block,) = [block for block in blocks("bash") if "holdfast bench" in block]
     assert [main([*shlex.split(line)[1:], "--processes", "1"]) for line in block.splitlines()] == [0, 0]
     said = capsys.readouterr().err
-    assert "bct, half the weight" in said and "10 cells to run" in said
+    assert "bct, half the weight" in said and "10 steps to run" in said
     board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
     assert len(board["rows"]) == 2 and Path("runs/bench/mine/leaderboard.html").exists()
     (tmp_path / "chain.yaml").write_text(chain, encoding="utf-8")

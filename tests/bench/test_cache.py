@@ -44,9 +44,12 @@ def test_a_failure_is_kept_until_it_is_forgotten_or_the_cell_is_finished(cache) 
     assert cache.failure(CELL) == "the loss is not finite" and cache.record(CELL) is None
     cache.finish(CELL, {}, 1.0)
     assert cache.failure(CELL) is None and cache.record(CELL) is not None
-    cache.fail(Cell("train", {}), "one"), cache.fail(Cell("embed", {}), "two")
-    assert cache.forget_failures() == 2 and cache.forget_failures() == 0
-    assert cache.failure(Cell("embed", {})) is None and cache.record(CELL) is not None
+    model, other = Cell("train", {}), Cell("train", {"of": "another suite"})
+    embedded = Cell("embed", {}, {"model": model})
+    cache.fail(model, "one"), cache.fail(other, "two"), cache.fail(embedded, "three")
+    assert cache.forget_failures([CELL, embedded]) == 2 and cache.forget_failures([CELL, embedded]) == 0
+    assert cache.failure(model) is None and cache.failure(embedded) is None and cache.record(CELL) is not None
+    assert cache.failure(other) == "two"
 
 
 @pytest.mark.parametrize("content", ["", '{"address": "12', "[1, 2]", "null", "\x00\x00"])

@@ -13,7 +13,7 @@ from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
 from holdfast.bench.run import Estimate, estimate
 from holdfast.bench.suite import Suite
-from holdfast.cli.bench import plan_sentences
+from holdfast.cli.bench_plan import plan_sentences, step_lines
 
 
 @pytest.fixture
@@ -85,8 +85,30 @@ def test_the_words_divide_by_the_processes_and_say_what_is_not_known() -> None:
     assert words(1200.0, 0).startswith("About 20 minutes one after another, by what was measured")
     told = words(1200.0, 3, processes=4)
     assert "About 5 minutes with 4 at once (20 minutes one after another)" in told
-    assert "Of 3 of the 8 cells nothing is known" in told
+    assert "Of 3 of the 8 steps nothing is known" in told
     assert "10 minutes with 2 at once" in words(1200.0, 0, cells=2, processes=64)
     assert "nothing is known" not in words(1200.0, 0) and "failed" not in words(1200.0, 0)
-    assert words(None, 8).startswith("Nothing like these cells") and words(None, 0, cells=0) == ""
+    assert words(None, 8).startswith("Nothing like these steps") and words(None, 0, cells=0) == ""
     assert "2 failed before or need one that did" in words(None, 8, failed=2)
+
+
+def test_at_most_twenty_steps_are_named_and_the_rest_is_counted() -> None:
+    def lines(count: int) -> list[str]:
+        cells = [Cell("train", {"number": number}, label=f"step {number}") for number in range(count)]
+        return list(step_lines(Estimate(cells, 0, None, count)))
+
+    assert lines(0) == [] and lines(20) == [f"  step {number}" for number in range(20)]
+    assert lines(1043) == [*lines(20), "  … and 1,023 more (--json lists all)"]
+
+
+def test_what_is_made_for_trials_says_what_they_try(small, cache) -> None:
+    tuning = {"budget": 2, "search": {"options.weight": [0.1, 20.0]}}
+    suite = small(methods={"p2s": {}, "l2": {"search": {}}}, tuning=tuning)
+    found = estimate(suite, cache, None)
+    tried = [(cell.kind, found.trials[cell.address]) for cell in found.unfinished if cell.address in found.trials]
+    weights = [{"options.weight": weight} for weight in (0.1, 20.0)]
+    assert sorted(tried, key=repr) == [(kind, one) for kind in ("embed", "score", "train") for one in weights]
+    assert len(of_kind("train", found)) == 5 and len(of_kind("score", found)) == 4  # old, independent and l2, too
+    told = [line for line in step_lines(found) if ", trial: " in line]
+    assert len(told) == 6 and sum(line.endswith(", trial: options.weight 20.0") for line in told) == 3
+    assert all("p2s" in line for line in told)

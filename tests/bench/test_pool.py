@@ -18,6 +18,7 @@ import pytest
 from holdfast.bench import steps
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
+from holdfast.bench.failures import reason_of
 from holdfast.bench.pool import Progress, blocked_by, ready, run_cells
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import Suite
@@ -36,6 +37,12 @@ def note(settings: Any, place: Any) -> dict[str, Any]:
         "sum": 1
         + sum(json.loads((needed / "cell.json").read_text())["values"]["sum"] for needed in place.needs.values())
     }
+
+
+LINE = next(
+    number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "raise KeyError(" in line
+)
+PLAIN = f"KeyError: 'no such thing' (test_pool.py:{LINE})"
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_what_is_needed_is_run_first_and_everything_once(cache) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "reason"), [("holdfast", "It was meant to fail."), ("plain", "KeyError: 'no such thing'")]
+    ("fails", "reason"), [("holdfast", "It was meant to fail. Expected: nothing else."), ("plain", PLAIN)]
 )
 def test_a_failure_is_noted_with_its_reason_and_stops_only_what_needs_it(cache, fails, reason) -> None:
     bad, good = cell("bad", fails=fails), cell("good")
@@ -79,17 +86,44 @@ def test_a_failure_is_noted_with_its_reason_and_stops_only_what_needs_it(cache, 
     assert blocked_by(further, cache) is None and cache.failure(above) is None
     run_cells([last], cache)
     assert len(ran(cache)) == 4  # not tried again by itself
-    assert cache.forget_failures() == 1
+    assert cache.forget_failures([further]) == 0 and cache.forget_failures([last]) == 1
     run_cells([last], cache)
     assert ran(cache)[4:] == ["bad"]
 
 
-def test_the_watcher_is_told_of_every_cell_that_was_run(cache) -> None:
-    seen: list[Progress] = []
+def raised(given: str, expected: str = "", to_do: str = "") -> DataError:
+    return DataError(given, expected=expected, to_do=to_do)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (raised("3 seeds.", "two", "add one"), "3 seeds. Expected: two. Next: add one."),
+        (raised("No room!", to_do="free some."), "No room! Next: free some."),
+        (raised("Two\n\nlines"), "Two. lines."),
+        (raised(""), "DataError"),
+    ],
+)
+def test_a_reason_has_all_that_holdfast_says_on_one_line(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason
+
+
+def test_the_traceback_of_a_failure_is_kept(cache) -> None:
     bad = cell("bad", fails="plain")
-    run_cells([cell("one"), bad], cache, watch=seen.append)
-    assert [(found.cell.label, found.done, found.total) for found in seen] == [("one", 1, 2), ("bad", 2, 2)]
-    assert [found.failure for found in seen] == [None, "KeyError: 'no such thing'"]
+    run_cells([bad], cache)
+    kept = json.loads((cache.folder(bad) / "failure.json").read_text())
+    assert kept["traceback"].startswith("Traceback") and f'test_pool.py", line {LINE}, in note' in kept["traceback"]
+    assert kept["reason"] == PLAIN
+
+
+def test_the_watcher_is_told_of_every_cell_that_begins_and_ends(cache) -> None:
+    seen: list[Progress] = []
+    one, bad = cell("one"), cell("bad", fails="plain")
+    run_cells([one, bad, cell("above", bad)], cache, watch=seen.append)
+    assert [(found.cell, found.done, found.total, found.running) for found in seen] == [
+        (None, 0, 3, (one,)), (one, 1, 3, ()), (None, 1, 3, (bad,)), (bad, 2, 3, ()),
+    ]  # fmt: skip
+    assert [found.failure for found in seen] == [None, None, None, PLAIN]
 
 
 def test_a_stop_from_the_keyboard_is_no_failure(cache, monkeypatch) -> None:
@@ -144,7 +178,7 @@ def run_suite(suite: Suite, folder: Path, processes: int) -> tuple[dict[str, Any
     """Return the document, and the cells in the order in which they were finished."""
     seen: list[Progress] = []
     found = Bench(CellCache(folder), processes=processes, watch=seen.append).run(suite)
-    return found, [progress.cell for progress in seen]
+    return found, [progress.cell for progress in seen if progress.cell is not None]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +242,11 @@ if __name__ == "__main__":
     bad, good = Cell("die", {}), [Cell("live", {"number": number}) for number in range(4)]
     above = Cell("live", {}, {"one": bad})
     cache = CellCache(Path(sys.argv[1]))
-    run_cells([good[0], bad, above, *good[1:]], cache, processes=2, watch=lambda progress: None)
+    told = []
+    run_cells([good[0], bad, above, *good[1:]], cache, processes=2, watch=told.append)
+    assert (told[0].cell, told[0].done, told[0].total, len(told[0].running)) == (None, 0, 6, 2), told[0]
+    assert (told[-1].done, told[-1].running) == (5, ()), told[-1]
+    assert max(len(found.running) for found in told) == 2 and bad in [found.cell for found in told]
     assert all(cache.record(cell) for cell in good), "a cell that was running beside it has no record"
     assert "died" in cache.failure(bad) and cache.record(above) is None
     print("as it should be")

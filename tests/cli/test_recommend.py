@@ -121,3 +121,46 @@ def test_wrong_use(fails, tmp_path: Path) -> None:
     assert "5 images of 10 classes" in fails("recommend", "--classes", 10, "--images", 5)
     assert "scenario" in fails("recommend", "--classes", 10, "--scenario", "open-clas")
     assert "Cannot read" in fails("recommend", "--classes", 10, "--evidence", tmp_path / "absent.json")
+
+
+def unable(document: dict[str, Any], what: str) -> dict[str, Any]:
+    """Return a document that can say nothing, of one of several kinds."""
+    rows: list[dict[str, Any]] = document["rows"]
+    if what == "sessions":
+        document["suite"]["kind"] = "sessions"
+    if what in ("sessions", "undefined"):
+        rows = [{**row, "p_comp": None} for row in rows]
+    if what == "failed":
+        rows = [{**row, "p_comp": None, "failure": "The loss is NaN. Next: a lower rate."} for row in rows]
+    if what == "references":
+        rows = [{**row, "method": "independent", "label": "independent"} for row in rows[:3]]
+    return {**document, "rows": rows}
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("sessions", "does not count: it is of sessions, which have no old model and so no P_comp"),
+        ("undefined", "P_comp and P_up for every seed; 'lce' on exotic, both (mine): P_comp is not defined."),
+        ("failed", "'lce' on exotic, both (mine): The loss is NaN. Next: a lower rate.\n"),
+        ("references", "does not count: it has no runs of methods that align with an old model"),
+    ],
+)
+def test_evidence_of_the_user_that_can_say_nothing_is_named_with_the_reason(what, why, answer, capsys, mine) -> None:
+    words = ["--classes", "7", "--images", "700", "--scenario", "both"]
+    assert answer(*words)["not_counted"] == {}
+    mine.write_text(json.dumps(unable(json.loads(mine.read_text()), what)))
+    found = answer(*words)
+    assert list(found["not_counted"]) == [str(mine)] and found["method"] != "lce"
+    assert main(["recommend", *words, "--evidence", str(mine)]) == 0
+    said = capsys.readouterr().err
+    assert f"'{mine}' does not count: " in said and why in said and ".." not in said.replace("../", "")
+
+
+def test_whole_models_say_nothing_of_frozen_ones_and_classes_nothing_without_any(answer, mine) -> None:
+    assert "nothing of heads over frozen ones" in answer("--frozen")["not_counted"][str(mine)]
+    assert "your items have none" in answer("--unlabelled")["not_counted"][str(mine)]
+    document = json.loads(mine.read_text())
+    document["suite"]["kind"] = "features"
+    mine.write_text(json.dumps(document))
+    assert answer("--frozen")["not_counted"] == {}

@@ -6,12 +6,12 @@ import errno
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.cells import Cell
+from holdfast.bench.cells import Cell, in_order
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
@@ -42,7 +42,7 @@ class CellCache:
         found = self._read(self.folder(cell) / RECORD, *RECORDED)
         if found is not None and found["address"] != cell.address:
             raise DataError(
-                f"The folder '{self.folder(cell)}' is of another cell, {found['address'][:24]}.",
+                f"The folder '{self.folder(cell)}' is of another step, {found['address'][:24]}.",
                 expected="folders as the bench made them",
                 to_do="remove it; it will be made again.",
             )
@@ -67,9 +67,16 @@ class CellCache:
         self._write(self.folder(cell) / RECORD, record)
         (self.folder(cell) / FAILURE).unlink(missing_ok=True)
 
-    def fail(self, cell: Cell, reason: str) -> None:
-        """Note why a cell failed."""
-        self._write(self.folder(cell) / FAILURE, {"address": cell.address, "label": cell.label, "reason": reason})
+    def fail(self, cell: Cell, reason: str, traceback: str = "") -> None:
+        """Note why a cell failed.
+
+        Args:
+            cell: The cell.
+            reason: One line for boards.
+            traceback: Where in the code, for whoever looks into it.
+        """
+        content = {"address": cell.address, "label": cell.label, "reason": reason, "traceback": traceback}
+        self._write(self.folder(cell) / FAILURE, content)
 
     @contextmanager
     def held(self, cell: Cell) -> Iterator[None]:
@@ -114,9 +121,12 @@ class CellCache:
         """Return the file that is locked: not in the folder of the cell, which people may remove to run it again."""
         return self.root / LOCKS / f"{cell.kind}-{cell.address[:24]}"
 
-    def forget_failures(self) -> int:
-        """Let all failed cells be run again; return how many there were."""
-        found = list(self.root.glob(f"*/*/{FAILURE}"))
+    def forget_failures(self, cells: Iterable[Cell]) -> int:
+        """Let those of these cells, and of all that they need, that failed be run again; return how many there were.
+
+        Failures of other cells stay: suites share a cache, and to know that a training fails may have taken hours.
+        """
+        found = [path for cell in in_order(cells) if (path := self.folder(cell) / FAILURE).exists()]
         for path in found:
             path.unlink(missing_ok=True)
         return len(found)
@@ -144,7 +154,7 @@ class CellCache:
             raise DataError(
                 f"Cannot read '{path}': {error}.",
                 expected="a record as the bench wrote it",
-                to_do=f"remove the folder '{path.parent}'; the cell will be run again.",
+                to_do=f"remove the folder '{path.parent}'; the step will be run again.",
             ) from error
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -155,6 +165,6 @@ class CellCache:
 def _out_of_reach(what: str, path: Path, error: OSError) -> DataError:
     return DataError(
         f"Cannot {what} '{path}': {error.strerror or error}.",
-        expected="a folder of cells that can be read and written, with room for what they make",
-        to_do="make it so, or choose another: --cache FOLDER; cells that are finished are kept.",
+        expected="a folder of finished steps that can be read and written, with room for what they make",
+        to_do="make it so, or choose another: --cache FOLDER; steps that are finished are kept.",
     )

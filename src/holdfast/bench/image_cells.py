@@ -159,7 +159,7 @@ class ImageCells:
             name if only else f"{name}, trained on {data}": search_of(
                 name, {"name": asked.data or name, "options": dict(asked.options)}, asked, EVALUATION, self.root
             )
-            for name, asked in suite.test_sets.items()
+            for name, asked in suite.tests().items()
         }
 
 

@@ -12,14 +12,22 @@ from holdfast.bench.experiments import of_machine
 from holdfast.bench.image_cells import Case, ImageCells, Scored
 from holdfast.bench.session_steps import open_setting
 from holdfast.bench.settings import Changes, changed, resolved, told
-from holdfast.bench.sources import EVALUATION, VALIDATION, open_texts, part_digest
+from holdfast.bench.sources import EVALUATION, VALIDATION, open_images, open_texts, part_digest
 from holdfast.bench.suite_schema import Suite, Values
 from holdfast.continual.plans import PLANS
+from holdfast.data.datasets import option_names
+from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.texts import TEXT_DATASETS
+from holdfast.errors import ConfigError
 from holdfast.methods import build_method
-from holdfast.options import bound
+from holdfast.models.text_folders import find_model
+from holdfast.options import bound, option_types
 
 BY_LABEL: Values = {"name": "labels", "options": {}, "ground_truth": "", "leave_one_out": False}
 """How texts are searched: their labels say who answers whom."""
+
+VALIDATION_OPTIONS = {"validation_fraction": 0.2, "validation_classes": 60}
+"""Options by which readers of images set classes apart for choosing settings, each with a value that is often right."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +97,36 @@ class Planner:
     def _image_cells(self) -> ImageCells:
         return ImageCells(self.suite, self.root, self.data_options, self.part, self.chosen)
 
+    @cached_property
+    def _frozen(self) -> Mapping[str, str]:
+        """The frozen models, which are there; only what may be a name on the hub is not looked for yet."""
+        found: dict[str, str] = {}
+        for side, model in self.suite.frozen.items():
+            owner, _, name = model.partition("/")
+            if not (owner[:1].isalnum() and name and "/" not in name) or Path(model).expanduser().exists():
+                find_model(model)
+            found[side] = model
+        return found
+
     def _images(self, case: Case, changes: Changes) -> Iterator[Scored]:
+        if self.part == VALIDATION:
+            options = {**self.suite.data[case.data], **self.data_options.get(case.data, {})}
+            refuse_without_validation(case.data, open_images({"name": case.data, "options": options}, self.root))
         yield from self._image_cells.scored(case, changes)
 
     def _features(self, case: Case, changes: Changes) -> Iterator[Scored]:
         data, scenario, label, seed = case
+        models = self._frozen  # refused before texts are read
         options = {**self.suite.data[data], **self.suite.scenarios[scenario], **self.data_options.get(data, {})}
-        source: Values = {"name": data, "options": {**options, "seed": seed}}
+        if data in TEXT_DATASETS and "seed" in option_types(TEXT_DATASETS[data].read):
+            options["seed"] = seed
+        source: Values = {"name": data, "options": options}
         if self.part == VALIDATION:
             source["part"] = VALIDATION
         parts = open_texts(source, self.root).parts()
         source["digest"] = {part: texts.digest()[:24] for part, texts in parts.items()}
         name = f"{data}, {scenario}, seed {seed}"
-        frozen: dict[str, Cell] = {
-            side: self._embedded_texts(source, model, name) for side, model in self.suite.frozen.items()
-        }
+        frozen: dict[str, Cell] = {side: self._embedded_texts(source, model, name) for side, model in models.items()}
         values = changed({**self.suite.settings(data, label), "start": self.suite.methods[label].start}, changes)
         start = values.pop("start")
         settings = {**resolved(values, seed, self.root), "start": start, "data": source}
@@ -155,3 +178,30 @@ class Planner:
         settings, hints = {**shared, **own, "budget": budget}, {"machine": of_machine(values)}
         cell = Cell("sessions", settings, needs, work, f"{label} ({name})", hints)
         yield Scored(data, suite.gate_metric, cell)
+
+
+def refuse_without_validation(name: str, data: RetrievalData) -> None:
+    """Refuse to tune on data without validation images, and say how this very data could have some.
+
+    Args:
+        name: Name or path of the data set.
+        data: The data set.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    if data.validation is not None:
+        return
+    known = option_names(name)
+    option = next((option for option in VALIDATION_OPTIONS if option in known), None)
+    if option is not None:
+        to_do = f"write in the tuning: data_options: {{{name}: {{{option}: {VALIDATION_OPTIONS[option]}}}}}"
+    elif Path(name).is_dir():
+        to_do = f"put images of further classes into {Path(name) / 'val'}/CLASS, beside train/CLASS and test/CLASS"
+    else:
+        to_do = "leave the tuning out, or choose settings on other data: the reader of this one sets none apart"
+    raise ConfigError(
+        f"The data set '{name}' has no validation images with these options, and the suite tunes on them.",
+        expected="classes set apart for choosing settings",
+        to_do=f"{to_do}; nothing was run.",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 import time
@@ -11,11 +10,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import format_exception
 from typing import Any, NamedTuple
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
-from holdfast.errors import DataError, HoldfastError
+from holdfast.bench.failures import reason_of, refuse_full_disk
 
 
 class Place(NamedTuple):
@@ -45,13 +45,23 @@ _own_device = ["cpu"]  # of this worker process
 
 
 class Progress(NamedTuple):
-    """What a watcher is told after every cell."""
+    """What a watcher is told when cells are begun, and after every cell.
 
-    cell: Cell
+    Args:
+        cell: The cell that ended; None where some were begun.
+        done: How many have ended.
+        total: How many there are to run; those that need one that fails are never run.
+        seconds: How long the cell took.
+        failure: Why it failed; None if it did not.
+        running: The cells that are run now.
+    """
+
+    cell: Cell | None
     done: int
     total: int
-    seconds: float
-    failure: str | None
+    seconds: float = 0.0
+    failure: str | None = None
+    running: tuple[Cell, ...] = ()
 
 
 def run_cells(
@@ -74,7 +84,7 @@ def run_cells(
         root: Folder that holds the folders of the named data sets.
         processes: How many cells are run at once; with 1 they are run here.
         devices: Where models are trained; processes take them in turn.
-        watch: Told after every cell that was run.
+        watch: Told when cells are begun, and after every cell that was run.
     """
     waiting = [cell for cell in in_order(cells) if cache.record(cell) is None and cache.failure(cell) is None]
     if processes == 1 and devices[0].partition(":")[2] in ("", "0"):
@@ -99,12 +109,14 @@ def _run_here(
     device: str,
     watch: Callable[[Progress], object] | None,
 ) -> None:
-    left = list(waiting)
+    left, total = list(waiting), len(waiting)
     while (cell := _next(left, cache)) is not None:
+        if watch is not None:
+            watch(Progress(None, total - len(left), total, running=(cell,)))
         left.remove(cell)
         seconds = perform(cell, cache, root, device)
         if watch is not None:
-            watch(Progress(cell, len(waiting) - len(left), len(waiting), seconds, cache.failure(cell)))
+            watch(Progress(cell, total - len(left), total, seconds, cache.failure(cell)))
 
 
 def _next(left: Sequence[Cell], cache: CellCache) -> Cell | None:
@@ -156,12 +168,15 @@ class _Run:
         for cell in chosen:
             self.running[workers.submit(perform, cell.to_run(), self.cache, self.root)] = cell
             self.waiting.remove(cell)
+        if chosen:
+            self._tell(None)
         return bool(chosen)
 
     def _run_alone(self, cell: Cell, devices: Sequence[str]) -> None:
         """Run a cell again that was running when a worker died, alone; if that one dies too, the cell failed."""
         seconds = 0.0
         if self.cache.record(cell) is None and self.cache.failure(cell) is None:
+            self._tell(None, running=(cell,))
             try:
                 with _workers(1, devices) as workers:
                     seconds = workers.submit(perform, cell.to_run(), self.cache, self.root).result()
@@ -171,8 +186,12 @@ class _Run:
 
     def _report(self, cell: Cell, seconds: float) -> None:
         self.done += 1
+        self._tell(cell, seconds=seconds, failure=self.cache.failure(cell))
+
+    def _tell(self, cell: Cell | None, **values: Any) -> None:
         if self.watch is not None:
-            self.watch(Progress(cell, self.done, self.total, seconds, self.cache.failure(cell)))
+            running = {"running": tuple(self.running.values())}
+            self.watch(Progress(cell, self.done, self.total, **(running | values)))
 
 
 def ready(waiting: Iterable[Cell], cache: CellCache, free: int) -> list[Cell]:
@@ -226,29 +245,10 @@ def _perform(cell: Cell, cache: CellCache, root: Path | None, device: str) -> No
             {**cell.settings, **cell.hints}, Place(cache.folder(cell), needs, root, device, cache.root / "shared")
         )
     except Exception as error:  # whatever one training met, or another package's method got wrong; the others go on
-        _refuse_full_disk(error, cell, cache)
-        cache.fail(cell, _reason(error))
+        refuse_full_disk(error, cell, cache)
+        cache.fail(cell, reason_of(error), "".join(format_exception(error)))
         return
     cache.finish(cell, values, max(time.monotonic() - started, values.get("seconds", 0.0)), machine())
-
-
-def _reason(error: Exception) -> str:
-    first = next(iter(str(error).splitlines()), "no word on why")
-    return first if isinstance(error, HoldfastError) else f"{type(error).__name__}: {first}"
-
-
-def _refuse_full_disk(error: BaseException, cell: Cell, cache: CellCache) -> None:
-    """Stop where there is no room left: it is no fault of the cell, which would count as failed from now on."""
-    cause: BaseException | None = error
-    while cause is not None:
-        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or os.strerror(errno.ENOSPC) in str(cause):  # packages that write by other means say it in words
-            raise DataError(
-                f"There is no room left for '{cell.label or cell.kind}' in '{cache.folder(cell)}'.",
-                expected="space for models and embeddings",
-                to_do="free some, and type the same command again; finished cells are kept.",
-            ) from error
-        cause = cause.__cause__ or cause.__context__
 
 
 def _prepare(places: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Bench:
         root: Folder that holds the folders of the named data sets.
         processes: Cells at once.
         devices: Where models are trained.
-        watch: Told after every cell.
+        watch: Told when cells are begun, and after every cell.
     """
 
     cache: CellCache
@@ -99,12 +99,14 @@ class Estimate:
         finished: How many are.
         seconds: About how long the unfinished ones take one after another; None where nothing like it was ever run.
         unknown: How many of them nothing is known about.
+        trials: What a trial tries, by the addresses of the cells that are made for it.
     """
 
     unfinished: list[Cell]
     finished: int
     seconds: float | None
     unknown: int
+    trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def estimate(suite: Suite, cache: CellCache, root: Path | None) -> Estimate:
@@ -115,7 +117,8 @@ def estimate(suite: Suite, cache: CellCache, root: Path | None) -> Estimate:
     left = [cell for cell in cells if cache.record(cell) is None]
     speeds = _speeds(cache, {cell.address: cell.work for cell in cells})
     known = [speeds[key] * cell.work for cell in left if (key := _alike(cell.kind, dict(cell.settings))) in speeds]
-    return Estimate(left, len(cells) - len(left), sum(known) if known else None, len(left) - len(known))
+    trials = {cell.address: row.changes for row in attempts for cell in own_cells(row)}
+    return Estimate(left, len(cells) - len(left), sum(known) if known else None, len(left) - len(known), trials)
 
 
 def _speeds(cache: CellCache, works: Mapping[str, float]) -> dict[tuple[str, str], float]:

@@ -15,16 +15,21 @@ from holdfast.bench.suite_schema import (
     InScenario,
     Suite,
     Tuning,
+    Values,
 )
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import DATASETS
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.data.texts import TEXT_DATASETS
-from holdfast.errors import refuse, unknown_name
+from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols import PROTOCOLS
+from holdfast.geometry import SPACES
 from holdfast.methods import METHODS, build_method
-from holdfast.options import bound
+from holdfast.models.backbones import BACKBONES
+from holdfast.models.encoder import encoder_spec
+from holdfast.models.heads import HEADS
+from holdfast.options import bound, option_types
 
 
 def check_suite(suite: Suite) -> None:
@@ -52,11 +57,25 @@ def check_suite(suite: Suite) -> None:
     {"images": _check_images, "features": _check_features, "sessions": _check_sessions}[suite.track](suite)
     for data in suite.data:
         for scenario in ("", *suite.by_scenario):
-            experiment_from(suite.settings(data, scenario=scenario, old=True))
+            _check_settings(suite.settings(data, scenario=scenario, old=True))
             for label in suite.methods:
-                experiment_from(suite.settings(data, label, scenario=scenario))
+                _check_settings(suite.settings(data, label, scenario=scenario))
     if suite.tuning is not None:
         _check_tuning(suite, suite.tuning)
+
+
+def _check_settings(values: Values) -> None:
+    """Refuse settings that no experiment, backbone or classifier knows; nothing is built."""
+    experiment_from(values)
+    spec = encoder_spec(**values["model"])
+    _check_known("backbone", (spec.backbone,), BACKBONES)
+    bound(BACKBONES[spec.backbone], spec.backbone_options, f"backbone '{spec.backbone}'")
+    head, options = values["head"], values["head_options"]
+    if head is None:  # the first one that reads the space, which only the predecessor may decide
+        first = [next(name for name, kind in HEADS.items() if space in kind.spaces) for space in SPACES]
+        head = next((name for name in first if set(options) <= set(option_types(HEADS[name]))), first[0])
+    _check_known("head", (head,), HEADS)
+    bound(HEADS[head], options, f"head '{head}'")
 
 
 def _check_images(suite: Suite) -> None:
@@ -124,11 +143,24 @@ def _check_features(suite: Suite) -> None:
         suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old"
     )
     metrics_named((*suite.metrics, suite.gate_metric))
+    for data in suite.data:
+        _refuse_own_texts(data)
     refuse(
         set(suite.frozen) != {"old", "new"},
         f"The suite '{suite.name}' compares heads and names {', '.join(suite.frozen) or 'no models'}.",
         "frozen: with an old and a new model",
     )
+
+
+def _refuse_own_texts(data: str) -> None:
+    """Refuse a file of texts: it is one set, and says nothing of who searches what."""
+    if data not in TEXT_DATASETS:
+        raise ConfigError(
+            f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
+            expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS)}",
+            to_do=f"`holdfast adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a file "
+            "itself, and compares heads (--method p2s bct) and adapters on it; nothing was run.",
+        )
 
 
 def _check_sessions(suite: Suite) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast.continual.setting import KS
 from holdfast.embeddings.embedding_set import Form
@@ -15,6 +16,29 @@ Values = dict[str, Any]
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_a_mapping(cls, given: Any) -> Any:
+        """Take what is left empty in YAML, as in ``p2s:``, for {} wherever a mapping belongs."""
+        if not isinstance(given, Mapping):
+            return given
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {name: _filled(value, kinds.get(name)) for name, value in given.items()}
+
+
+def _filled(value: Any, kind: Any) -> Any:
+    """Return {} for None where the type is that of a mapping, and so for the values of a mapping of mappings."""
+    if not _is_mapping(kind):
+        return value
+    inner = get_args(kind)[-1] if get_origin(kind) is dict else None
+    if isinstance(value, Mapping) and _is_mapping(inner):
+        return {name: {} if one is None else one for name, one in value.items()}
+    return {} if value is None else value
+
+
+def _is_mapping(kind: Any) -> bool:
+    return get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, _Part))
 
 
 class Overrides(_Part):
@@ -83,8 +107,9 @@ class EvaluationSet(_Part):
         protocol_options: Options of the protocol.
         ground_truth: Where the ground truth of the protocol is below the folder of the data set; that folder itself
             when left out.
-        metrics: What is measured there; the protocol's own choice when left out.
-        gate_metric: What ranks rows there; the protocol's own choice when left out.
+        metrics: What is measured there; when left out, that of the suite with the protocol "labels", and the protocol's
+            own choice with another.
+        gate_metric: What ranks rows there, likewise.
         form: What is searched: "points" of the space, or "features" where the protocol pools them.
         flip: Add the features of the mirrored image, as protocols of faces do.
     """
@@ -191,6 +216,16 @@ class Suite(_Part):
     def scenario_of(self, name: str) -> str:
         """Return whose options a scenario has: its own name, unless it says another."""
         return str(self.scenarios[name].get("scenario", name))
+
+    def tests(self) -> dict[str, EvaluationSet]:
+        """Return the test sets; those that labels answer are measured as the suite says, unless they say otherwise."""
+        own = {"metrics": self.metrics, "gate_metric": self.gate_metric}
+        return {
+            name: test
+            if test.protocol != EvaluationSet().protocol or test.metrics
+            else test.model_copy(update=own if test.gate_metric is None else {"metrics": self.metrics})
+            for name, test in self.test_sets.items()
+        }
 
     def settings(self, data: str, label: str | None = None, *, scenario: str = "", old: bool = False) -> Values:
         """Return the settings of an experiment on a data set, for a row, or for the reference or the old model.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json as json_text
 import shlex
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,11 @@ from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.bench.pool import Progress
-    from holdfast.bench.run import Bench, Estimate
+    from holdfast.bench.run import Bench
     from holdfast.bench.suite import Suite
 
-OF_A_MINUTE, OF_AN_HOUR = 60, 3600
+LISTS = ("seeds", "device")
+"""Options whose values may be written with commas, too."""
 
 
 def bench(
@@ -35,20 +36,22 @@ def bench(
 ) -> None:
     """Compare methods over data sets, scenarios and seeds, from one file, and end with a leaderboard.
 
-    ``holdfast bench SUITE`` runs what is not finished of a suite: models to train, embeddings, scores. Finished cells
-    are kept by their contents, so suites share old and independent models, an interrupted run continues, and a changed
-    option reruns only what hangs on it. ``holdfast bench`` alone lists the suites that come with holdfast.
+    ``holdfast bench SUITE`` runs the steps of a suite that are not finished: models to train, embeddings, scores.
+    Finished steps are kept by their contents, so suites share old and independent models, an interrupted run continues,
+    and a changed option reruns only what hangs on it. ``holdfast bench`` alone lists the suites that come along.
 
     Args:
         suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file; the first word
             needs no --suite.
-        out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out.
-        cache: Folder of finished cells, shared by suites.
-        seeds: Other seeds than those of the suite.
-        processes: Cells at once; as many as there are devices, or processor cores, when left out.
-        device: Where models are trained, taken in turn: cpu, cuda:0, cuda:1, …; every accelerator found when left out.
+        out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out. A former board of
+            the same suite there is replaced, that of another suite never.
+        cache: Folder of finished steps, shared by suites.
+        seeds: Other seeds than those of the suite: 0 1 2, or 0,1,2.
+        processes: Steps at once; as many as there are devices, or processor cores, when left out.
+        device: Where models are trained, taken in turn: cpu, or cuda:0 cuda:1, or cuda:0,cuda:1; every accelerator
+            found when left out.
         dry_run: Say what would be run, and about how long it takes by what was measured before; change nothing.
-        retry_failed: Run again what failed.
+        retry_failed: Run again what failed of this suite.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         json: Print one JSON document.
     """
@@ -60,10 +63,11 @@ def main(words: list[str]) -> int:
     from holdfast.bench.pool import blocked_by
     from holdfast.bench.recipes import recipe_named
     from holdfast.bench.run import Bench, estimate
+    from holdfast.cli.bench_plan import seeds_in_words, show_plan
 
     if words and not words[0].startswith("-"):
         words = ["--suite", *words]
-    arguments, _ = parse(bench, words, "bench")
+    arguments, _ = parse(bench, list(without_commas(words)), "bench")
     if arguments["suite"] is None:
         _refuse_without_suite(words)
         return _list_suites(arguments["json"])
@@ -71,16 +75,20 @@ def main(words: list[str]) -> int:
     out = arguments["out"] or Path("runs/bench") / suite.name
     _refuse_file("out", out)
     _refuse_file("cache", arguments["cache"])
+    former = _former_seeds(out, suite)
     devices = _devices(arguments["device"])
     processes = _processes(arguments["processes"], devices)
     cache, root = CellCache(arguments["cache"]), root_of(arguments["data_root"])
-    if arguments["dry_run"]:
+    if arguments["dry_run"] or arguments["retry_failed"]:
         with console.status("reading data"):
             found = estimate(suite, cache, root)
+    if arguments["dry_run"]:
         failed = [] if arguments["retry_failed"] else [cell for cell in found.unfinished if blocked_by(cell, cache)]
-        return _show_plan(suite, found, len(failed), processes, arguments["json"])
+        return show_plan(suite, found, len(failed), processes, arguments["json"])
     if arguments["retry_failed"]:
-        cache.forget_failures()
+        cache.forget_failures(found.unfinished)
+    if former is not None and former != sorted(suite.seeds):
+        console.print(f"The former board in '{out}', of {seeds_in_words(former)}, will be replaced.")
     return _run(suite, Bench(cache, root, processes, devices), out, arguments["json"], words)
 
 
@@ -113,21 +121,66 @@ def _refuse_file(option: str, folder: Path) -> None:
         )
 
 
+def without_commas(words: Sequence[str]) -> Iterator[str]:
+    """Split the values of the options that are lists at commas, as their help writes lists.
+
+    >>> list(without_commas(["a,b.yaml", "--seeds", "0,1,", "2", "--out", "x,y", "--device=cpu,cuda:0"]))
+    ['a,b.yaml', '--seeds', '0', '1', '2', '--out', 'x,y', '--device', 'cpu', 'cuda:0']
+    """
+    splits = False
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            splits = name[2:] in LISTS
+            if not splits or not equals:
+                yield word
+                continue
+            yield name
+            word = value
+        yield from filter(None, word.split(",")) if splits and not word.startswith("[") else (word,)
+
+
+def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
+    """Return the seeds of the board of this suite that a folder holds; None where it holds none.
+
+    Raises:
+        ConfigError: It holds the board of another suite, or results of something else.
+    """
+    path = out / "results.json"
+    try:
+        found = json_text.loads(path.read_text(encoding="utf-8"))
+        names, seeds = (found["suite"]["name"], found["suite"]["title"]), {int(row["seed"]) for row in found["rows"]}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        names, seeds = None, set()
+    if names == (suite.name, suite.title):
+        return sorted(seeds)
+    what = "results that are no board" if names is None else "the board of '{}', titled '{}'".format(*names)
+    raise ConfigError(
+        f"--out '{out}' holds {what}.",
+        expected=f"a folder without results, or with a board of '{suite.name}', titled '{suite.title}'",
+        to_do="name another: --out FOLDER; nothing was run, and nothing there was changed.",
+    )
+
+
 def _run(suite: Suite, bench: Bench, out: Path, as_json: bool, words: list[str]) -> int:
     """Run to the end, write the board, and say what was found."""
     from dataclasses import replace
 
     from holdfast.bench.board import board_document
-    from holdfast.cli.bench_progress import cells_progress, worked_before
+    from holdfast.cli.bench_plan import failure_sentences
+    from holdfast.cli.bench_progress import steps_progress, worked_before
     from holdfast.reports.leaderboard_files import leaderboard_text, write_tables
     from holdfast.reports.leaderboard_page import write_leaderboard_page
     from holdfast.reports.leaderboard_results import leaderboard_document, write_leaderboard
 
-    with worked_before(out) as worked, cells_progress(suite.title) as watch:
+    with worked_before(out) as worked, steps_progress(suite.title) as watch:
 
         def after(progress: Progress) -> None:
             watch(progress)
-            worked.note()
+            if progress.cell is not None:
+                worked.note()
 
         found = replace(bench, watch=after).run(suite)
     document = leaderboard_document(
@@ -151,6 +204,8 @@ def _run(suite: Suite, bench: Bench, out: Path, as_json: bool, words: list[str])
     console.print(
         f"results  {results}\ntables   {', '.join(map(str, tables))}\nboard    {page}  (open it in a browser)"
     )
+    for sentence in failure_sentences(found, bench.cache.root):
+        console.print(sentence)
     return int(any(row["failure"] is not None for row in found["rows"]))
 
 
@@ -177,52 +232,6 @@ def _list_suites(as_json: bool) -> int:
     ]
     print_table("Suites", ["suite", "what it compares", "data", "rows", "seeds"], rows)
     return 0
-
-
-def _show_plan(suite: Suite, found: Estimate, failed: int, processes: int, as_json: bool) -> int:
-    """Say what would be run, and about how long that takes."""
-    if as_json:
-        cells = [{"kind": cell.kind, "label": cell.label, "work": cell.work} for cell in found.unfinished]
-        numbers = {"finished": found.finished, "failed": failed, "seconds": found.seconds, "unknown": found.unknown}
-        print_json({"suite": suite.name, "unfinished": cells, **numbers, "processes": processes})
-        return 0
-    kinds = Counter(cell.kind for cell in found.unfinished)
-    title = f"{suite.title}: {len(found.unfinished)} cells to run, {found.finished} finished"
-    print_table(title, ["kind", "cells"], [[kind, str(count)] for kind, count in kinds.items()])
-    for cell in found.unfinished:
-        console.print(f"  {cell.label}", highlight=False)
-    for sentence in plan_sentences(found, failed, processes):
-        console.print(sentence)
-    return 0
-
-
-def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str]:
-    """Say how long it takes, of how many cells that is not known, and which are not run."""
-    count = len(found.unfinished)
-    if found.seconds is not None:
-        at_once = min(processes, count)
-        whole = f"{in_words(found.seconds)} one after another"
-        told = whole if at_once == 1 else f"{in_words(found.seconds / at_once)} with {at_once} at once ({whole})"
-        yield f"About {told}, by what was measured here before, or more where cells wait for others."
-        if found.unknown:
-            yield f"Of {found.unknown} of the {count} cells nothing is known, and they are not counted in it."
-    elif count:
-        yield "Nothing like these cells was run here yet, so nobody can say how long they take."
-    if failed:
-        yield f"Of these cells {failed} failed before or need one that did: they are left out without --retry-failed."
-
-
-def in_words(seconds: float) -> str:
-    """Write a time.
-
-    >>> in_words(42), in_words(200), in_words(9000)
-    ('42 seconds', '3 minutes', '2.5 hours')
-    """
-    if seconds < OF_A_MINUTE:
-        return f"{seconds:.0f} seconds"
-    if seconds < OF_AN_HOUR:
-        return f"{seconds / OF_A_MINUTE:.0f} minutes"
-    return f"{seconds / OF_AN_HOUR:.1f} hours"
 
 
 def _devices(asked: list[str]) -> list[str]:
@@ -259,7 +268,7 @@ def _processes(asked: int | None, devices: list[str]) -> int:
     if asked is not None and asked < 1:
         raise ConfigError(
             f"--processes {asked}.",
-            expected="how many cells are run at once, at least 1",
+            expected="how many steps are run at once, at least 1",
             to_do="leave it out for one per device, or per core of the processor.",
         )
     if asked is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from holdfast.bench.pool import Progress
 
 _CLOCK = "worked.json"
+EVERY = 30.0
+"""So many seconds after another somebody who reads a log is told that it goes on."""
+ON_A_TERMINAL = 1.0
+SHOWN = 2  # running steps that are named
+OF_A_MINUTE, OF_AN_HOUR = 60, 3600
 
 
 class Clock:
@@ -45,7 +51,7 @@ def _seconds_in(path: Path) -> float:
         raise DataError(
             f"'{path}' does not say how long this bench has worked: {error}.",
             expected="the file as `holdfast bench` wrote it",
-            to_do="remove it; the time is counted from now on, and no cell is lost.",
+            to_do="remove it; the time is counted from now on, and no step is lost.",
         ) from error
 
 
@@ -57,14 +63,97 @@ def worked_before(folder: Path) -> Iterator[Clock]:
 
 
 @contextmanager
-def cells_progress(title: str) -> Iterator[Callable[[Progress], None]]:
-    """Show how many cells are done, and say at once what failed."""
+def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progress], None]]:
+    """Show how many steps are done and which run now, and say at once what failed.
+
+    Where standard error is no terminal, that is a line at the beginning, one every so many seconds, and one at the end.
+
+    Args:
+        title: Of the suite.
+        every: Seconds between lines.
+    """
+    started = time.monotonic()
+    last: Progress | None = None
+
+    def words() -> str:
+        return f"{title}: {progress_words(last, time.monotonic() - started)}"
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        begins, last = last is None, progress
+        if begins or console.is_terminal:
+            show(words())
+        if progress.cell is not None and progress.failure is not None:
+            console.print(f"failed: {progress.cell.label}: {progress.failure}", highlight=False)
+
+    try:
+        with _display(title) as show, _again(lambda: show(words()), ON_A_TERMINAL if console.is_terminal else every):
+            yield tell
+    finally:
+        if last is not None:
+            _line(words())
+
+
+def progress_words(progress: Progress | None, seconds: float) -> str:
+    """Write how far a bench is.
+
+    >>> from holdfast.bench.cells import Cell
+    >>> from holdfast.bench.pool import Progress
+    >>> cells = tuple(Cell("train", {}, label=name) for name in ("bct (omniglot)", "p2s (omniglot)", "lce (omniglot)"))
+    >>> progress_words(Progress(None, 12, 250, running=cells[:1]), 180), progress_words(None, 90)
+    ('12 of 250 steps, 3 minutes: bct (omniglot)', 'reading data, 2 minutes')
+    >>> progress_words(Progress(None, 0, 10, running=cells), 0)
+    '0 of 10 steps, 0 seconds: bct (omniglot); p2s (omniglot) and 1 more'
+    """
+    if progress is None:
+        return f"reading data, {in_words(seconds)}"
+    names = [cell.label or cell.kind for cell in progress.running]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    now = f": {'; '.join(names[:SHOWN])}{more}" if names else ""
+    return f"{progress.done} of {progress.total} steps, {in_words(seconds)}{now}"
+
+
+def in_words(seconds: float) -> str:
+    """Write a time.
+
+    >>> in_words(42), in_words(60), in_words(200), in_words(9000)
+    ('42 seconds', '1 minute', '3 minutes', '2.5 hours')
+    """
+    if seconds < OF_A_MINUTE:
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+    if seconds < OF_AN_HOUR:
+        minutes = round(seconds / OF_A_MINUTE)
+        return f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{seconds / OF_AN_HOUR:.1f} hours"
+
+
+@contextmanager
+def _display(title: str) -> Iterator[Callable[[str], None]]:
+    """Yield what shows words: in one place of a terminal, else on lines."""
+    if not console.is_terminal:
+        yield _line
+        return
     with console.status(title) as status:
+        yield status.update
 
-        def show(progress: Progress) -> None:
-            done = f"{progress.done} of {progress.total} cells"
-            status.update(f"{title}: {done}; {progress.cell.label} took {progress.seconds:.0f} s")
-            if progress.failure is not None:
-                console.print(f"failed: {progress.cell.label}: {progress.failure}", highlight=False)
 
-        yield show
+def _line(words: str) -> None:
+    console.print(words, highlight=False)
+
+
+@contextmanager
+def _again(action: Callable[[], None], every: float) -> Iterator[None]:
+    """Do something every so many seconds, beside what is done within."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every):
+            action()
+
+    beside = threading.Thread(target=repeat, daemon=True)
+    beside.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beside.join()

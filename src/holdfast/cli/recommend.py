@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,7 @@ from holdfast.errors import refuse
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
+    from holdfast.bench.cases import Case
     from holdfast.bench.recommend import Choice, Recommendation, Standing
     from holdfast.bench.situation import Situation
 
@@ -76,16 +77,49 @@ def main(words: list[str]) -> int:
     arguments, _ = parse(recommend, words, "recommend")
     situation = _situation(arguments)
     found = recommended(situation, shipped_evidence(arguments["evidence"]))
+    silent = dict(_silent(arguments["evidence"], situation))
     following = list(next_commands(found, arguments))
     if arguments["json"]:
-        print_json({**plain(found), "next": following, "not_in_next": not_in_commands(found)})
+        more = {"next": following, "not_in_next": not_in_commands(found), "not_counted": silent}
+        print_json({**plain(found), **more})
         return 0
+    for path, why in silent.items():
+        console.print(f"'{path}' does not count: {why.rstrip('.')}.")
     _tell(found)
     for command in following:
         console.print(f"next     {command}")
     if left := not_in_commands(found):
         console.print(f"No option of these commands sets {named_values(left)}, which was so in the bench.")
     return 0
+
+
+def _silent(paths: Iterable[Path], situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield the user's documents that can say nothing of a situation, with the reason."""
+    from holdfast.bench.cases import shipped_evidence
+
+    for path in paths:
+        cases = shipped_evidence([path], folder=path).cases  # no folder: this document alone
+        usable = [case for case in cases if case.complete]
+        if not situation.labelled:
+            yield str(path), "all methods of benches learn from classes, and your items have none"
+        elif not usable:
+            yield str(path), _without_number(cases)
+        elif situation.frozen and all(case.track != "features" for case in usable):
+            yield str(path), "its models were trained as a whole, which says nothing of heads over frozen ones"
+
+
+def _without_number(cases: Sequence[Case]) -> str:
+    """Say why no label of any case has P_comp and P_up for every seed."""
+    if any(case.track == "sessions" for case in cases):
+        return (
+            "it is of sessions, which have no old model and so no P_comp; methods are recommended by what they gain on "
+            "an old model's gallery"
+        )
+    failures = [(name, outcome, case) for case in cases for name, outcome in case.outcomes.items()]
+    if not failures:
+        return "it has no runs of methods that align with an old model"
+    (name, outcome, case), *_ = failures
+    return f"none of its labels has P_comp and P_up for every seed; '{name.label}' on {case.words}: {outcome.failure}"
 
 
 def _situation(arguments: Mapping[str, Any]) -> Situation:
