@@ -27,13 +27,15 @@ from typing import Any
 import lancedb
 import numpy as np
 import pyarrow as pa
-from lancedb.index import BTree, IvfPq
+from lancedb.index import BTree, IvfFlat
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.galleries import Gallery
 from holdfast.galleries.sources import FileVectors
 from holdfast.geometry import Hypersphere
+from holdfast.stores.lance_care import PARTITION
+from holdfast.stores.lance_search import PROBES
 from machine import describe
 from task_pool import write_json
 
@@ -122,7 +124,7 @@ def searches(folder: Path, queries: NDArray[np.float32], *, exact: bool, count: 
 
     def bare(query: NDArray[np.float32]) -> None:
         search = table.search(query, vector_column_name="vector").distance_type("dot").select(["id", "_distance"])
-        (search.bypass_vector_index() if exact else search.nprobes(20).refine_factor(4)).limit(10).to_arrow()
+        (search.bypass_vector_index() if exact else search.nprobes(PROBES)).limit(10).to_arrow()
 
     rounds = []
     for number in range(ROUNDS):
@@ -202,7 +204,7 @@ def build_indexes(folder: Path) -> dict[str, float]:
 
 
 def _bare_index(table: Any) -> None:
-    table.create_index("vector", config=IvfPq(distance_type="dot"))
+    table.create_index("vector", config=IvfFlat(distance_type="dot", target_partition_size=PARTITION))
 
 
 def page(document: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import operator
 import os
@@ -367,20 +366,14 @@ def test_items_that_nothing_changed_since_they_were_read_are_not_read_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(store, Changes(upsert=Upsert(["a"], [{"colour": "red"}], [Rows("g1", ["a"], np.ones((1, 4), np.float32))])))
+    last = store.pointer().sequence if store.ledger.database.keeps_commits else None  # type: ignore[attr-defined]
     for read in (store.fetch(["a"]), store.scan(limit=9)):
-        assert read.as_of is not None and read.as_of[0] == store.pointer().sequence
-        assert read.as_of[1] == store.journal()[-1].time
+        assert read.as_of == last, "numbers that may come again say nothing"
     asked: list[str] = []
     really = Ledger.fetch
     monkeypatch.setattr(Ledger, "fetch", lambda self, ids: asked.extend(ids) or really(self, ids))
-    fill = Fill(Rows("g2", ["a"], np.full((1, 6), 2, np.float32)), read.versions, read)
-    before = (read.as_of[0], read.as_of[1] - 1.0)  # another commit of that number, which was lost
-    again = dataclasses.replace(fill, seen=dataclasses.replace(read, as_of=before))
-    with store.writing("a test"):
-        store.ledger.plan(Changes(fill=again))  # type: ignore[attr-defined]
-    assert asked == ["a"]
-    done = commit(store, Changes(fill=fill))
-    assert done.filled.tolist() == [True] and asked == ["a"]
+    done = commit(store, Changes(fill=Fill(Rows("g2", ["a"], np.full((1, 6), 2, np.float32)), read.versions, read)))
+    assert done.filled.tolist() == [True] and asked == ([] if last is not None else ["a"])
     assert store.vectors("g2", ["a"])[1].tolist() == [[2.0] * 6]
 
 

@@ -48,10 +48,6 @@ class Pointer:
         return sum(count for holding, count in self.held.items() if wanted & holding)
 
 
-Moment = tuple[int, float]
-"""Number and time of a commit."""
-
-
 @dataclass(frozen=True)
 class Items:
     """Items as a store keeps them, one entry of each list per item.
@@ -61,15 +57,14 @@ class Items:
         versions: Number of the commit that last wrote the item itself (a backfill does not), int64 (N,).
         generations: Which generations have a vector of it.
         metadata: Values by column; a column that was not given is missing.
-        as_of: Number and time of a commit: they hold what it wrote, and if none came after it, nothing else; None if
-            not known. The time tells it from another of that number, should the database ever go back.
+        as_of: Number of a commit: they hold what it wrote, and if none came after it, nothing else; None if not known.
     """
 
     ids: list[str]
     versions: NDArray[np.int64]
     generations: list[frozenset[str]]
     metadata: list[Metadata]
-    as_of: Moment | None = None
+    as_of: int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

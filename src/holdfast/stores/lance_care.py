@@ -14,7 +14,7 @@ INDEX_FROM = 5_000
 """Rows from which on an approximate index is worth building."""
 
 VECTOR_INDEX = "vector_idx"
-_PARTITION = 2_048  # rows that are compared for every part of the index that a search looks into
+PARTITION = 2_048  # rows that are compared for every part of the index that a search looks into
 _PIN = "kept"  # tag of the oldest version that must stay
 _MARGINS = (0.1, 1.0, 10.0, 60.0)  # seconds
 _FOREVER = timedelta(days=36_500)  # an optimisation without one removes versions older than a week
@@ -25,7 +25,7 @@ def index_vectors(table: Table) -> None:
     if any(index.name == VECTOR_INDEX for index in table.list_indices()):
         merge(table)
     elif table.count_rows() >= INDEX_FROM:
-        config = IvfFlat(distance_type="dot", target_partition_size=_PARTITION)
+        config = IvfFlat(distance_type="dot", target_partition_size=PARTITION)
         table.create_index("vector", config=config, name=VECTOR_INDEX)
 
 

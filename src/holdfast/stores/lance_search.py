@@ -16,7 +16,7 @@ from holdfast.stores.ledger import best_first
 
 _LEAST = -(2**63)
 _AT_ONCE = 64  # queries of one search of Lance
-_PROBES = 40  # parts of the index that a search looks into
+PROBES = 40  # parts of the index that a search looks into
 _Found = tuple[list[str], Vectors, list[Metadata]]
 
 
@@ -83,7 +83,7 @@ class _Search:
         asked = asked.distance_type("dot").select(["id", "_distance", *self.columns]).limit(limit)
         if self.where:
             asked = asked.where(self.where, prefilter=True)
-        rows = (asked.bypass_vector_index() if self.exact else asked.nprobes(_PROBES)).to_arrow()
+        rows = (asked.bypass_vector_index() if self.exact else asked.nprobes(PROBES)).to_arrow()
         if len(queries) == 1:
             return [rows]
         numbers = rows.column("query_index").to_numpy()

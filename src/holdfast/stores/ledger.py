@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError
-from holdfast.stores.base import Changes, Committed, Entry, Items, Moment, Pointer, Vectors
+from holdfast.stores.base import Changes, Committed, Entry, Items, Pointer, Vectors
 from holdfast.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
 from holdfast.stores.planning import Appended as Appended
 from holdfast.stores.planning import Plan as Plan
@@ -41,6 +41,8 @@ class Database(Protocol):
 
     text_type: str
     """Column type of texts that are ordered by their bytes."""
+    keeps_commits: bool
+    """Whether no commit is ever lost again, so that its number tells it from every other."""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
@@ -119,7 +121,7 @@ class Ledger:
             DataError: Vectors of another width, or metadata that no column can hold.
         """
         check(changes, self.generations())
-        return planned(changes, self._last(), self.fetch)
+        return planned(changes, self._sequence(), self.fetch)
 
     def record(
         self,
@@ -226,10 +228,10 @@ class Ledger:
         if not len(ids):
             return _items([], {}, None)
         clause, value = self.database.among("id", ids)
-        last = self._last()
+        as_of = self._as_of()
         rows, bits = self._rows(clause, lambda bits: [value])
         by_id = {row[0]: row for row in rows}
-        return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits, last)
+        return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits, as_of)
 
     def scan(self, after: str, limit: int, lacking: str | None) -> Items:
         """Return the next items by id; only those without a vector in ``lacking``."""
@@ -239,16 +241,17 @@ class Ledger:
                 raise unknown_generation(lacking, bits)
             return [after, 0 if lacking is None else bits[lacking], limit]
 
-        last = self._last()
-        return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), last)
+        as_of = self._as_of()
+        return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), as_of)
 
-    def _last(self) -> Moment:
-        """Return the last commit; asked before rows are read, which may then be of a later one."""
-        [(sequence, when)] = self.database.execute(
-            "SELECT pointer.sequence, journal.time FROM pointer "
-            "LEFT JOIN journal ON journal.sequence = pointer.sequence WHERE one = 1"
-        )
-        return int(sequence), float(when or 0.0)
+    def _sequence(self) -> int:
+        """Return the number of the last commit."""
+        [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
+        return int(sequence)
+
+    def _as_of(self) -> int | None:
+        """Return which commit rows will hold that are read from now on, at least; None where numbers may come again."""
+        return self._sequence() if self.database.keeps_commits else None
 
     def _rows(
         self, condition: str, values: Callable[[Mapping[str, int]], Sequence[Any]]
@@ -297,7 +300,7 @@ class Ledger:
         return {row[0]: int(row[1]) for row in self.database.execute("SELECT id, retrieved FROM traffic")}
 
 
-def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: Moment | None) -> Items:
+def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: int | None) -> Items:
     known = {mask: _names(mask, bits) for mask in {row[2] for row in rows}}
     holding = [known[row[2]] for row in rows]
     versions = np.array([row[1] for row in rows], np.int64)

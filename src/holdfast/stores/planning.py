@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError, GalleryError
-from holdfast.stores.base import Changes, Fill, Items, Metadata, Moment, Rows, Upsert
+from holdfast.stores.base import Changes, Fill, Items, Metadata, Rows, Upsert
 from holdfast.stores.filters import fits
 
 MOST_GENERATIONS = 62  # bits of a mask
@@ -51,15 +51,15 @@ class Plan:
     deleted: Sequence[str]
 
 
-def planned(changes: Changes, last: Moment, fetch: Callable[[Sequence[str]], Items]) -> Plan:
+def planned(changes: Changes, last: int, fetch: Callable[[Sequence[str]], Items]) -> Plan:
     """Return what must become of the vectors.
 
     Args:
         changes: Checked ones.
-        last: The last commit.
+        last: Number of the last commit.
         fetch: Returns items as they are now.
     """
-    upsert, fill, sequence = changes.upsert, changes.fill, last[0] + 1
+    upsert, fill, sequence = changes.upsert, changes.fill, last + 1
     gone = [*changes.delete, *(upsert.ids if upsert else ())]
     found = fetch(gone)
     remove: dict[str, list[str]] = {}

@@ -49,6 +49,7 @@ class PostgresDatabase:
     """
 
     text_type = 'text COLLATE "C"'
+    keeps_commits = False  # a standby that takes over may lack the last ones
 
     def __init__(self, address: Address, disk: Disk) -> None:
         self.address, self.disk = address, disk

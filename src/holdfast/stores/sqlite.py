@@ -34,6 +34,7 @@ class SqliteDatabase:
     """
 
     text_type = "text"
+    keeps_commits = True
 
     def __init__(self, path: Path | str, disk: Disk) -> None:
         self.path, self.disk = path, disk
