@@ -36,9 +36,10 @@ def doctor(
     data_options: dict[str, Any] = {},  # noqa: B006
     cast: bool = False,
     seed: int = 0,
+    repair: bool = False,
     json: bool = False,
 ) -> int:
-    """Read everything again and say what is wrong, and what to do about it; nothing is changed.
+    """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
 
     Counts, journal, vectors, links and searches are looked at. With a model and items, or vectors that are there, a
     sample is embedded again and compared. The exit code is 1 if something is wrong.
@@ -62,22 +63,29 @@ def doctor(
         data_options: Options of the data set.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         seed: Of the sample.
+        repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
         json: Print one JSON document with all findings.
     """
     from holdfast.cli.gallery_sources import source_of
     from holdfast.galleries.doctor import doctor as examined
+    from holdfast.galleries.repair import repair as repaired_first
 
     arguments = {**locals(), "workers": 0}
     try:
         with opened(gallery) as it:
+            repaired = repaired_first(it) if repair else None
             source = source_of(arguments, it)
             with rate_progress("reading", None) as show:
                 found = examined(it, source, sample=sample, seed=seed, on_step=_shown(show))
+            if repaired is not None:
+                console.print(str(repaired), style="bold")
     except StoreError as error:  # not even that can be read
+        repaired = None
         found = _unreadable(gallery, error)
     _tell(found)
     if json:
-        print_json({**found.to_dict(), "url": without_passwords(found.url)})
+        told = {"repaired": repaired.to_dict()} if repaired is not None else {}
+        print_json({**found.to_dict(), **told, "url": without_passwords(found.url)})
     return 0 if found.healthy else 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import model_of, opened, size
+from holdfast.cli.gallery_common import command, duration, model_of, opened, size
 from holdfast.errors import refuse
 
 if TYPE_CHECKING:
@@ -171,10 +171,15 @@ def gc(gallery: str, older_than: float = 3600.0, wait: float = 10.0, json: bool 
     refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
     with opened(gallery, wait) as it:
         before = {*it.state.by_name, *it.state.retired}
-        freed = it.gc(older_than=older_than)
+        tidied = it.gc(older_than=older_than)
         gone = sorted(before - set(it.state.by_name))
-        console.print(f"Removed {', '.join(gone) or 'no generation'}; {size(freed)} freed now.")
-        return _told(it, gallery, {"removed": gone, "bytes_freed": freed}, json)
+        console.print(f"Removed {', '.join(gone) or 'no generation'}; {size(tidied.freed)} freed now.")
+        if tidied.waiting and older_than:
+            console.print(
+                f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
+                f"{command('gc', gallery, '--older-than', '0')} frees what nobody is reading."
+            )
+        return _told(it, gallery, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting}, json)
 
 
 def _told(gallery: Gallery, url: str, document: dict[str, Any], json: bool) -> int:

@@ -27,6 +27,9 @@ def bar(share: float, width: int = 24) -> str:
     return "█" * full + "·" * (width - full)
 
 
+WORTH_A_WORD = 1_000_000  # bytes that wait for gc
+
+
 def share_of(part: int, whole: int) -> str:
     """Write a part of a whole in per cent, never rounded to all or nothing.
 
@@ -73,6 +76,8 @@ def standing(found: Status) -> list[str]:
         said += [_link_words(found, link) for link in found.links if link["query"] == found.target]
     if found.retired:
         said.append(f"Vectors of {', '.join(found.retired)} wait for gc.")
+    if found.waiting >= WORTH_A_WORD:
+        said.append(f"{size(found.waiting)} are of earlier commits and wait for gc.")
     return said
 
 

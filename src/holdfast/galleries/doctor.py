@@ -11,6 +11,7 @@ from holdfast.galleries.doctor_records import (
     Recount,
     count_findings,
     coverage_findings,
+    damage_findings,
     declared_findings,
     journal_findings,
     link_findings,
@@ -95,6 +96,7 @@ class _Look:
         self._part("counting the items", self._counts)
         self._part("following the journal", lambda: journal_findings(self.store, self.store.pointer()))
         self._part("checking links", lambda: link_findings(self.gallery.state))
+        self._part("reading every file", lambda: damage_findings(self.store))
         self._part("checking indexes", lambda: upkeep_findings(self.store, *self.gallery.now()))
         self.findings += declared_findings(self.gallery.state)
 

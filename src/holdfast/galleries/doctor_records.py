@@ -150,6 +150,15 @@ def upkeep_findings(store: Store, pointer: Pointer, state: GalleryState) -> list
     return findings
 
 
+def damage_findings(store: Store) -> list[Finding]:
+    """Read every file again."""
+    wrong = store.damage()
+    if not wrong:
+        return []
+    to_do = "check the disk; then `holdfast gallery doctor --repair` goes back to the last commit that is whole."
+    return [Finding("damaged", "error", None, len(wrong), (), " ".join(wrong), to_do)]
+
+
 def declared_findings(state: GalleryState) -> list[Finding]:
     """Name the generations whose model only a person vouches for."""
     names = tuple(one.name for one in state.generations if one.fingerprint.startswith("declared:"))

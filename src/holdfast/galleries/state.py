@@ -152,7 +152,7 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
         state: Before.
         event: Plain values with "kind" and what the kind needs: "create" (generation, columns), "prepare" (generation,
             links, bridge), "vouch" (link), "swap" (link, if it is forced), "complete" (missing), "rollback", "abandon",
-            "gc".
+            "gc", "repair" (state: the record of an earlier one).
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -291,6 +291,7 @@ _STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
     "rollback": _rollback,
     "abandon": _abandon,
     "gc": _gc,
+    "repair": lambda state, event: GalleryState.from_record(event["state"]),
 }
 ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy")
 """Events that change rows only."""

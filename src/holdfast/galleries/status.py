@@ -23,7 +23,7 @@ class GenerationStatus:
         rows: Items that have its vector.
         covered: Items that queries of its model find, with whatever vectors they may search.
         searches: Generations that queries of its model search, in order.
-        bytes: Size of its rows in the store.
+        bytes: Size of its rows in the store as they are now, with what searches of several generations need.
         indexed: Rows that an approximate index covers.
     """
 
@@ -56,6 +56,7 @@ class Status:
         generations: One entry each.
         links: Who may search what besides the own vectors, and why.
         retired: Generations that wait for gc.
+        waiting: Bytes that nothing needs any more but readers of a while ago, which gc gives back.
         columns: Types of the metadata columns.
     """
 
@@ -71,6 +72,7 @@ class Status:
     generations: tuple[GenerationStatus, ...]
     links: tuple[dict[str, Any], ...]
     retired: tuple[str, ...]
+    waiting: int
     columns: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,6 +95,7 @@ def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
         generations=tuple(_generation(store, pointer, state, name) for name in state.by_name),
         links=tuple(asdict(link) for link in state.links),
         retired=state.retired,
+        waiting=store.waiting(),
         columns=dict(state.columns),
     )
 

@@ -15,7 +15,7 @@ from holdfast.galleries.links import Bridge, adapter_link, fill_mapped
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, Generation, Link, advance
 from holdfast.geometry import Space
-from holdfast.stores.base import Changes, NewGeneration, Pointer
+from holdfast.stores.base import Changes, NewGeneration, Pointer, Tidied
 
 
 class UpgradeSteps(GalleryBase):
@@ -211,14 +211,14 @@ class UpgradeSteps(GalleryBase):
             state = self._state(pointer)
             self._retire(pointer, state, {"kind": "abandon"})
 
-    def gc(self, *, older_than: float = 3600.0) -> int:
+    def gc(self, *, older_than: float = 3600.0) -> Tidied:
         """Remove the vectors of abandoned and, once an upgrade is complete, of earlier generations.
 
         Args:
             older_than: Keep files that a reader opened within so many seconds could still use.
 
         Returns:
-            Bytes that were freed.
+            Bytes that were freed, and that still wait for readers of a while ago.
         """
         with self.store.writing("gc", timeout=self.timeout) as pointer:
             state = self._state(pointer)

@@ -20,7 +20,7 @@ STORES = {
 
 _DEFAULT = "lance"
 _INSTALL = {
-    "lancedb": "lancedb", "lance": "pylance", "pyarrow": "pyarrow",
+    "lance": "pylance", "pyarrow": "pyarrow",
     "psycopg": "'holdfast[pgvector]'", "pgvector": "'holdfast[pgvector]'",
 }  # fmt: skip
 

@@ -267,6 +267,34 @@ class Upkeep:
     indexed: int
 
 
+@dataclass(frozen=True)
+class GoneBack:
+    """What became of items when a store went back to an earlier commit.
+
+    Args:
+        lost: Ids of items that were written after it: as they were then, or not there at all.
+        returned: Ids of items that were deleted after it.
+        unfilled: Items that have fewer vectors than before, and are what they were otherwise.
+    """
+
+    lost: Sequence[str]
+    returned: Sequence[str]
+    unfilled: int
+
+
+@dataclass(frozen=True)
+class Tidied:
+    """What tidying did.
+
+    Args:
+        freed: Bytes that were given back.
+        waiting: Bytes that only older commits need, which readers may still be reading, or which were used of late.
+    """
+
+    freed: int
+    waiting: int
+
+
 class Store(Protocol):
     """One place that keeps a gallery; all methods raise `StoreError` where the place itself fails."""
 
@@ -315,8 +343,8 @@ class Store(Protocol):
             where: Leave out items whose metadata does not match.
             exact: Compare with every row; otherwise an approximate index may be used where there is one.
             at: What is to exist for this search: what `pointer` returned to this thread just before. Of a pointer
-                that is a minute old or more, a store may have forgotten the rows; it refuses then, or where it keeps
-                no history (PostgreSQL) answers as of a newer commit, the same one for all searches with it.
+                that is some seconds old, a store may have forgotten the rows; it refuses then, or where it keeps no
+                history (PostgreSQL) answers as of a newer commit, the same one for all searches with it.
 
         Raises:
             DataError: Queries of another shape or type, or not finite, or k below 1.
@@ -352,10 +380,26 @@ class Store(Protocol):
     def upkeep(self, generation: str) -> Upkeep:
         """Return the physical state of a generation."""
 
-    def tidy(self, *, older_than: float = 3600.0) -> int:
-        """Merge small pieces and remove what no pointer has named for so many seconds; return bytes freed.
+    def damage(self) -> list[str]:
+        """Read all that the pointer names again, from the disk; return what cannot be read, a sentence each."""
 
-        It may be a commit of its own.
+    def last_whole(self) -> int | None:
+        """Return the number of the newest commit of which everything can be read; None where none is kept."""
+
+    def go_back(self, sequence: int, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> GoneBack:
+        """Make rows and items what they were at an earlier commit, as a new commit; only inside `writing`.
+
+        Raises:
+            GalleryError: The store keeps nothing of that commit.
+        """
+
+    def waiting(self) -> int:
+        """Return the bytes that nothing in the gallery needs any more and `tidy` would give back."""
+
+    def tidy(self, *, older_than: float = 3600.0) -> Tidied:
+        """Merge small pieces and remove what no pointer has named for so many seconds; it may be a commit of its own.
+
+        What is being read stays, whatever its age.
         """
 
     def queue(self, generation: str) -> list[str] | None:

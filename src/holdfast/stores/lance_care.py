@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from datetime import timedelta
-
-from lancedb.index import IvfFlat
+from collections.abc import Collection
 
 from holdfast.stores.lance_rows import Table
 
@@ -15,59 +11,44 @@ INDEX_FROM = 5_000
 
 VECTOR_INDEX = "vector_idx"
 PARTITION = 2_048  # rows that are compared for every part of the index that a search looks into
-_PIN = "kept"  # tag of the oldest version that must stay
-_MARGINS = (0.1, 1.0, 10.0, 60.0)  # seconds
-_FOREVER = timedelta(days=36_500)  # an optimisation without one removes versions older than a week
+
+PIECES = {1_024: 8, 16_384: 8, 262_144: 32}
+"""How many pieces of fewer rows than these a table may have before a commit makes larger ones of them.
+
+A row is written again a few times at most on its way through the sizes, whatever the number of commits.
+"""
+
+_ALL = 2**31  # versions, more than there are
+_HALF_REMOVED = 0.5  # share of removed rows from which on a commit writes a piece again without them
 
 
 def index_vectors(table: Table) -> None:
     """Build an approximate index if there are enough rows, or let the one that there is cover new rows."""
-    if any(index.name == VECTOR_INDEX for index in table.list_indices()):
+    if any(index.name == VECTOR_INDEX for index in table.describe_indices()):
         merge(table)
     elif table.count_rows() >= INDEX_FROM:
-        config = IvfFlat(distance_type="dot", target_partition_size=PARTITION)
-        table.create_index("vector", config=config, name=VECTOR_INDEX)
+        table.create_index("vector", "IVF_FLAT", name=VECTOR_INDEX, metric="dot", target_partition_size=PARTITION)
 
 
 def merge(table: Table) -> None:
-    """Merge small pieces, and let indexes cover all rows; does nothing where nothing is to be done."""
-    table.optimize(cleanup_older_than=_FOREVER)
+    """Merge all small pieces, and let indexes cover all rows; does nothing where nothing is to be done."""
+    table.optimize.compact_files()
+    if any(index.num_rows_indexed < table.count_rows() for index in table.describe_indices()):
+        table.optimize.optimize_indices()
 
 
-def indexed_rows(table: Table) -> int:
-    """Return how many rows the approximate index covers."""
-    known = table.index_stats(VECTOR_INDEX) if table.count_rows() else None
-    return 0 if known is None else int(known.num_indexed_rows)
+def merge_pieces(table: Table) -> bool:
+    """Merge small pieces where more have gathered than `PIECES` allows, and say whether that was so."""
+    before = table.version
+    for rows, most in PIECES.items():
+        if sum(piece.physical_rows < rows for piece in table.get_fragments()) > most:
+            table.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions_threshold=_HALF_REMOVED)
+    return bool(table.version != before)
 
 
-def prune(table: Table, kept: Iterable[int]) -> None:
-    """Remove all versions of a table or branch that are older than the oldest of these.
-
-    Lance removes by age, counted from when it comes to it: a process that was held up meanwhile would lose a version
-    that is to be kept. The tag makes Lance refuse then, before it removes anything, and a larger margin is tried.
-    """
-    oldest = min(kept)
-    made = {known["version"]: known["timestamp"].timestamp() for known in table.list_versions()}
-    if oldest not in made or min(made) == oldest:
-        return
-    if _PIN in table.tags.list():
-        table.tags.delete(_PIN)  # of a process that was killed here
-    table.tags.create(_PIN, oldest)
-    try:
-        for margin in _MARGINS:
-            age = max(0.0, time.time() - made[oldest]) + margin
-            if _pruned(table, age):
-                return
-    finally:
-        table.tags.delete(_PIN)
-
-
-def _pruned(table: Table, age: float) -> bool:
-    """Remove all versions older than so many seconds, or say that a tagged one would be among them."""
-    try:
-        table.optimize(cleanup_older_than=timedelta(seconds=age), delete_unverified=True)
-    except RuntimeError as error:
-        if "tagged" not in str(error):
-            raise
-        return False
-    return True
+def prune(table: Table, gone: Collection[int]) -> None:
+    """Remove versions of a table, and all files that no other one needs; no clock is asked."""
+    if gone:
+        table.cleanup_old_versions(versions=sorted(gone), delete_unverified=True)
+    else:
+        table.cleanup_old_versions(retain_versions=_ALL, delete_unverified=True)

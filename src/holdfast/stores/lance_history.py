@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from holdfast.errors import GalleryError
 from holdfast.stores.base import Pointer
-from holdfast.stores.lance_places import Place, Places
+from holdfast.stores.lance_places import Places
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import SqliteDatabase
 
@@ -26,9 +32,16 @@ class History:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child."""
         self._guard = threading.Lock()
         self._known: OrderedDict[int, Places] = OrderedDict()
-        database.execute(_TABLE)
+
+    def create(self) -> None:
+        """Make the table that the places are written to."""
+        self._database.execute(_TABLE)
 
     def current(self, ledger: Ledger) -> tuple[Pointer, Places]:
         """Return the pointer and what it names."""
@@ -42,21 +55,19 @@ class History:
         Raises:
             GalleryError: That is forgotten.
         """
-        known = self._look_up(sequence)
-        if known is not None:
-            return known
-        found = self._database.execute("SELECT places FROM places WHERE sequence = ?", [sequence])
-        if not found:
+        known = self._look_up(sequence) or self.named().get(sequence)
+        if known is None:
             raise GalleryError(
                 f"What commit {sequence} named is not there any more.",
                 expected="a commit that is not older than the last tidying allowed",
                 to_do="ask for the pointer again. The gallery is intact.",
             )
-        return self.remember(sequence, Places.read(json.loads(found[0][0])))
+        return self.remember(sequence, known)
 
     def write(self, sequence: int, places: Places) -> None:
-        """Write the places of a commit; inside its transaction."""
-        self._database.execute("INSERT INTO places VALUES (?, ?)", [sequence, json.dumps(places.plain())])
+        """Write the places of a commit, and when that was; inside its transaction."""
+        plain = places.plain() | {"moment": _moment()}
+        self._database.execute("INSERT INTO places VALUES (?, ?)", [sequence, json.dumps(plain)])
 
     def remember(self, sequence: int, places: Places) -> Places:
         """Keep places at hand."""
@@ -66,23 +77,75 @@ class History:
                 self._known.popitem(last=False)
         return places
 
-    def named(self, ledger: Ledger) -> Iterator[Place]:
-        """Yield what the pointer names, and what it named and is not forgotten."""
-        yield from self.current(ledger)[1]
-        for (plain,) in self._database.execute("SELECT places FROM places"):
-            yield from Places.read(json.loads(plain))
+    def named(self) -> dict[int, Places]:
+        """Return what every commit named that is not forgotten, by number."""
+        return {sequence: Places.read(plain) for sequence, plain in self._rows().items()}
 
-    def forget(self, moment: float) -> None:
-        """Forget the places that no pointer has named since then, in seconds since 1970."""
-        [(oldest,)] = self._database.execute("SELECT max(sequence) FROM journal WHERE time <= ?", [moment])
-        if oldest is None:
-            return
+    def exists(self, sequence: int) -> bool:
+        """Say whether what a commit named is not forgotten, as the database has it now."""
+        return bool(self._database.execute("SELECT 1 FROM places WHERE sequence = ?", [sequence]))
+
+    def _rows(self) -> dict[int, dict[str, Any]]:
+        rows = self._database.execute("SELECT sequence, places FROM places ORDER BY sequence")
+        return {int(sequence): json.loads(plain) for sequence, plain in rows}
+
+    def forget(self, older_than: float, spared: int, leased: Collection[int]) -> dict[int, Places]:
+        """Forget commits that were followed by another one so many seconds ago, and return what they named.
+
+        The time is that of the machine's own clock since it was started, which nobody sets.
+
+        Args:
+            older_than: Seconds.
+            spared: How many of the last commits stay whatever their age.
+            leased: Numbers of commits that stay.
+        """
+        rows = self._rows()
+        sequences = list(rows)
+        pairs = pairwise(sequences[: len(sequences) - spared])
+        aged = [one for one, following in pairs if _age(rows[following].get("moment")) >= older_than]
+        old = [one for one in aged if one not in leased]
         with self._database.transaction():
-            self._database.execute("DELETE FROM places WHERE sequence < ?", [oldest])
+            self._database.execute_many("DELETE FROM places WHERE sequence = ?", [[one] for one in old])
         with self._guard:
-            for sequence in [known for known in self._known if known < oldest]:
-                del self._known[sequence]
+            for sequence in old:
+                self._known.pop(sequence, None)
+        return {sequence: Places.read(rows[sequence]) for sequence in old}
 
     def _look_up(self, sequence: int) -> Places | None:
         with self._guard:
             return self._known.get(sequence)
+
+
+def _moment() -> list[Any]:
+    """Return which start of which machine this is, the seconds since then, and the time of the day."""
+    return [_boot(), _since_boot(), time.time()]
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _age(moment: Sequence[Any] | None) -> float:
+    """Return the seconds since a moment; of one on another machine, or before a restart, no more than since our start.
+
+    Of commits that wrote no moment (those of format 1), the same is said.
+    """
+    boot, seconds, time_of_day = moment or ("", 0.0, 0.0)
+    if boot and boot == _boot():
+        return _since_boot() - float(seconds)
+    return min(_since_boot(), time.time() - float(time_of_day))
+
+
+def versions_by_table(commits: Iterable[Places]) -> dict[str, set[int]]:
+    """Return the versions of every table that commits name."""
+    versions: dict[str, set[int]] = {}
+    for place in (place for places in commits for place in places):
+        versions.setdefault(place.table, set()).add(place.version)
+    return versions

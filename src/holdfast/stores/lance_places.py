@@ -1,13 +1,14 @@
 """Where the rows of a gallery lie in Lance tables: which versions a pointer names, and what a commit does to each.
 
 Every generation has a table. A remainder (g, S), the rows of generation g whose items have no vector in any generation
-of S, is a branch of the table of g: it shares its files, and needs no more than a list of the rows that are left out.
+of S, is a table of its own, too: it begins as a set of links to the files of the table of g, so that it takes no room,
+needs no more than a list of the rows that are left out, and knows nothing of where it lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
 from holdfast.stores.base import Rows
@@ -19,22 +20,17 @@ Remainder = tuple[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class Place:
-    """One version of a Lance table or of a branch of it.
+    """One version of a Lance table.
 
     Args:
         table: Name of the table.
-        branch: Name of the branch, None for the table itself.
         version: Number that Lance gave it.
+        digest: SHA-256 of the file that lists what the version consists of; empty where it is not known.
     """
 
     table: str
-    branch: str | None
     version: int
-
-    @property
-    def lineage(self) -> tuple[str, str | None]:
-        """The table and branch that this is a version of."""
-        return self.table, self.branch
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,10 +40,12 @@ class Places:
     Args:
         tables: Of the generations, by name.
         remainders: Of the remainders that searches may ask for.
+        unmade: Remainders that galleries of format 1 kept as branches of Lance, which cannot be moved: to be made anew.
     """
 
     tables: Mapping[str, Place] = field(default_factory=dict)
     remainders: Mapping[Remainder, Place] = field(default_factory=dict)
+    unmade: frozenset[Remainder] = frozenset()
 
     def __iter__(self) -> Iterator[Place]:
         yield from self.tables.values()
@@ -56,24 +54,20 @@ class Places:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """Read what `plain` returned; nothing at all means no rows."""
-        tables = {name: Place(table, None, version) for name, (table, version) in plain.get("tables", {}).items()}
-        remainders = {
-            (name, frozenset(others)): Place(tables[name].table, branch, version)
-            for name, others, branch, version in plain.get("remainders", ())
-        }
-        return cls(tables, remainders)
+        tables = {name: Place(*place) for name, place in plain.get("tables", {}).items()}
+        remainders = {(name, frozenset(others)): Place(*place) for name, others, place in plain.get("linked", ())}
+        unmade = {(name, frozenset(others)) for name, others, _, _ in plain.get("remainders", ())}
+        return cls(tables, remainders, frozenset(unmade))
 
     def plain(self) -> dict[str, Any]:
         """Return plain values.
 
-        >>> Places({"g1": Place("g1-0a", None, 3)}).plain()
-        {'tables': {'g1': ('g1-0a', 3)}, 'remainders': []}
+        >>> Places({"g1": Place("g1-0a", 3)}).plain()
+        {'tables': {'g1': ('g1-0a', 3, '')}, 'linked': []}
         """
         return {
-            "tables": {name: (place.table, place.version) for name, place in self.tables.items()},
-            "remainders": [
-                (name, sorted(others), place.branch, place.version) for (name, others), place in self.remainders.items()
-            ],
+            "tables": {name: astuple(place) for name, place in self.tables.items()},
+            "linked": [(name, sorted(others), astuple(place)) for (name, others), place in self.remainders.items()],
         }
 
 

@@ -1,23 +1,22 @@
-"""Rows of a gallery in the form that Lance takes and gives, and what is done with them: remove, append, read back."""
+"""Rows of a gallery in the form that Lance takes and gives, and what is done with them: remove, append, look up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
-from lancedb.index import BTree
 
-from holdfast.errors import StoreError
-from holdfast.stores.base import Vectors
-from holdfast.stores.lance_places import Edit
+from holdfast.stores.base import Metadata, NewGeneration, Vectors
 from holdfast.stores.planning import Appended
 
 Table = Any
-"""A handle of one version of a Lance table or branch."""
+"""A handle of one version of a Lance table; changing it makes it one of the version that came of that."""
 
 COLUMN_TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
+ID_INDEX = "id_idx"
 _PREFIX = "meta_"
 _AT_ONCE = 50_000  # ids in one statement
 _UNINDEXED = 20_000  # ids that may be looked up without the index
@@ -49,6 +48,25 @@ def schema_of(width: int, columns: Mapping[str, str]) -> pa.Schema:
     )
 
 
+def generation_of(name: str, table: Table) -> NewGeneration:
+    """Return the generation that a table was made for."""
+    kinds = {kind: known for known, kind in COLUMN_TYPES.items()}
+    columns = {known: kinds[table.schema.field(one).type] for one, known in metadata_columns(table.schema).items()}
+    return NewGeneration(name, table.schema.field("vector").type.list_size, columns)
+
+
+def items_of(table: Table) -> Iterator[tuple[list[str], list[int], list[Metadata]]]:
+    """Yield ids, versions and metadata of the items of all rows, batch by batch."""
+    columns = metadata_columns(table.schema)
+    for batch in table.to_batches(columns=["id", "version", *columns]):
+        values = {known: batch.column(name).to_pylist() for name, known in columns.items()}
+        metadata: list[Metadata] = [
+            {known: listed[row] for known, listed in values.items() if listed[row] is not None}
+            for row in range(len(batch))
+        ]
+        yield batch.column("id").to_pylist(), batch.column("version").to_pylist(), metadata
+
+
 def rows_of(part: Appended, schema: pa.Schema) -> pa.Table:
     """Return rows as Lance takes them."""
     vectors = np.ascontiguousarray(part.rows.vectors, np.float32)
@@ -62,11 +80,11 @@ def rows_of(part: Appended, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def vectors_of(found: pa.Table) -> Vectors:
+def vectors_of(rows: pa.Table) -> Vectors:
     """Return the column of vectors as an array, float32 (N, width)."""
-    kept = found.column("vector").combine_chunks()
+    kept = rows.column("vector").combine_chunks()
     flat: Vectors = kept.flatten().to_numpy(zero_copy_only=False)
-    return flat.reshape(len(found), kept.type.list_size)
+    return flat.reshape(len(rows), kept.type.list_size)
 
 
 def among(ids: Sequence[str]) -> str:
@@ -85,12 +103,6 @@ def portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield ids[first : first + _AT_ONCE]
 
 
-def change(table: Table, edit: Edit) -> list[pa.Table]:
-    """Do what a commit does to a table, and return the rows that were added."""
-    remove(table, edit.remove)
-    return append(table, edit.append)
-
-
 def remove(table: Table, ids: Sequence[str]) -> None:
     """Remove rows by id, those that are there."""
     if len(ids):
@@ -99,36 +111,23 @@ def remove(table: Table, ids: Sequence[str]) -> None:
         table.delete(among(portion))
 
 
+def append(table: Table, rows: pa.Table) -> Table:
+    """Add rows, and return a handle of the version with them."""
+    return lance.write_dataset(rows, table, mode="append")
+
+
 def index_ids(table: Table) -> None:
     """Let the index of ids cover all rows if so many are new that looking for ids takes long."""
-    state = table.index_stats("id_idx")
-    if state is None or state.num_unindexed_rows > max(_UNINDEXED, state.num_indexed_rows // 10):
-        table.create_index("id", config=BTree(), replace=True)
+    indexed = indexed_rows(table, ID_INDEX)
+    if table.count_rows() - indexed > max(_UNINDEXED, indexed // 10):
+        table.create_scalar_index("id", "BTREE", name=ID_INDEX, replace=True)
 
 
-def append(table: Table, parts: Iterable[Appended]) -> list[pa.Table]:
-    """Add rows, and return them as they were given to Lance."""
-    added = [rows_of(part, table.schema) for part in parts]
-    for rows in added:
-        table.add(rows, write_parallelism=1)  # keeps their order
-    return added
+def indexed_rows(table: Table, index: str) -> int:
+    """Return how many rows an index covers."""
+    return sum(int(known.num_rows_indexed) for known in table.describe_indices() if known.name == index)
 
 
-def read_back(table: Table, added: Sequence[pa.Table]) -> None:
-    """Compare the last rows of a table with what was added last.
-
-    Raises:
-        StoreError: They differ.
-    """
-    if not added:
-        return
-    given = pa.concat_tables(added)
-    last = table.search().offset(max(0, table.count_rows() - len(given))).limit(len(given))
-    found = last.select(["id", "version", "vector"]).to_arrow()
-    same = all(found.column(name).equals(given.column(name)) for name in ("id", "version"))
-    if not same or not np.array_equal(vectors_of(found), vectors_of(given)):
-        raise StoreError(
-            f"{len(given)} rows that were just written are read back differently.",
-            expected="the same ids, versions and vectors",
-            to_do="check the disk and the memory. The gallery is as it was before this commit.",
-        )
+def index_folders(table: Table) -> set[str]:
+    """Return the names of the folders in which the indexes of a table lie."""
+    return {str(segment.uuid) for index in table.describe_indices() for segment in index.segments}

@@ -79,11 +79,11 @@ class _Search:
 
     def _ask(self, queries: Vectors, limit: int) -> list[pa.Table]:
         """Return for every query the rows with the smallest distances, in this order."""
-        asked: Any = self.table.search(list(queries), vector_column_name="vector", query_type="vector")
-        asked = asked.distance_type("dot").select(["id", "_distance", *self.columns]).limit(limit)
-        if self.where:
-            asked = asked.where(self.where, prefilter=True)
-        rows = (asked.bypass_vector_index() if self.exact else asked.nprobes(PROBES)).to_arrow()
+        asked = {"column": "vector", "q": queries[0] if len(queries) == 1 else queries, "k": limit, "metric": "dot"}
+        how = {"use_index": False} if self.exact else {"nprobes": PROBES}
+        rows = self.table.to_table(
+            columns=["id", "_distance", *self.columns], nearest=asked | how, filter=self.where or None, prefilter=True
+        )
         if len(queries) == 1:
             return [rows]
         numbers = rows.column("query_index").to_numpy()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.errors import GalleryError
-from holdfast.stores.base import Entry, Items, Pointer
+from holdfast.stores.base import Entry, GoneBack, Items, Pointer
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import holder, writer_refused
 
@@ -95,6 +95,22 @@ class LedgerStore:
 
     def keep_up(self, generation: str) -> None:
         """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""
+
+    def damage(self) -> list[str]:
+        """Read all that the pointer names again: nothing, unless a store says otherwise."""
+        return []
+
+    def last_whole(self) -> int | None:
+        """Return the newest commit that can be read: none, unless a store keeps earlier ones."""
+        return None
+
+    def go_back(self, sequence: int, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> GoneBack:
+        """Go back to an earlier commit, which only some stores keep."""
+        raise GalleryError(
+            f"The gallery '{self.url}' keeps nothing of commit {sequence}.",
+            expected="a store that keeps earlier commits, such as LanceDB",
+            to_do="restore a backup; nothing was changed.",
+        )
 
     def queue(self, generation: str) -> list[str] | None:
         """Return the ids of the order of a backfill; None where none was written."""

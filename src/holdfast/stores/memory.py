@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError
-from holdfast.stores.base import Changes, Committed, Hits, Pointer, Upkeep, Vectors
+from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
@@ -239,16 +239,31 @@ class MemoryStore(LedgerStore):
         table = self._now(generation).table
         return Upkeep(len(table), table.bytes, len(table))
 
-    def tidy(self, *, older_than: float = 3600.0) -> int:
-        """Forget what only old pointers see, and give unused pages of the file back; return bytes freed."""
+    def damage(self) -> list[str]:
+        """Read the file again, from the disk; return what cannot be read, a sentence each."""
+        rows = [str(row[0]) for row in self.database.execute("PRAGMA integrity_check(10)")]
+        return [f"The database '{self.database.path}' is damaged: {why}." for why in rows if why != "ok"]
+
+    def waiting(self) -> int:
+        """Return the bytes of vectors that only old pointers see, and of unused pages of the file."""
+        with self._guard:
+            dead = sum(table.dead * table.width for table in self._tables.values())
+        return dead * np.dtype(np.float32).itemsize + self._unused()
+
+    def _unused(self) -> int:
+        [(pages,)], [(size,)] = (self.database.execute(f"PRAGMA {name}") for name in ("freelist_count", "page_size"))
+        return int(pages * size)
+
+    def tidy(self, *, older_than: float = 3600.0) -> Tidied:
+        """Forget what only old pointers see, and give unused pages of the file back."""
         with self._loading, self._guard:
             freed = self._forget(older_than)
-        [(pages,)] = self.database.execute("PRAGMA freelist_count")
-        if pages:
-            freed += pages * self.database.execute("PRAGMA page_size")[0][0]
+        unused = self._unused()
+        if unused:
+            freed += unused
             self.database.execute("VACUUM")
             self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return freed
+        return Tidied(freed, self.waiting())
 
     def close(self) -> None:
         """Let go of the file and the rows."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError
-from holdfast.stores.base import Changes, Committed, Hits, Pointer, Upkeep, Vectors
+from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
@@ -231,8 +231,14 @@ class PgvectorStore(LedgerStore):
         )
         return Upkeep(int(rows), int(size), int(rows) if is_indexed(self.database, generation) else 0)
 
-    def tidy(self, *, older_than: float = 3600.0) -> int:
-        """Remove the tables of dropped generations, and clean up after removed rows; return bytes freed.
+    def waiting(self) -> int:
+        """Return the bytes of tables of dropped generations; of all else the database itself keeps track."""
+        rows = [self.database.execute("SELECT pg_total_relation_size(to_regclass(quote_ident(?)))", [table])
+                for table in self._dropped()]  # fmt: skip
+        return sum(int(size) for [(size,)] in rows)
+
+    def tidy(self, *, older_than: float = 3600.0) -> Tidied:
+        """Remove the tables of dropped generations, and clean up after removed rows.
 
         Args:
             older_than: Not needed: the database itself keeps what a reader could still see.
@@ -249,7 +255,7 @@ class PgvectorStore(LedgerStore):
         before = self._size()
         for table in self._tables():
             self.database.execute(f'VACUUM (ANALYZE) "{table}"')
-        return freed + max(0, before - self._size())
+        return Tidied(freed + max(0, before - self._size()), self.waiting())
 
     def _dropped(self) -> list[str]:
         """Return the tables of generations that are there no more."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import lancedb
+import lance
 import pyarrow as pa
 
 from holdfast.errors import DataError, StoreError, unknown_name
@@ -38,7 +38,7 @@ class LanceTable:
         if table not in known:
             raise unknown_name("table", table, known)
         with self._translated():
-            self._table = lancedb.connect(str(folder)).open_table(table)  # stays at the version it has now
+            self._table = lance.dataset(str(Path(folder) / f"{table}.lance"))  # stays at the version it has now
             schema = self._table.schema
             self.rows = int(self._table.count_rows())
         self.schema = dict(zip(schema.names, schema.types, strict=True))
@@ -46,7 +46,7 @@ class LanceTable:
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield record batches of at most so many rows, with these columns."""
         with self._translated():
-            yield from self._table.search().select(list(columns)).to_batches(batch_size=rows)
+            yield from self._table.to_batches(columns=list(columns), batch_size=rows)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

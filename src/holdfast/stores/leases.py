@@ -1,0 +1,70 @@
+"""What readers that take their time still need: a locked file for each, which the operating system lets go of.
+
+A lease names a commit. It ends with its reader, however that ends, and no clock is asked; where nothing can be written
+(a read-only mount) there is none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+FOLDER = "readers"
+
+
+class Leases:
+    """The commits that readers in any process are still reading.
+
+    Args:
+        folder: Of the gallery.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+
+    @contextmanager
+    def held(self, sequence: int) -> Iterator[None]:
+        """Keep what a commit names, while inside."""
+        path = self._folder / f"{sequence}-{secrets.token_hex(8)}"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            handle = _locked(path)
+        except OSError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+            os.close(handle)
+
+    def sequences(self) -> set[int]:
+        """Return the commits that are still read; what readers left that are gone is removed."""
+        read = set()
+        for path in self._folder.glob("*-*"):
+            with suppress(FileNotFoundError):
+                handle = os.open(path, os.O_RDWR)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                except BlockingIOError:
+                    read.add(int(path.name.partition("-")[0]))
+                finally:
+                    os.close(handle)
+        return read
+
+
+def _locked(path: Path) -> int:
+    """Make a file and lock it; again where somebody took it for one that was left, before it was locked."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == path.stat().st_ino:
+                return handle
+        os.close(handle)
