@@ -144,7 +144,7 @@ except GalleryError as error:
 
 @pytest.mark.parametrize(
     ("package", "url", "install"),
-    [("lancedb", "{}", "lancedb"), ("psycopg", "postgresql://localhost/x", "'holdfast[pgvector]'")],
+    [("lance", "{}", "pylance"), ("psycopg", "postgresql://localhost/x", "'holdfast[pgvector]'")],
 )
 def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, package: str, url: str, install: str) -> None:
     code = WITHOUT.format(package=package, url=url.format(tmp_path / "gallery"))
@@ -156,7 +156,7 @@ def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, package
 def test_stores_are_imported_without_what_they_do_not_need() -> None:
     code = (
         "import sys; from holdfast.stores import open_store; open_store('memory://', create=True);"
-        "print([name for name in ('torch', 'lancedb', 'psycopg', 'pyarrow', 'scipy') if name in sys.modules])"
+        "print([name for name in ('torch', 'lance', 'psycopg', 'pyarrow', 'scipy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -122,8 +122,9 @@ def test_many_ids_are_found_whatever_is_in_them(database: SqliteDatabase) -> Non
     assert {row[0] for row in database.execute(f"SELECT id FROM items WHERE {clause}", [value])} == set(ids[:100])
 
 
-def test_the_lock_is_held_by_one_and_named_to_the_next(tmp_path: Path) -> None:
-    first, second = WriterLock(tmp_path / "writer.lock"), WriterLock(tmp_path / "writer.lock")
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_the_lock_is_held_by_one_and_named_to_the_next(database: SqliteDatabase, tmp_path: Path) -> None:
+    first, second = WriterLock(database), WriterLock(database)
     with first.held("an import", 0.0):
         with (
             pytest.raises(GalleryError, match=rf"process {os.getpid()} on .* \(an import\), since 20"),
@@ -136,8 +137,9 @@ def test_the_lock_is_held_by_one_and_named_to_the_next(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_is_waited_for(tmp_path: Path) -> None:
-    for first, second in [[WriterLock(tmp_path / "lock"), WriterLock(tmp_path / "lock")], [ThreadLock()] * 2]:
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_a_lock_is_waited_for(database: SqliteDatabase) -> None:
+    for first, second in [[WriterLock(database), WriterLock(database)], [ThreadLock()] * 2]:
         held, order = threading.Event(), []
 
         def hold(lock: WriterLock | ThreadLock, held: threading.Event, order: list[str]) -> None:
@@ -155,6 +157,8 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
         assert order == ["first", "second"]
 
 
-def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="No such file"), WriterLock(tmp_path / "no" / "lock").held("me", 0.0):
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(database: SqliteDatabase, tmp_path: Path) -> None:
+    (tmp_path / "writer.lock").mkdir()
+    with pytest.raises(StoreError, match="Is a directory"), WriterLock(database).held("me", 0.0):
         pass

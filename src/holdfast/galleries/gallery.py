@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, refuse
+from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, StoreError, refuse
 from holdfast.galleries import writes
 from holdfast.galleries.base import Progress
 from holdfast.galleries.links import load_adapter_of, load_score_maps
@@ -26,6 +26,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Changes, NewGeneration, Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition, checked
+from holdfast.stores.forks import at_fork
 
 Metadata = Mapping[str, Sequence[Any]]
 
@@ -46,6 +47,11 @@ class Gallery(UpgradeSteps):
     def __init__(self, store: Store, *, count_traffic: bool = False, timeout: float = 10.0) -> None:
         super().__init__(store, timeout=timeout)
         self.count_traffic = count_traffic
+        self._start_counting()
+        at_fork(in_child=self._start_counting)
+
+    def _start_counting(self) -> None:
+        """Count from nothing; in a forked child, since its parent writes what it has counted."""
         self._retrieved: Counter[str] = Counter()
 
     @classmethod
@@ -217,7 +223,10 @@ class Gallery(UpgradeSteps):
     def _write_traffic(self) -> None:
         if self._retrieved:
             counted, self._retrieved = self._retrieved, Counter()
-            self.store.add_traffic(counted)
+            try:
+                self.store.add_traffic(counted)
+            except StoreError:  # read-only or full: no reason to fail a search; it is counted, and tried again
+                self._retrieved.update(counted)
 
 
 def _new_store(url: str, disk: Disk) -> Store:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from holdfast.errors import GalleryError
 from holdfast.stores.disk import Disk
+from holdfast.stores.forks import unforked
 from holdfast.stores.ledger import Ledger
-from holdfast.stores.sqlite import DATABASE, LOCK, SqliteDatabase, translated
+from holdfast.stores.sqlite import DATABASE, LOCK, SqliteDatabase, connect_read_only, translated
 
 _TRACES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK)
 
 
-def create_folder(path: Path, kind: str, disk: Disk) -> SqliteDatabase:
+def create_folder(path: Path, kind: str, disk: Disk, more: Sequence[str] = ()) -> SqliteDatabase:
     """Make a folder with the ledger of an empty gallery, durably.
 
     Args:
         path: The folder; it may be there if it is empty, or holds only what an interrupted creation left.
         kind: Of the store.
         disk: What makes it durable.
+        more: Statements that create tables of the store.
 
     Raises:
         GalleryError: A gallery, or something else, is there.
@@ -35,11 +36,12 @@ def create_folder(path: Path, kind: str, disk: Disk) -> SqliteDatabase:
         )
     _refuse_other_files(path)
     with translated(path):
+        missing_folders = [folder for folder in path.absolute().parents if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
     database = SqliteDatabase(path / DATABASE, disk)
-    Ledger(database).create(kind)
-    with translated(path):
-        disk.sync([path])  # SQLite syncs its file; to open it otherwise here would end SQLite's locks on it
+    Ledger(database).create(kind, more)
+    with translated(path):  # SQLite syncs its file; to open it otherwise here would end SQLite's locks on it
+        disk.sync([path.absolute(), *missing_folders])
     return database
 
 
@@ -73,8 +75,7 @@ def kind_of(path: Path) -> str | None:
         )
     if not (path / DATABASE).is_file():
         return None
-    url = f"{(path / DATABASE).absolute().as_uri()}?mode=ro"  # a database of others is not changed
-    with translated(path / DATABASE), closing(sqlite3.connect(url, uri=True)) as connection:
+    with translated(path / DATABASE), unforked(), closing(connect_read_only(path / DATABASE)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
             return None  # its creation was interrupted

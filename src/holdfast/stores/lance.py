@@ -19,7 +19,7 @@ from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
 from holdfast.stores.lance_care import VECTOR_INDEX, index_vectors, merge
-from holdfast.stores.lance_history import History, versions_by_table
+from holdfast.stores.lance_history import TABLES, History, versions_by_table
 from holdfast.stores.lance_places import Place, Places, Remainder, edit_of_generation, edit_of_remainder
 from holdfast.stores.lance_rows import (
     Table,
@@ -31,13 +31,13 @@ from holdfast.stores.lance_rows import (
     vectors_of,
 )
 from holdfast.stores.lance_search import nearest
-from holdfast.stores.lance_tables import INTACT, LanceTables, translated
+from holdfast.stores.lance_tables import INTACT, LanceTables, refuse_forked, translated
 from holdfast.stores.leases import Leases
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
 from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.rebuilding import rebuild_items
-from holdfast.stores.sqlite import LOCK, SqliteDatabase, WriterLock
+from holdfast.stores.sqlite import SqliteDatabase, WriterLock
 
 TRIMMED_EVERY = 32  # commits
 KEPT_SECONDS = 5.0
@@ -57,7 +57,7 @@ class LanceStore(LedgerStore):
     kind: ClassVar[str] = "lance"
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
-        super().__init__(f"lance:{place}", Ledger(database), WriterLock(Path(place) / LOCK))
+        super().__init__(f"lance:{place}", Ledger(database), WriterLock(database))
         self.database = database
         self._history = History(database)
         self._leases = Leases(Path(place))
@@ -67,9 +67,7 @@ class LanceStore(LedgerStore):
     @classmethod
     def create(cls, place: str, disk: Disk) -> LanceStore:
         """Create an empty gallery in a folder."""
-        store = cls(place, create_folder(Path(place), cls.kind, disk), disk)
-        store._history.create()
-        return store
+        return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
 
     @classmethod
     def open(cls, place: str, disk: Disk) -> LanceStore:
@@ -125,6 +123,7 @@ class LanceStore(LedgerStore):
     ) -> Committed:
         """Move the pointer to these places."""
         with self.database.transaction():
+            self._must_be_writing()
             committed = self.ledger.record(plan, changes, manifest, event, places.plain())
             self._history.write(plan.sequence, places)
         self._history.remember(plan.sequence, places)
@@ -132,6 +131,7 @@ class LanceStore(LedgerStore):
 
     def _recover(self) -> None:
         """Remove what an interrupted writer left; a table that it changed is brought back when it changes again."""
+        refuse_forked()
         if not self._cleared:
             with translated(self.url):
                 self._tables.clear(versions_by_table([self._current()[1], *self._history.named().values()]))

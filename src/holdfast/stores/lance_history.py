@@ -15,11 +15,13 @@ from typing import Any
 
 from holdfast.errors import GalleryError
 from holdfast.stores.base import Pointer
+from holdfast.stores.forks import at_fork
 from holdfast.stores.lance_places import Places
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import SqliteDatabase
 
-_TABLE = "CREATE TABLE IF NOT EXISTS places (sequence bigint PRIMARY KEY, places text NOT NULL)"
+TABLES = ("CREATE TABLE IF NOT EXISTS places (sequence bigint PRIMARY KEY, places text NOT NULL)",)
+"""Statements that create the tables, with those of the ledger."""
 _KEPT = 256  # commits whose places are kept in RAM
 
 
@@ -32,16 +34,12 @@ class History:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
-        self.after_fork()
+        at_fork(in_child=self._start_anew)
+        self._start_anew()
 
-    def after_fork(self) -> None:
-        """Begin anew in a forked child."""
+    def _start_anew(self) -> None:
         self._guard = threading.Lock()
         self._known: OrderedDict[int, Places] = OrderedDict()
-
-    def create(self) -> None:
-        """Make the table that the places are written to."""
-        self._database.execute(_TABLE)
 
     def current(self, ledger: Ledger) -> tuple[Pointer, Places]:
         """Return the pointer and what it names."""

@@ -23,9 +23,10 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import GalleryError, HoldfastError, StoreError
 from holdfast.stores.base import NewGeneration
 from holdfast.stores.disk import Disk
+from holdfast.stores.forks import at_fork
 from holdfast.stores.lance_care import merge_pieces, prune
 from holdfast.stores.lance_checks import compare, read_whole
 from holdfast.stores.lance_places import Edit, Place
@@ -35,6 +36,8 @@ _READERS = 32  # open versions that are kept
 _INDEX_CACHE, _FILE_CACHE = 2 << 30, 128 << 20  # bytes at most that readers keep of indexes, and of all other files
 _SUFFIX, _LAST = ".lance", 2**64 - 1
 _HINT = "latest_version_hint.json"  # written anew by every change; Lance looks for itself where it is wrong
+
+_used_by: set[int] = set()  # processes that used Lance, this one and those it was forked from
 
 INTACT = (
     "check the disk, then try again. The gallery is as it was before: what was acknowledged is intact, and what was "
@@ -82,6 +85,21 @@ class _Change:
     added: list[pa.Table] = field(default_factory=list)
 
 
+def refuse_forked() -> None:
+    """Refuse to go on in a process that was forked from one that used Lance: lacking its threads, it may hang or crash.
+
+    Raises:
+        GalleryError: This is one.
+    """
+    if _used_by - {os.getpid()}:
+        raise GalleryError(
+            "This process was forked from one that had a gallery in LanceDB open, which Lance does not survive.",
+            expected="a process that was started anew, or forked before any gallery was opened",
+            to_do="let multiprocessing start processes by 'spawn' or 'forkserver', or open galleries after the fork "
+            "only. The gallery is intact.",
+        )
+
+
 class LanceTables:
     """All Lance tables of a gallery.
 
@@ -95,6 +113,8 @@ class LanceTables:
         self._folder, self._disk, self._certain = folder, disk, certain
         self._changes: dict[str, _Change] = {}
         self._inherited: list[object] = []
+        _used_by.add(os.getpid())
+        at_fork(in_child=self._start_anew)
         self._begin()
 
     def _begin(self) -> None:
@@ -105,8 +125,8 @@ class LanceTables:
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="holdfast-lance")
         self.forget()
 
-    def after_fork(self) -> None:
-        """Begin anew in a forked child; what it inherited is kept and never touched, since its threads are gone."""
+    def _start_anew(self) -> None:
+        """Read anew in a forked child; what it inherited is kept and never touched, since its threads are gone."""
         self._inherited += [self._readers, self._session, self._helper, self._writers, self._writing, self._changes]
         self._begin()
 
@@ -125,6 +145,7 @@ class LanceTables:
             if place in self._readers:
                 self._readers.move_to_end(place)
                 return self._readers[place]
+        refuse_forked()
         opened = self._opened(place, self._session)
         with self._guard:
             self._readers[place] = opened

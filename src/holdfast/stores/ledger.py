@@ -67,15 +67,18 @@ class Ledger:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def create(self, kind: str = "") -> None:
+    def create(self, kind: str = "", more: Sequence[str] = ()) -> None:
         """Create the tables, and the pointer to nothing, where they are missing.
 
         Args:
             kind: Of the store that the ledger belongs to, for whoever opens it.
+            more: Statements that create what the store keeps beside it.
         """
         with self.database.transaction():
             for table in _TABLES:
                 self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(text=self.database.text_type)}")
+            for statement in more:
+                self.database.execute(statement)
             if not self.database.execute("SELECT one FROM pointer"):
                 self.database.execute("INSERT INTO pointer VALUES (1, 0, '{}', '{}', '{}')")
                 for name, value in (("format_version", str(FORMAT_VERSION)), ("kind", kind)):

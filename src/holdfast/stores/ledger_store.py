@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import GalleryError
 from holdfast.stores.base import Entry, GoneBack, Items, Pointer
+from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import holder, writer_refused
 
@@ -19,24 +20,35 @@ class Lock(Protocol):
     def held(self, who: str, timeout: float) -> AbstractContextManager[None]:
         """Hold the lock; see `Store.writing`."""
 
+    def check(self) -> None:
+        """Refuse to commit if this process does not hold the lock any more; asked inside every commit."""
+
 
 class ThreadLock:
     """A lock between the threads of one process, for galleries that no other process sees."""
 
     def __init__(self) -> None:
+        at_fork(in_child=self._start_anew)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self._lock = threading.Lock()
         self._holder = "another thread"
 
     @contextmanager
     def held(self, who: str, timeout: float) -> Iterator[None]:
         """Hold the lock; see `Store.writing`."""
-        if not self._lock.acquire(timeout=timeout):
+        lock = self._lock  # a forked child has another
+        if not lock.acquire(timeout=timeout):
             raise writer_refused(who, self._holder)
         self._holder = holder(who)
         try:
             yield
         finally:
-            self._lock.release()
+            lock.release()
+
+    def check(self) -> None:
+        """Nobody takes this lock away."""
 
 
 class LedgerStore:
@@ -51,6 +63,11 @@ class LedgerStore:
     def __init__(self, url: str, ledger: Ledger, lock: Lock) -> None:
         self.url, self.ledger, self._lock = url, ledger, lock
         self._writer: int | None = None
+        at_fork(in_child=self._start_anew)
+
+    def _start_anew(self) -> None:
+        """Be no writer in a forked child, whatever its parent was writing."""
+        self._writer = None
 
     def pointer(self) -> Pointer:
         """Return what exists now."""
@@ -74,12 +91,14 @@ class LedgerStore:
         """Bring what an interrupted writer left back to what the pointer names; called before anything is written."""
 
     def _must_be_writing(self) -> None:
+        """Refuse a commit by any but the one writer; asked inside the transaction that moves the pointer."""
         if self._writer != threading.get_ident():
             raise GalleryError(
                 "A commit by one that is not the writer.",
                 expected="a commit inside `with store.writing(...)`, in the same thread",
                 to_do="nothing was changed.",
             )
+        self._lock.check()
 
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""

@@ -12,18 +12,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import GalleryError
+from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
 from holdfast.stores.ledger import Ledger
-from holdfast.stores.ledger_store import LedgerStore, Lock, ThreadLock
-from holdfast.stores.memory_rows import StoredRows
+from holdfast.stores.ledger_store import LedgerStore, ThreadLock
+from holdfast.stores.memory_rows import TABLES, StoredRows
 from holdfast.stores.memory_table import Addition, MemoryTable, View
 from holdfast.stores.planning import Plan, unknown_generation
-from holdfast.stores.sqlite import LOCK, SqliteDatabase, WriterLock, translated
+from holdfast.stores.sqlite import SqliteDatabase, WriterLock, translated
 
 _KEPT_SECONDS = 60.0
 _KEPT_ROWS = 4096
@@ -41,15 +41,14 @@ class MemoryStore(LedgerStore):
     kind: ClassVar[str] = "memory"
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
-        lock: Lock = WriterLock(Path(place) / LOCK) if place else ThreadLock()
-        super().__init__(f"memory:{place or '//'}", Ledger(database), lock)
-        self.database, self.disk = database, disk
         self._loading = threading.Lock()  # one thread at a time brings the tables up to date
         self._guard = threading.Lock()  # tables and pointer as one; never held while the disk works
         self._tables: dict[str, MemoryTable] = {}
         self._numbers: dict[str, int] = {}
         self._current = Pointer(0, {})
         self._known = {0: time.monotonic()}  # commits that a search may ask for, and when each was loaded
+        super().__init__(f"memory:{place or '//'}", Ledger(database), WriterLock(database) if place else ThreadLock())
+        self.database, self.disk = database, disk
         self._rows = StoredRows(database)
         self.pointer()
 
@@ -57,9 +56,9 @@ class MemoryStore(LedgerStore):
     def create(cls, place: str, disk: Disk) -> MemoryStore:
         """Create an empty gallery in a folder, or in RAM alone where ``place`` is empty."""
         if place:
-            return cls(place, create_folder(Path(place), cls.kind, disk), disk)
+            return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
         database = SqliteDatabase(":memory:", disk)
-        Ledger(database).create(cls.kind)
+        Ledger(database).create(cls.kind, TABLES)
         return cls(place, database, disk)
 
     @classmethod
@@ -73,27 +72,38 @@ class MemoryStore(LedgerStore):
             )
         return cls(place, open_folder(Path(place), disk), disk)
 
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        if self._loading.locked():
+            self._unload()  # a thread that this process does not have was changing the tables
+        self._loading, self._guard = threading.Lock(), threading.Lock()
+
+    def _unload(self) -> None:
+        """Forget the tables: they are read from the database again."""
+        self._tables, self._numbers, self._known, self._current = {}, {}, {}, Pointer(-1, {})
+
     def pointer(self) -> Pointer:
         """Return what exists now, after reading what another process may have written."""
         [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
         if sequence != self._current.sequence:
-            with self._loading:
+            with self._loading, self._room():
                 self._refresh()
         return self._current
 
     def commit(self, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Committed:
         """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
-        self._must_be_writing()
         plan = self.ledger.plan(changes)
         with self._loading:
             with self.database.transaction():
+                self._must_be_writing()
                 self._reached("memory.rows")
                 self._rows.write(plan)
                 self._reached("memory.read_back")
                 self._rows.read_back(plan)
                 self._rows.drop(changes.drop)
                 committed = self.ledger.record(plan, changes, manifest, event, {})
-            self._apply(plan, changes, committed.pointer)
+            with self._room():
+                self._apply(plan, changes, committed.pointer)
         return committed
 
     def _reached(self, point: str) -> None:
@@ -116,13 +126,26 @@ class MemoryStore(LedgerStore):
             self._publish(pointer)
 
     @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Say so where the machine's memory does not suffice."""
+        try:
+            yield
+        except MemoryError as error:
+            raise StoreError(
+                f"'{self.url}' finds no room in memory{f': {error}' if str(error) else ''}.",
+                expected="memory for all vectors of the gallery, and for the hits of all queries of a search",
+                to_do="ask for fewer hits or queries at once, or keep the gallery in LanceDB or PostgreSQL. "
+                "It is intact on disk; `holdfast gallery journal` shows whether a commit is in it.",
+            ) from error
+
+    @contextmanager
     def _updating(self) -> Iterator[None]:
         """Change the tables while nobody looks; if that fails, everything is read from the database again."""
         with self._guard:
             try:
                 yield
             except BaseException:
-                self._tables, self._numbers, self._known, self._current = {}, {}, {}, Pointer(-1, {})
+                self._unload()
                 raise
 
     def _numbered(self, ids: Iterable[str]) -> NDArray[np.int64]:
@@ -187,12 +210,13 @@ class MemoryStore(LedgerStore):
             view = self._view(generation, at.sequence)
             others = [self._view(name, at.sequence) for name in without]
         queries = checked_queries(queries, view.table.width, k)
-        found = view.best(queries, k, view.allowed(others, where))
-        return Hits(
-            [[view.ids[place] for place in places] for places, _ in found],
-            [scores for _, scores in found],
-            [[view.metadata[place] for place in places] for places, _ in found],
-        )
+        with self._room():
+            found = view.best(queries, k, view.allowed(others, where))
+            return Hits(
+                [[view.ids[place] for place in places] for places, _ in found],
+                [scores for _, scores in found],
+                [[view.metadata[place] for place in places] for places, _ in found],
+            )
 
     def _view(self, generation: str, sequence: int) -> View:
         if sequence not in self._known:
@@ -256,6 +280,7 @@ class MemoryStore(LedgerStore):
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
         """Forget what only old pointers see, and give unused pages of the file back."""
+        self.database.must_be_writable()
         with self._loading, self._guard:
             freed = self._forget(older_than)
         unused = self._unused()

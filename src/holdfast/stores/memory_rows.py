@@ -13,13 +13,12 @@ from holdfast.stores.base import Metadata, Vectors
 from holdfast.stores.planning import Plan
 from holdfast.stores.sqlite import SqliteDatabase
 
-_ROWS = """
-CREATE TABLE IF NOT EXISTS rows (
-    generation text NOT NULL, id text NOT NULL, version bigint NOT NULL, written bigint NOT NULL, vector blob NOT NULL,
-    PRIMARY KEY (generation, id)
-);
-CREATE INDEX IF NOT EXISTS rows_by_commit ON rows (generation, written);
-"""
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS rows (generation text NOT NULL, id text NOT NULL, version bigint NOT NULL, "
+    "written bigint NOT NULL, vector blob NOT NULL, PRIMARY KEY (generation, id))",
+    "CREATE INDEX IF NOT EXISTS rows_by_commit ON rows (generation, written)",
+)
+"""Statements that create the tables, with those of the ledger."""
 _OLD = "FROM rows WHERE generation = ? AND written <= ?"
 
 
@@ -32,8 +31,6 @@ class StoredRows:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self.database = database
-        for statement in _ROWS.strip().split(";\n"):
-            database.execute(statement.strip(";\n"))
 
     def write(self, plan: Plan) -> None:
         """Remove and add what a plan says; inside the transaction that records it."""

@@ -164,6 +164,9 @@ class ConnectionLock:
         finally:
             _finish(self.database, connection, unlock)
 
+    def check(self) -> None:
+        """The lock is of the connection that commits: both end together."""
+
     def _wait(self, connection: Connection, who: str, until: float) -> None:
         while not connection.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchall()[0][0]:
             if time.monotonic() > until:

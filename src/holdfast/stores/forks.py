@@ -1,0 +1,107 @@
+"""Forks: what none may cut in two, and what a forked child puts right before it goes on.
+
+DataLoader and multiprocessing fork under a gallery's feet. The child has the locks of threads that it does not have,
+the handle on which its parent holds the writer's lock, and connections that only one process may use. SQLite cannot
+even open a file in the child that is open in the parent: it believes to hold the parent's locks. So objects let go
+before a fork, and start anew in the child::
+
+    at_fork(before=self._let_go, in_child=self._start_anew)   # weak: an object that is gone is not called
+
+    with unforked():            # a fork in another thread waits until this is done
+        handle = os.open(...)
+        self._handles.add(handle)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from weakref import WeakMethod
+
+Method = Callable[[], None]
+
+_LONGEST = 30.0  # seconds that a fork waits; then the child has to do without what is in use
+
+_before: set[WeakMethod[Method]] = set()
+_in_child: set[WeakMethod[Method]] = set()
+_gate = threading.Condition()
+_inside: dict[int, int] = {}  # how deep threads are inside `unforked`, by their number
+_waiting = 0  # threads that want to be alone; nobody enters meanwhile
+
+
+def at_fork(*, before: Method | None = None, in_child: Method | None = None) -> None:
+    """Call methods of an object around every fork of this process, for as long as the object lives.
+
+    Args:
+        before: Called in the parent while no other thread is inside `unforked`.
+        in_child: Called in the child, whose only thread is the one that forked.
+    """
+    for method, methods in ((before, _before), (in_child, _in_child)):
+        if method is not None:
+            methods.add(WeakMethod(method, methods.discard))
+
+
+@contextmanager
+def unforked() -> Iterator[None]:
+    """Do what a fork must not cut in two; it may be nested."""
+    me = threading.get_ident()
+    with _gate:
+        if me not in _inside:
+            _gate.wait_for(lambda: not _waiting)
+        _inside[me] = _inside.get(me, 0) + 1
+    try:
+        yield
+    finally:
+        with _gate:
+            _inside[me] -= 1
+            if not _inside[me]:
+                del _inside[me]
+                _gate.notify_all()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Do something while no other thread is inside `unforked`, or has been for longer than a fork waits."""
+    with _gate:
+        _wait_for_others()
+        yield
+
+
+def _wait_for_others() -> None:
+    global _waiting
+    me = threading.get_ident()
+    depth = _inside.pop(me, 0)  # two that wait do not wait for each other
+    _waiting += 1
+    try:
+        _gate.wait_for(lambda: not _inside, _LONGEST)
+    finally:
+        _waiting -= 1
+        if depth:
+            _inside[me] = depth
+        _gate.notify_all()
+
+
+def _call(methods: set[WeakMethod[Method]]) -> None:
+    for known in list(methods):
+        method = known()
+        if method is not None:
+            method()
+
+
+def _before_fork() -> None:
+    _gate.acquire()
+    _wait_for_others()
+    _call(_before)
+
+
+def _after_fork_in_child() -> None:
+    global _gate, _inside, _waiting
+    me = threading.get_ident()
+    _gate, _waiting = threading.Condition(), 0
+    _inside = {me: _inside[me]} if me in _inside else {}
+    _call(_in_child)
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=lambda: _gate.release(), after_in_child=_after_fork_in_child)
