@@ -313,7 +313,7 @@ def test_a_drill_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
 
 def test_the_newest_format_needs_no_migration(tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
-    assert run("migrate", tmp_path / "g") == {"format_version": 1, "migrated": False}
+    assert run("migrate", tmp_path / "g") == {"format_version": 2, "migrated": False}
 
 
 def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Run) -> None:

@@ -17,7 +17,7 @@ from holdfast.galleries import Gallery, doctor_searches
 from holdfast.galleries import doctor as module
 from holdfast.galleries.doctor import Diagnosis, Finding, doctor
 from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.stores.base import Changes, Fill, Rows
+from holdfast.stores.base import Changes, Fill, Rows, digest_of
 from holdfast.stores.planning import Appended, Plan
 
 Embed = Callable[..., EmbeddingSet]
@@ -104,7 +104,7 @@ PLANTED: dict[str, tuple[str, list[Any], list[tuple[str, str | None, int]]]] = {
     "gap": ("DELETE FROM journal WHERE sequence = 5", [], [("journal", None, 1)]),
     "other journal": ("""UPDATE journal SET event = '{"kind": "upsert"}' WHERE sequence = 4""", [],
                       [("journal", None, 3)]),
-    "no journal": ("UPDATE journal SET event = '{}' WHERE sequence = 2", [], [("journal", None, 1)]),
+    "no journal": ("UPDATE journal SET event = '{}' WHERE sequence = 2", [], [("unreadable", None, 1)]),
     "state": ("UPDATE pointer SET manifest = replace(manifest, '\"active\": \"g2\"', '\"active\": \"g1\"')", [],
               [("journal", None, 1)]),
 }  # fmt: skip
@@ -241,7 +241,7 @@ def test_reports_and_adapters_that_vanish_or_change(
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_adapters(direction: str, tmp_path: Path, embed: Embed) -> None:
     from holdfast.adapters import Procrustes
-    from holdfast.adapters.storage import save_adapter
+    from holdfast.adapters.storage import pack_adapter, save_adapter
 
     def fitted(new: str) -> Any:
         return Procrustes(direction=direction).fit(embed("old", IDS), embed(new, IDS))
@@ -252,13 +252,14 @@ def test_adapters(direction: str, tmp_path: Path, embed: Embed) -> None:
         gallery.add(embed("old", IDS))
         gallery.prepare("declared:new", SPHERE, adapter=folder)
         gallery.swap()
+        shutil.rmtree(folder)
         assert doctor(gallery).healthy and kinds(doctor(gallery)) == []
-        shutil.rmtree(folder)
-        save_adapter(fitted("stranger"), folder)
+        stranger = pack_adapter(fitted("stranger"))
+        sql(gallery, "UPDATE files SET content = ?", stranger)
         found = doctor(gallery)
-        assert "another one now" in finding(found, "adapter").says and not found.healthy
-        shutil.rmtree(folder)
-        assert "is gone" in finding(doctor(gallery), "adapter").says
+        assert "another digest" in finding(found, "adapter").says and not found.healthy
+        sql(gallery, "UPDATE files SET content = ?, digest = ?", stranger, digest_of(stranger))
+        assert "has no file sha256:" in finding(doctor(gallery), "adapter").says
 
 
 def test_what_the_gallery_lacks_or_keeps(upgraded: Gallery, embed: Embed) -> None:

@@ -60,12 +60,30 @@ def test_a_reply_says_what_it_could_not_search(gallery, embed, asked) -> None:
     assert gallery.search(asked("old"), k=20).covered == 12
 
 
-def test_an_array_is_of_the_active_model_unless_said_otherwise(prepared, asked, hits_of) -> None:
+def test_an_array_is_of_the_only_model(gallery, embed, asked, hits_of) -> None:
+    gallery.add(embed("old", IDS))
+    reply = gallery.search(asked("old").vectors, 5)
+    assert reply.fingerprint == "declared:old"
+    assert [[(hit.id, hit.score, hit.generation) for hit in one] for one in reply.hits] == hits_of(
+        gallery, asked("old")
+    )
+    assert len(gallery.search(asked("old").vectors[0]).hits) == 1
+
+
+def test_an_array_says_whose_it_is_once_there_are_several_models(prepared, asked, hits_of) -> None:
+    """A client that still embeds with the old model after the swap must not search among the new vectors."""
     queries = asked("new")
-    assert prepared.search(queries.vectors).fingerprint == "declared:old"
+
+    def refused() -> None:
+        with pytest.raises(ConfigError, match="does not say which model") as refusal:
+            prepared.search(queries.vectors)
+        assert "'declared:old' (g1" in str(refusal.value) and "'declared:new' (g2" in str(refusal.value)
+
+    refused()
+    prepared.swap()
+    refused()
     plain = prepared.search(queries.vectors, 5, fingerprint="declared:new").hits
     assert [[(hit.id, hit.score, hit.generation) for hit in one] for one in plain] == hits_of(prepared, queries)
-    assert len(prepared.search(queries.vectors[0]).hits) == 1
 
 
 def test_wrong_queries_are_refused(prepared, asked) -> None:

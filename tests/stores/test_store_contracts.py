@@ -22,7 +22,18 @@ import pytest
 
 from holdfast.errors import DataError, GalleryError, StoreError
 from holdfast.stores import open_store
-from holdfast.stores.base import Changes, Committed, Fill, Items, NewGeneration, Pointer, Rows, Store, Upsert
+from holdfast.stores.base import (
+    Changes,
+    Committed,
+    Fill,
+    Items,
+    NewGeneration,
+    Pointer,
+    Rows,
+    Store,
+    Upsert,
+    digest_of,
+)  # fmt: skip
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition, Filter
 from holdfast.stores.ledger import Ledger
@@ -407,6 +418,26 @@ def test_the_journal_has_every_commit_in_order(store: Store) -> None:
         "list": [1.5, None, "ü"]
     }
     assert entries[0].time <= entries[1].time <= entries[2].time
+
+
+def test_files_are_kept_by_their_digests_in_the_commit_that_brings_them(place: Place, store: Store) -> None:
+    one, two, large = b"", b"\0\xff" * 9, np.random.default_rng(0).bytes(300_000)
+    files = {digest_of(content): content for content in (one, two, large)}
+    commit(store, Changes(files=files))
+    commit(store, Changes(files={digest_of(two): two}))  # known already
+    again = place.open()
+    assert {digest: again.file(digest) for digest in files} == files
+    refused(store, Changes(files={digest_of(one): two}), DataError, "file named sha256:")
+    with pytest.raises(GalleryError, match="has no file"):
+        store.file(digest_of(b"never"))
+    commit(store, Changes(keep_files=[digest_of(two)], files={digest_of(b"new"): b"new"}))
+    assert (again.file(digest_of(two)), again.file(digest_of(b"new"))) == (two, b"new")
+    for content in (one, large):
+        with pytest.raises(GalleryError, match="has no file"):
+            again.file(digest_of(content))
+    commit(store, Changes(keep_files=[]))
+    with pytest.raises(GalleryError, match="has no file"):
+        again.file(digest_of(two))
 
 
 def test_order_and_traffic_are_kept_beside_the_pointer(place: Place, store: Store) -> None:

@@ -242,15 +242,42 @@ def load_score_map(path: str | Path) -> ScoreMap:
         DataError: The file is missing or damaged.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format_version"] != SCORE_MAP_FORMAT:
-            raise ValueError(f"format version {content['format_version']}, and {SCORE_MAP_FORMAT} is known")
-        arrays = (np.asarray(content[name], np.float64) for name in ("knots", "values"))
-        return ScoreMap(content["direction"], *arrays)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.given if isinstance(error, ConfigError) else str(error)
-        raise DataError(
-            f"Cannot read the score map '{path}': {reason.rstrip('.')}.",
-            expected="score_map.json, as `holdfast adapt` writes it",
-            to_do="fit it again: `holdfast adapt`.",
-        ) from error
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(str(path), str(error)) from error
+    return unpack_score_map(content, str(path))
+
+
+def pack_score_map(score_map: ScoreMap) -> bytes:
+    """Return a score map as one value, the same for the same map."""
+    knots, values = score_map.knots.tolist(), score_map.values.tolist()
+    record = {"format_version": SCORE_MAP_FORMAT, "direction": score_map.direction, "knots": knots, "values": values}
+    return json.dumps(record).encode()
+
+
+def unpack_score_map(content: bytes, where: str) -> ScoreMap:
+    """Return the score map that `pack_score_map` packed, or that a file holds.
+
+    Args:
+        content: The value.
+        where: Where it was found, for messages.
+
+    Raises:
+        DataError: It is none.
+    """
+    try:
+        record = json.loads(content)
+        if record["format_version"] != SCORE_MAP_FORMAT:
+            raise ValueError(f"format version {record['format_version']}, and {SCORE_MAP_FORMAT} is known")
+        arrays = (np.asarray(record[name], np.float64) for name in ("knots", "values"))
+        return ScoreMap(record["direction"], *arrays)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise _unreadable(where, error.given if isinstance(error, ConfigError) else str(error)) from error
+
+
+def _unreadable(where: str, reason: str) -> DataError:
+    return DataError(
+        f"Cannot read the score map '{where}': {reason.rstrip('.')}.",
+        expected="score_map.json, as `holdfast adapt` writes it",
+        to_do="fit it again: `holdfast adapt`.",
+    )

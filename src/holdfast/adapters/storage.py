@@ -1,7 +1,8 @@
 """Fitted adapters in files.
 
 An adapter is a folder of two plain files: ``adapter.safetensors`` with the arrays of the map, and ``config.json``.
-Loading proves that they are what was saved, runs no code from the folder and unpickles nothing.
+Galleries keep both as one value (`pack_adapter`). Loading proves that they are what was saved, runs none of
+their code and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import scipy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, load_file, save, save_file
 
 from holdfast.adapters import ADAPTERS, build_adapter
 from holdfast.adapters.base import Adapter, Fitted, State
@@ -29,6 +31,7 @@ from holdfast.version import __version__
 FORMAT_VERSION = 1
 ADAPTER_FILE = "adapter.safetensors"
 _CONFIG = "config.json"
+_END = b"\0"  # of the record in a packed adapter; no JSON holds it
 _UNREADABLE = (OSError, SafetensorError, HoldfastError, KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -84,7 +87,9 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
         ConfigError: The adapter was not fitted.
         ReleaseError: The folder holds something else, or could not be written; what was there is intact.
     """
-    folder, record = Path(folder), _record_of(adapter)
+    versions = {"holdfast": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
+                "python": platform.python_version()}  # fmt: skip
+    folder, record = Path(folder), _record_of(adapter, versions)
     _refuse_another(folder, record)
     arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
     config = record.model_dump_json(indent=2) + "\n"
@@ -100,10 +105,8 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
     return folder
 
 
-def _record_of(adapter: Adapter) -> AdapterRecord:
+def _record_of(adapter: Adapter, versions: dict[str, str]) -> AdapterRecord:
     fitted = adapter.fitted
-    versions = {"holdfast": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
-                "python": platform.python_version()}  # fmt: skip
     record = AdapterRecord(
         kind=adapter.kind,
         options=adapter.options,
@@ -142,23 +145,51 @@ def load_adapter(folder: str | Path) -> Adapter:
         ReleaseError: The folder is no adapter, is incomplete, or a file was altered since it was saved.
     """
     folder = Path(folder)
-    record = _read_record(folder)
+    return _restored(_read_record(folder), lambda: load_file(folder / ADAPTER_FILE), str(folder))
+
+
+def pack_adapter(adapter: Adapter) -> bytes:
+    """Return a fitted adapter as one value, the same for the same adapter: its record, and its arrays as safetensors.
+
+    Raises:
+        ConfigError: The adapter was not fitted.
+    """
+    record = _record_of(adapter, {})
+    arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
+    return record.model_dump_json().encode() + _END + save(arrays)
+
+
+def unpack_adapter(content: bytes, where: str) -> Adapter:
+    """Return the adapter that `pack_adapter` packed, and prove that it is what its fingerprint says.
+
+    Args:
+        content: The value.
+        where: Where it was found, for messages.
+
+    Raises:
+        ReleaseError: It is no packed adapter, or was altered.
+    """
+    record, _, arrays = content.partition(_END)
+    return _restored(_record_from(record, where), lambda: load(arrays), where)
+
+
+def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) -> Adapter:
     if record.computed_digest() != record.digest:
-        raise _altered(folder, "config.json is not what was saved")
+        raise _altered(where, "config.json is not what was saved")
     if record.kind not in ADAPTERS:
         raise ReleaseError(
-            f"'{folder}' is an adapter of the unknown kind '{record.kind}'.",
+            f"'{where}' is an adapter of the unknown kind '{record.kind}'.",
             expected=f"one of {', '.join(ADAPTERS)}",
             to_do="install the holdfast that wrote it; the adapter is intact.",
         )
     try:
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
-        adapter.restore(_fitted(record, load_file(folder / ADAPTER_FILE)))
+        adapter.restore(_fitted(record, arrays()))
     except _UNREADABLE as error:
-        raise _altered(folder, f"it cannot be read ({error})") from error
+        raise _altered(where, f"it cannot be read ({error})") from error
     if adapter.fingerprint != record.fingerprint:
-        raise _altered(folder, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")
-    _check_maps(adapter, folder)
+        raise _altered(where, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")
+    _check_maps(adapter, where)
     return adapter
 
 
@@ -172,28 +203,34 @@ def _fitted(record: AdapterRecord, state: State) -> Fitted:
 
 def _read_record(folder: Path) -> AdapterRecord:
     try:
-        record = AdapterRecord.model_validate_json((folder / _CONFIG).read_text(encoding="utf-8"))
+        content = (folder / _CONFIG).read_bytes()
     except OSError as error:
         raise ReleaseError(
             f"'{folder}' is no adapter: {error.strerror or error}.",
             expected=f"a folder with {_CONFIG} and {ADAPTER_FILE}, as save_adapter writes it",
             to_do="check the path.",
         ) from error
+    return _record_from(content, str(folder))
+
+
+def _record_from(content: bytes, where: str) -> AdapterRecord:
+    try:
+        record = AdapterRecord.model_validate_json(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _altered(folder, "config.json is no text") from error
+        raise _altered(where, "config.json is no text") from error
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
-        raise _altered(folder, f"config.json does not describe an adapter ({where})") from error
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
+        raise _altered(where, f"config.json does not describe an adapter ({wrong})") from error
     if record.format_version > FORMAT_VERSION:
         raise ReleaseError(
-            f"'{folder}' has format version {record.format_version}.",
+            f"'{where}' has format version {record.format_version}.",
             expected=f"at most {FORMAT_VERSION}",
             to_do="install a newer holdfast; the adapter is intact.",
         )
     return record
 
 
-def _check_maps(adapter: Adapter, folder: Path) -> None:
+def _check_maps(adapter: Adapter, where: str) -> None:
     """Refuse arrays that do not make up such a map, whoever computed their digest."""
     probe, expected = np.eye(1, adapter.fitted.source_space.dim), (1, adapter.fitted.target_space.dim)
     try:
@@ -204,12 +241,12 @@ def _check_maps(adapter: Adapter, folder: Path) -> None:
         problem = f"it maps a vector to shape {image.shape}" if finite else "its arrays are not finite"
     except (KeyError, ValueError, IndexError, TypeError) as error:
         problem = f"its arrays are no '{adapter.kind}' ({error})"
-    raise _altered(folder, problem)
+    raise _altered(where, problem)
 
 
-def _altered(folder: Path, why: str) -> ReleaseError:
+def _altered(where: str, why: str) -> ReleaseError:
     return ReleaseError(
-        f"The adapter '{folder}' was altered since it was saved: {why}.",
+        f"The adapter '{where}' was altered since it was saved: {why}.",
         expected="the files as they were written",
-        to_do="restore the folder from a copy, or fit the adapter again on the same pairs.",
+        to_do="restore it from a copy, or fit the adapter again on the same pairs.",
     )

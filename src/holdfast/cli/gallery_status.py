@@ -82,17 +82,26 @@ def _link(record: Mapping[str, Any]) -> str:
     return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
 
 
-def migrate(gallery: str, json: bool = False) -> int:
-    """Bring a gallery of an earlier format version up to date; so far there is only version 1.
+def migrate(gallery: str, wait: float = 10.0, json: bool = False) -> int:
+    """Bring a gallery of an earlier format version up to date; its first write does so otherwise.
+
+    Adapters and score maps that version 1 left outside become part of the gallery.
 
     Args:
         gallery: Where it is.
+        wait: Seconds to wait for another writer.
         json: Print one JSON document.
     """
     from holdfast.stores.ledger import FORMAT_VERSION
 
-    with opened(gallery):  # refuses other versions
-        console.print(f"The gallery has format version {FORMAT_VERSION}, the newest: nothing is to do.")
+    with opened(gallery, wait) as it:
+        before, migrated = it.store.format_version(), it.migrate()
+    console.print(
+        f"The gallery has format version {FORMAT_VERSION} now; it had {before}."
+        if before < FORMAT_VERSION
+        else f"The gallery has format version {FORMAT_VERSION}, the newest: "
+        + ("what stood outside was taken in." if migrated else "nothing is to do.")
+    )
     if json:
-        print_json({"format_version": FORMAT_VERSION, "migrated": False})
+        print_json({"format_version": FORMAT_VERSION, "migrated": migrated})
     return 0

@@ -252,7 +252,7 @@ class _Run:
         event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
 
         def commit() -> int:
-            with self.store.writing("backfill", timeout=max(self.gallery.timeout, 60.0)):
+            with self.gallery.writing("backfill", timeout=max(self.gallery.timeout, 60.0)):
                 state = self.gallery.state
                 _refuse_gone(state, self.target)
                 return int(self.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())

@@ -95,7 +95,7 @@ class _Look:
         """Look at counts, journal, links and indexes."""
         self._part("counting the items", self._counts)
         self._part("following the journal", lambda: journal_findings(self.store, self.store.pointer()))
-        self._part("checking links", lambda: link_findings(self.gallery.state))
+        self._part("checking links", lambda: link_findings(self.store, self.gallery.state))
         self._part("reading every file", lambda: damage_findings(self.store))
         self._part("checking indexes", lambda: upkeep_findings(self.store, *self.gallery.now()))
         self.findings += declared_findings(self.gallery.state)

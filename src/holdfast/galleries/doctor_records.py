@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.galleries.evidence import link_from_report
 from holdfast.galleries.expected_gain import draw
 from holdfast.galleries.findings import NAMED, Finding, listed
+from holdfast.galleries.links import adapters_of, is_outside, read_fitting_adapter, read_score_map
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, Link, replay
 from holdfast.stores.base import Pointer, Store
@@ -45,7 +47,8 @@ class Recount:
         while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
             after = items.ids[-1]
             self.held.update(items.generations)
-            self.future += [items.ids[row] for row in np.flatnonzero(items.versions > last)]
+            never = (items.versions > last) | (items.versions < 1)
+            self.future += [items.ids[row] for row in np.flatnonzero(never)]
             keys = [draw(seed, identifier) for identifier in items.ids]
             for key, identifier, names in zip(keys, items.ids, items.generations, strict=True):
                 if not names:
@@ -80,13 +83,15 @@ def journal_findings(store: Store, pointer: Pointer) -> list[Finding]:
     """Follow the journal from its beginning, and compare where it leads with what the pointer says."""
     entries = [entry for entry in store.journal() if entry.sequence <= pointer.sequence]
     numbers = [entry.sequence for entry in entries]
-    gaps = sorted(set(range(1, pointer.sequence + 1)) - set(numbers))
-    if gaps or len(numbers) != pointer.sequence:
-        says = f"The journal lacks {len(gaps):,} of {pointer.sequence:,} entries: {shown(map(str, gaps), len(gaps))}."
-        return [Finding("journal", "error", None, len(gaps), tuple(map(str, gaps[:NAMED])), says, _RESTORE)]
+    lacking = pointer.sequence - len(numbers)
+    if lacking:
+        present = set(numbers)
+        first = tuple(islice((str(one) for one in range(1, pointer.sequence + 1) if one not in present), NAMED))
+        says = f"The journal lacks {lacking:,} of {pointer.sequence:,} entries: {shown(first, lacking)}."
+        return [Finding("journal", "error", None, lacking, first, says, _RESTORE)]
     try:
         state = replay([entry.event for entry in entries])
-    except (HoldfastError, KeyError, TypeError) as error:
+    except (HoldfastError, KeyError, TypeError, ValueError, AttributeError) as error:
         why = " ".join(getattr(error, "given", repr(error)).split()).rstrip(".")
         says = f"The journal cannot be followed: {why}."
         return [Finding("journal", "error", None, 1, (), says, _RESTORE)]
@@ -169,17 +174,36 @@ def declared_findings(state: GalleryState) -> list[Finding]:
     return [Finding("declared", "note", None, len(names), names, says, to_do)]
 
 
-def link_findings(state: GalleryState) -> list[Finding]:
+def link_findings(store: Store, state: GalleryState) -> list[Finding]:
     """Look at the reports and adapters because of which queries may search vectors of another model."""
     findings = [found for link in state.links for found in _LINKS[link.how](state, link)]
-    for generation in state.generations:
-        if generation.adapter is not None:
-            why = _adapter_wrong(generation.adapter, {generation.fingerprint})
-            if why:
-                says = f"The adapter that makes {generation.name} of {generation.mapped_from} {why}."
-                to_do = "restore the folder; without it no item can be written."
-                findings.append(Finding("adapter", "error", generation.name, 1, (), says, to_do))
+    for name, ends, user in adapters_of(state):
+        if isinstance(user, Link):
+            what = f"The adapter of queries of {user.query} for {user.gallery}"
+            findings += _kept_finding(what, name, user.gallery, lambda: read_fitting_adapter(store, name, ends))  # noqa: B023
+        else:
+            what = f"The adapter that makes {user.name} of {user.mapped_from}"
+            findings += _kept_finding(what, name, user.name, lambda: read_fitting_adapter(store, name, ends))  # noqa: B023
+    for link in state.links:
+        if link.score_map is not None:
+            what, name = f"The score map of {link.query} for {link.gallery}", link.score_map
+            findings += _kept_finding(what, name, link.gallery, lambda: read_score_map(store, name))  # noqa: B023
     return findings
+
+
+def _kept_finding(what: str, name: str, generation: str, read: Callable[[], object]) -> list[Finding]:
+    """Say if an adapter or score map cannot be read, or stands outside the gallery."""
+    try:
+        read()
+    except HoldfastError as error:
+        says = f"{what} cannot be used: {' '.join(error.given.split()).rstrip('.')}."
+        to_do = "restore it from a copy, or prepare the new model again; searches or writes need it."
+        return [Finding("adapter", "error", generation, 1, (), says, to_do)]
+    if not is_outside(name):
+        return []
+    says = f"{what} stands outside the gallery, in '{name}': whatever is put there is what searches use."
+    to_do = "`holdfast gallery migrate` takes it in, as does the next write."
+    return [Finding("outside", "warning", generation, 1, (), says, to_do)]
 
 
 def _by_report(state: GalleryState, link: Link) -> list[Finding]:
@@ -199,16 +223,6 @@ def _by_report(state: GalleryState, link: Link) -> list[Finding]:
     return []
 
 
-def _by_adapter(state: GalleryState, link: Link) -> list[Finding]:
-    ends = {state.by_name[link.query].fingerprint, state.by_name[link.gallery].fingerprint}
-    why = _adapter_wrong(str(link.adapter), ends)
-    what = f"The adapter of queries of {link.query} for {link.gallery}"
-    if not why and link.score_map is not None and not Path(link.score_map).is_file():
-        why, what = "is gone", f"The score map '{link.score_map}' of {link.query} for {link.gallery}"
-    to_do = "restore it from a copy: searches by these queries need it."
-    return [Finding("adapter", "error", link.gallery, 1, (), f"{what} {why}.", to_do)] if why else []
-
-
 def _nothing(state: GalleryState, link: Link) -> list[Finding]:
     return []
 
@@ -219,23 +233,4 @@ def _forced(state: GalleryState, link: Link) -> list[Finding]:
     return [Finding("forced", "note", link.gallery, 1, (), says, to_do)]
 
 
-_LINKS = {"report": _by_report, "adapter": _by_adapter, "mapped": _nothing, "forced": _forced}
-
-
-def _adapter_wrong(folder: str, ends: set[str]) -> str:
-    """Say what is wrong with an adapter; empty for nothing.
-
-    Args:
-        folder: Where it is.
-        ends: Fingerprints that have to be among those it knows: of its models, and of what it makes.
-    """
-    from holdfast.adapters.storage import load_adapter  # read from the disk, not what this process remembers
-
-    if not Path(folder).is_dir():
-        return f"is gone: there is no folder '{folder}'"
-    try:
-        adapter = load_adapter(folder)
-    except HoldfastError as error:
-        return f"cannot be read from '{folder}': {error.given.rstrip('.')}"
-    known = {adapter.fitted.source, adapter.fitted.target, adapter.mapped_fingerprint}
-    return "" if ends <= known else f"in '{folder}' is another one now: it maps {adapter.fitted.source}"
+_LINKS = {"report": _by_report, "adapter": _nothing, "mapped": _nothing, "forced": _forced}

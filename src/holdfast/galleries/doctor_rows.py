@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.galleries.census import census
 from holdfast.galleries.findings import NAMED, Finding, Severity, listed
-from holdfast.galleries.links import load_adapter_of
+from holdfast.galleries.links import read_adapter
 from holdfast.galleries.sources import VectorSource
 from holdfast.galleries.state import GalleryState, Generation
 from holdfast.stores.base import Store, Vectors
@@ -163,7 +163,7 @@ def mapped_again(store: Store, state: GalleryState, generation: Generation, samp
     if base is None or generation.adapter is None:
         return []
     ids, forms = store.vectors(base.name, sample)
-    images = load_adapter_of(generation.adapter).map(base.geometry.from_index_form(forms))
+    images = read_adapter(store, generation.adapter).map(base.geometry.from_index_form(forms))
     rows = np.flatnonzero(images.any(axis=1))
     made = EmbeddingSet(
         ids=[ids[row] for row in rows],  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ def drill(
         if name not in ORDERS:
             raise unknown_name("order", name, ORDERS)
     pointer, state = gallery.now()
-    sides = sides_of(state, source)
+    sides = sides_of(gallery, source)
     refuse(
         bool(sides.links) and (bool(reports) or adapter is not None),
         "Reports or an adapter for a model that is prepared with links.",

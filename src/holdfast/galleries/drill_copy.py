@@ -6,7 +6,6 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +14,12 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, EmptyOverlapError, UpgradeStateError
 from holdfast.galleries.expected_gain import draw
 from holdfast.galleries.sources import VectorSource, check_source
-from holdfast.galleries.state import GalleryState, Generation, Link
+from holdfast.galleries.state import Generation, Link
 from holdfast.geometry import Space
 from holdfast.stores.base import Metadata, Store
 
 if TYPE_CHECKING:
+    from holdfast.adapters import Adapter, ScoreMap
     from holdfast.galleries.gallery import Gallery
 
 Progress = Callable[[dict[str, Any]], None]
@@ -37,21 +37,26 @@ class Sides:
         note: What people call the new model.
         links: Who may search what, of these two, as the gallery has it.
         new: Generation of the new model, if it has one already.
+        adapter: That of the gallery between the two, if there is one.
+        score_map: What goes with it.
     """
 
     old: Generation
     note: str
     links: tuple[Link, ...]
     new: Generation | None
+    adapter: Adapter | None
+    score_map: ScoreMap | None
 
 
-def sides_of(state: GalleryState, source: VectorSource) -> Sides:
+def sides_of(gallery: Gallery, source: VectorSource) -> Sides:
     """Return from what and to what a gallery would be upgraded with a source.
 
     Raises:
         UpgradeStateError: The source is of the active model, with nothing to upgrade from.
         DataError: Another model is prepared.
     """
+    state = gallery.state
     if state.prepared is not None:
         check_source(source, state.by_name[state.prepared])
     new = state.of(source.fingerprint)
@@ -65,11 +70,14 @@ def sides_of(state: GalleryState, source: VectorSource) -> Sides:
             )
         old = state.previous[-1]
     if new is None:
-        return Sides(state.by_name[old], "", (), None)
+        return Sides(state.by_name[old], "", (), None, None, None)
     mapped = {one.name for one in state.generations if one.mapped_from == old}
     ends = {old, new.name} | mapped
     links = tuple(link for link in state.links if {link.query, link.gallery} <= ends)
-    return Sides(state.by_name[old], new.note, links, new)
+    names = [state.by_name[link.gallery].adapter if link.how == "mapped" else link.adapter for link in links]
+    adapter = next((gallery.files.adapter(name) for name in names if name is not None), None)
+    score_map = next((gallery.files.score_map(link.score_map) for link in links if link.score_map is not None), None)
+    return Sides(state.by_name[old], new.note, links, new, adapter, score_map)
 
 
 def sampled_ids(store: Store, generation: str, size: int, seed: int, first: Sequence[str]) -> list[str]:
@@ -227,10 +235,8 @@ def prepare(copy: Gallery, source: Embedded, sides: Sides, given: dict[str, Any]
         Why new queries may search old vectors: "report", "adapter", "mapped", "forced" or "none".
     """
     options = dict(given)
-    by_adapter = [link for link in sides.links if link.how in ("adapter", "mapped")]
-    for link in by_adapter:
-        folder = link.reason if link.how == "mapped" else link.adapter
-        options |= {"adapter": Path(str(folder)), "score_map": Path(link.score_map) if link.score_map else None}
+    if sides.adapter is not None:
+        options |= {"adapter": sides.adapter, "score_map": sides.score_map}
     prepared = copy.prepare(source.fingerprint, source.space, note=sides.note, **options)
     names = {sides.old.name: sides.old.fingerprint}
     if sides.new is not None:

@@ -17,7 +17,6 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, StoreError, refuse
 from holdfast.galleries import writes
 from holdfast.galleries.base import Progress
-from holdfast.galleries.links import load_adapter_of, load_score_maps
 from holdfast.galleries.router import Reply, generation_of, merged, route
 from holdfast.galleries.state import GalleryState, Generation, Link
 from holdfast.galleries.steps import UpgradeSteps
@@ -160,7 +159,7 @@ class Gallery(UpgradeSteps):
         """Remove items with all their vectors, and return how many there were; unknown ids are passed over."""
         names = list(dict.fromkeys(ids))
         event = {"kind": "delete", "items": len(names)}
-        with self.store.writing("delete", timeout=self.timeout) as pointer:
+        with self.writing("delete") as pointer:
             return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
 
     def search(
@@ -177,13 +176,14 @@ class Gallery(UpgradeSteps):
         Args:
             queries: Points by a model of this gallery, (Q, D).
             k: Hits per query, at least 1.
-            fingerprint: Of the model, where queries are an array; the active one's when left out.
+            fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
             where: Conditions on metadata that all have to hold.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
 
         Raises:
             DataError: The fingerprint is none of the gallery's.
+            ConfigError: Nobody says which model made an array of queries, and there are several.
         """
         refuse(k < 1, f"k={k}", "at least 1")
         pointer, state = self.now()
@@ -200,7 +200,7 @@ class Gallery(UpgradeSteps):
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip
         rows = {source.generation: source.rows(pointer) for source in sources}
-        hits, merge = merged(found, k, load_score_maps(sources), rows)
+        hits, merge = merged(found, k, self.files.score_maps(sources), rows)
         if self.count_traffic:
             self._count(hit.id for of_query in hits for hit in of_query)
         names = [source.generation for source in sources]
@@ -212,7 +212,7 @@ class Gallery(UpgradeSteps):
     def _form(self, queries: EmbeddingSet, link: Link | None) -> NDArray[np.float32]:
         """Return the index form of queries, mapped by an adapter where the link has one."""
         if link is not None and link.adapter is not None:
-            queries = load_adapter_of(link.adapter).apply(queries)
+            queries = self.files.adapter(link.adapter).apply(queries)
         return queries.space.index_form(queries.vectors, "query")
 
     def _count(self, ids: Any) -> None:
@@ -251,6 +251,14 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
                 f"fingerprint={fingerprint} for queries of {queries.fingerprint}.", expected="one of them"
             )
         return queries
+    models = [one for one in state.generations if one.mapped_from is None]
+    if fingerprint is None and len(models) > 1:
+        raise ConfigError(
+            "An array of queries does not say which model made it, and the gallery has vectors of several.",
+            expected="fingerprint=, one of "
+            + ", ".join(f"'{one.fingerprint}' ({one.name}{', active' * (one.name == state.active)})" for one in models),
+            to_do="name the model that embedded the queries, or search with an EmbeddingSet; the gallery is intact.",
+        )
     of = fingerprint or state.by_name[state.active].fingerprint
     vectors = np.atleast_2d(queries)
     space = generation_of(state, of).geometry

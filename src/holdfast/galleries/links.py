@@ -1,20 +1,24 @@
-"""Adapters between two frozen models as the reason why queries of one find vectors of the other."""
+"""Adapters between two frozen models as the reason why queries of one find vectors of the other.
+
+Adapters and score maps are part of the gallery: the commit that names one writes it, packed, under its digest. Only
+format version 1 named them by their paths; the first write takes them in where they are still what they were.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.errors import ConfigError, SpaceMismatchError
+from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError
 from holdfast.galleries.router import Source
 from holdfast.galleries.state import GalleryState, Generation, Link
 from holdfast.geometry import Space
-from holdfast.stores.base import Changes, Fill, Items, Rows
+from holdfast.stores.base import Changes, Fill, Items, Rows, Store, digest_of
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.galleries.base import GalleryBase
 
 MAPPED_AT_ONCE = 16_384  # items of one commit
+_LOADED = 16  # adapters and score maps that a process keeps at hand
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,20 @@ class Bridge:
     """An adapter between the active generation and a new model.
 
     Args:
-        folder: Where it is.
+        origin: Where it came from, for people.
         old: The active generation.
         generation: Record of the generation of mapped vectors; None where it maps queries.
+        adapter: Its digest.
+        score_map: That of the map of scores that goes with it, if one does.
+        files: Both, packed, by digest.
     """
 
-    folder: Path
+    origin: str
     old: Generation
     generation: dict[str, Any] | None
+    adapter: str
+    score_map: str | None
+    files: Mapping[str, bytes]
 
     @property
     def mapped(self) -> bool:
@@ -44,53 +55,68 @@ class Bridge:
         return self.generation is not None
 
     @classmethod
-    def of(cls, state: GalleryState, folder: Path, fingerprint: str, space: Space) -> Bridge:
-        """Open an adapter between the active generation and a new model, and refuse others.
+    def of(
+        cls,
+        state: GalleryState,
+        adapter: Path | Adapter,
+        score_map: Path | ScoreMap | None,
+        fingerprint: str,
+        space: Space,
+    ) -> Bridge:
+        """Take an adapter between the active generation and a new model, and refuse others.
 
         Raises:
             ConfigError: It is between other models.
             SpaceMismatchError: It is between other spaces.
         """
-        folder = folder.resolve()
-        adapter, old = load_adapter_of(str(folder)), state.by_name[state.active]
-        fitted = adapter.fitted
-        ends = (old.fingerprint, fingerprint)
-        if (fitted.source, fitted.target) not in (ends, ends[::-1]):
-            raise ConfigError(
-                f"The adapter '{folder}' maps {fitted.source} to {fitted.target}.",
-                expected=f"one between {old.fingerprint} and {fingerprint}",
-                to_do="fit one for these two: `holdfast adapt --old A --new B`; the gallery is intact.",
-            )
-        spaces = (fitted.source_space, fitted.target_space)
-        expected = (old.geometry, space) if adapter.direction == "old_to_new" else (space, old.geometry)
-        if spaces != expected:
-            raise SpaceMismatchError(
-                f"The adapter '{folder}' maps from the {spaces[0]} to the {spaces[1]}.",
-                expected=f"one from the {expected[0]} to the {expected[1]}",
-                to_do="fit it on the points that the gallery holds; the gallery is intact.",
-            )
-        if adapter.direction == "new_to_old":
-            return cls(folder, old, None)
-        record = {
-            "name": f"g{state.created + 1}",
-            "fingerprint": adapter.mapped_fingerprint,
-            "space": fitted.target_space.record(),
-            "mapped_from": old.name,
-            "adapter": str(folder),
-            "note": f"{old.name} mapped by '{folder.name}'",
-        }
-        return cls(folder, old, record)
+        from holdfast.adapters.score_map import load_score_map, pack_score_map
+        from holdfast.adapters.storage import load_adapter, pack_adapter
+
+        given = load_adapter(adapter) if isinstance(adapter, Path) else adapter
+        origin, name = (str(adapter.resolve()), adapter.name) if isinstance(adapter, Path) else (given.kind, given.kind)
+        old = state.by_name[state.active]
+        _refuse_others(given, f"The adapter '{origin}'", old, fingerprint, space)
+        content = pack_adapter(given)
+        files = {(digest := digest_of(content)): content}
+        if given.direction == "old_to_new":
+            record = {
+                "name": f"g{state.created + 1}",
+                "fingerprint": given.mapped_fingerprint,
+                "space": given.fitted.target_space.record(),
+                "mapped_from": old.name,
+                "adapter": digest,
+                "note": f"{old.name} mapped by '{name}'",
+            }
+            return cls(origin, old, record, digest, None, files)
+        if score_map is None:
+            return cls(origin, old, None, digest, None, files)
+        scores = pack_score_map(load_score_map(score_map) if isinstance(score_map, Path) else score_map)
+        return cls(origin, old, None, digest, digest_of(scores), {**files, digest_of(scores): scores})
+
+    def link(self, new: str) -> Link:
+        """Return the link that the adapter gives to queries of the new model's generation."""
+        if self.generation is not None:
+            return Link(new, self.generation["name"], "mapped", self.origin)
+        return Link(new, self.old.name, "adapter", self.origin, adapter=self.adapter, score_map=self.score_map)
 
 
-def adapter_link(bridge: Bridge, new: Generation, score_map: Path | None) -> list[Link]:
-    """Return the link that an adapter gives to queries of the new model."""
-    folder = str(bridge.folder)
-    if bridge.generation is not None:
-        return [Link(new.name, bridge.generation["name"], "mapped", folder)]
-    file = None if score_map is None else str(score_map.resolve())
-    if file is not None:
-        _score_map(file)  # refuse a damaged one now
-    return [Link(new.name, bridge.old.name, "adapter", folder, adapter=folder, score_map=file)]
+def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: str, space: Space) -> None:
+    """Refuse an adapter between other models or spaces than those of a generation and a new model."""
+    fitted, ends = adapter.fitted, (old.fingerprint, fingerprint)
+    if (fitted.source, fitted.target) not in (ends, ends[::-1]):
+        raise ConfigError(
+            f"{what} maps {fitted.source} to {fitted.target}.",
+            expected=f"one between {old.fingerprint} and {fingerprint}",
+            to_do="fit one for these two: `holdfast adapt --old A --new B`; the gallery is intact.",
+        )
+    spaces = (fitted.source_space, fitted.target_space)
+    expected = (old.geometry, space) if adapter.direction == "old_to_new" else (space, old.geometry)
+    if spaces != expected:
+        raise SpaceMismatchError(
+            f"{what} maps from the {spaces[0]} to the {spaces[1]}.",
+            expected=f"one from the {expected[0]} to the {expected[1]}",
+            to_do="fit it on the points that the gallery holds; the gallery is intact.",
+        )
 
 
 def fill_mapped(gallery: GalleryBase, *, on_step: Callable[[dict[str, Any]], None] | None = None) -> int:
@@ -123,7 +149,7 @@ def _map_items(gallery: GalleryBase, generation: Generation, items: Items) -> in
     if not ids:
         return 0
     points = state.by_name[str(generation.mapped_from)].geometry.from_index_form(forms)
-    images = load_adapter_of(generation.adapter).map(points)
+    images = gallery.files.adapter(str(generation.adapter)).map(points)
     found = np.flatnonzero(images.any(axis=1))
     names = [ids[row] for row in found]
     version_of = dict(zip(items.ids, items.versions.tolist(), strict=True))
@@ -131,26 +157,124 @@ def _map_items(gallery: GalleryBase, generation: Generation, items: Items) -> in
     form = generation.geometry.index_form(images[found], "gallery")
     fill = Fill(Rows(generation.name, names, form), versions)
     event = {"kind": "map", "generation": generation.name, "items": len(names)}
-    with store.writing("map", timeout=gallery.timeout):
+    with gallery.writing("map"):
         return int(store.commit(Changes(fill=fill), gallery.state.to_record(), event).filled.sum())
 
 
-@lru_cache(maxsize=16)
-def load_adapter_of(folder: str | None) -> Adapter:
-    """Open the adapter of a folder, once per process."""
-    from holdfast.adapters.storage import load_adapter
+class Files:
+    """Adapters and score maps of a gallery, each read once; what is under a digest never changes.
 
-    return load_adapter(str(folder))
+    Args:
+        store: The gallery's.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loaded: dict[tuple[Callable[[Store, str], Any], str], Any] = {}
+
+    def adapter(self, name: str) -> Adapter:
+        """Return an adapter that the state names."""
+        adapter: Adapter = self._once(read_adapter, name)
+        return adapter
+
+    def score_map(self, name: str) -> ScoreMap:
+        """Return a score map that the state names."""
+        score_map: ScoreMap = self._once(read_score_map, name)
+        return score_map
+
+    def score_maps(self, sources: Sequence[Source]) -> dict[str, ScoreMap]:
+        """Return the score maps of the sources that have one, by generation."""
+        links = {source.generation: source.link for source in sources if source.link is not None}
+        return {name: self.score_map(link.score_map) for name, link in links.items() if link.score_map is not None}
+
+    def _once(self, read: Callable[[Store, str], Any], name: str) -> Any:
+        loaded = self._loaded.get((read, name))
+        if loaded is None:
+            if len(self._loaded) >= _LOADED:
+                self._loaded.clear()
+            loaded = self._loaded[read, name] = read(self._store, name)
+        return loaded
 
 
-@lru_cache(maxsize=16)
-def _score_map(file: str) -> ScoreMap:
-    from holdfast.adapters.score_map import load_score_map
+def read_adapter(store: Store, name: str) -> Adapter:
+    """Read an adapter that a state names.
 
-    return load_score_map(Path(file))
+    Raises:
+        GalleryError: The gallery does not have it.
+        ReleaseError: It was altered, or its folder is gone where the state names a folder.
+    """
+    from holdfast.adapters.storage import load_adapter, unpack_adapter
+
+    return load_adapter(name) if is_outside(name) else unpack_adapter(store.file(name), name)
 
 
-def load_score_maps(sources: Sequence[Source]) -> dict[str, ScoreMap]:
-    """Return the score maps of the sources that have one, by generation."""
-    links = {source.generation: source.link for source in sources if source.link is not None}
-    return {name: _score_map(link.score_map) for name, link in links.items() if link.score_map is not None}
+def read_score_map(store: Store, name: str) -> ScoreMap:
+    """Read a score map that a state names.
+
+    Raises:
+        GalleryError: The gallery does not have it.
+        DataError: It is none, or its file is gone where the state names a file.
+    """
+    from holdfast.adapters.score_map import load_score_map, unpack_score_map
+
+    return load_score_map(name) if is_outside(name) else unpack_score_map(store.file(name), name)
+
+
+def is_outside(name: str) -> bool:
+    """Say whether a state names a path, as format version 1 did, and no digest of a file of the gallery.
+
+    >>> is_outside("/models/adapter"), is_outside(digest_of(b""))
+    (True, False)
+    """
+    return not name.startswith("sha256:")
+
+
+def adapters_of(state: GalleryState) -> Iterator[tuple[str, set[str], Link | Generation]]:
+    """Yield the name of every adapter, the fingerprints that it has to know, and whose it is."""
+    for link in state.links:
+        if link.adapter is not None:
+            yield link.adapter, {state.by_name[end].fingerprint for end in (link.query, link.gallery)}, link
+    for generation in state.generations:
+        if generation.adapter is not None:
+            yield generation.adapter, {generation.fingerprint}, generation
+
+
+def read_fitting_adapter(store: Store, name: str, ends: set[str]) -> Adapter:
+    """Read an adapter again, and refuse another one than the state means.
+
+    Args:
+        store: The gallery's.
+        name: Digest or folder.
+        ends: Fingerprints that have to be among those it knows: of its models, and of what it makes.
+
+    Raises:
+        HoldfastError: It cannot be read, or is another one.
+    """
+    adapter = read_adapter(store, name)
+    if not ends <= {adapter.fitted.source, adapter.fitted.target, adapter.mapped_fingerprint}:
+        raise GalleryError(
+            f"In '{name}' is another adapter now: it maps {adapter.fitted.source}.",
+            expected=f"one that knows {' and '.join(sorted(ends))}",
+            to_do="put the former one back; the gallery is intact.",
+        )
+    return adapter
+
+
+def packed_outside(store: Store, state: GalleryState) -> dict[str, bytes]:
+    """Return the adapters and score maps that a state names by their paths, packed, by path.
+
+    What is gone, damaged or another one now is left out: `doctor` says so.
+    """
+    from holdfast.adapters.score_map import pack_score_map
+    from holdfast.adapters.storage import pack_adapter
+
+    packed = {}
+    for name, ends, _ in adapters_of(state):
+        if is_outside(name):
+            with suppress(HoldfastError):
+                packed[name] = pack_adapter(read_fitting_adapter(store, name, ends))
+    for link in state.links:
+        if link.score_map is not None and is_outside(link.score_map):
+            with suppress(HoldfastError):
+                packed[link.score_map] = pack_score_map(read_score_map(store, link.score_map))
+    return packed

@@ -15,17 +15,25 @@ still being filled.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
 from holdfast.errors import ConfigError, UpgradeStateError
 from holdfast.geometry import Space, space_from_record
+from holdfast.stores.checks import damaged
+from holdfast.stores.filters import COLUMN_TYPES
 
 How = Literal["report", "adapter", "mapped", "forced"]
 Phase = Literal["steady", "prepared", "swapped", "completed"]
 
+_EXACT = ConfigDict(strict=True, extra="forbid")
 
+
+@with_config(_EXACT)
 @dataclass(frozen=True)
 class Generation:
     """The vectors of a gallery that one model made.
@@ -35,7 +43,7 @@ class Generation:
         fingerprint: Of the model.
         space: Record of its space, see `Space.record`.
         mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
-        adapter: Folder of that adapter.
+        adapter: Digest of that adapter among the files of the store; its folder, as far as format version 1 wrote it.
         note: What people call the model.
     """
 
@@ -52,6 +60,7 @@ class Generation:
         return space_from_record(self.space)
 
 
+@with_config(_EXACT)
 @dataclass(frozen=True)
 class Link:
     """Why queries of one model may search the vectors of another one.
@@ -63,8 +72,10 @@ class Link:
             "mapped" (the vectors were mapped into the space of the queries), or "forced".
         reason: The file or folder that says so, or what was given as the reason.
         evidence: Numbers of the report, as far as there are any.
-        adapter: Folder of the adapter that maps queries; None where they are used as they are.
-        score_map: File of the map from scores of these vectors to those of the queries' own; None where there is none.
+        adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
+            are.
+        score_map: Digest of the map from scores of these vectors to those of the queries' own, if there is one. Format
+            version 1 kept the paths of both.
     """
 
     query: str
@@ -76,6 +87,7 @@ class Link:
     score_map: str | None = None
 
 
+@with_config(_EXACT)
 @dataclass(frozen=True)
 class GalleryState:
     """What a gallery is, apart from its rows.
@@ -127,19 +139,46 @@ class GalleryState:
         """Return the generation of a model, or None."""
         return next((one for one in self.generations if one.fingerprint == fingerprint), None)
 
+    @property
+    def files(self) -> frozenset[str]:
+        """Digests of what the store keeps for it: adapters and score maps; or their paths, see `Link`."""
+        named = [name for link in self.links for name in (link.adapter, link.score_map)]
+        return frozenset(name for name in [*named, *(one.adapter for one in self.generations)] if name is not None)
+
     def to_record(self) -> dict[str, Any]:
         """Return plain values, from which `from_record` makes the state again."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> GalleryState:
-        """Return the state of a record."""
-        values = dict(record)
-        values["generations"] = tuple(Generation(**one) for one in values["generations"])
-        values["links"] = tuple(Link(**one) for one in values["links"])
-        for name in ("previous", "retired"):
-            values[name] = tuple(values[name])
-        return cls(**values)
+        """Return the state of a record.
+
+        Raises:
+            StoreError: It is none of a gallery that was created.
+        """
+        what = "The state of the gallery"
+        try:
+            state = _RECORD.validate_json(json.dumps(record))
+            dims = [generation.geometry.dim for generation in state.generations]
+        except ValidationError as error:
+            [first, *_] = error.errors()
+            raise damaged(what, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        except ConfigError as error:
+            raise damaged(what, error.given.rstrip(".")) from error
+        ends = [end for link in state.links for end in (link.query, link.gallery)]
+        unknown = {state.active, state.target, *state.previous, *ends} - set(state.by_name)
+        if state.generations and unknown:
+            raise damaged(what, f"it has no generation {', '.join(map(repr, sorted(unknown)))}")
+        if len(state.by_name) < len(state.generations):
+            raise damaged(what, "two generations have one name")
+        if not all(isinstance(dim, int) and dim < 2**31 for dim in dims):
+            raise damaged(what, "a generation is of no whole dimension")
+        if not set(state.columns.values()) <= set(COLUMN_TYPES):
+            raise damaged(what, "a metadata column is of no known type")
+        return state
+
+
+_RECORD = TypeAdapter(GalleryState)
 
 
 Event = Mapping[str, Any]
@@ -152,7 +191,7 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
         state: Before.
         event: Plain values with "kind" and what the kind needs: "create" (generation, columns), "prepare" (generation,
             links, bridge), "vouch" (link), "swap" (link, if it is forced), "complete" (missing), "rollback", "abandon",
-            "gc", "repair" (state: the record of an earlier one).
+            "gc", "migrate" (files: digests by the paths that stood for them), "repair" (state: an earlier one).
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -254,6 +293,22 @@ def _gc(state: GalleryState, event: Event) -> GalleryState:
     return replace(left, retired=(), previous=tuple(one for one in left.previous if one not in gone))
 
 
+def _migrate(state: GalleryState, event: Event) -> GalleryState:
+    digests = {None: None, **event["files"]}
+    return replace(
+        state,
+        generations=tuple(replace(one, adapter=digests.get(one.adapter, one.adapter)) for one in state.generations),
+        links=tuple(
+            replace(
+                one,
+                adapter=digests.get(one.adapter, one.adapter),
+                score_map=digests.get(one.score_map, one.score_map),
+            )
+            for one in state.links
+        ),
+    )
+
+
 def _with_bridges(state: GalleryState, names: set[str]) -> set[str]:
     """Add the generations that were mapped from these, or that only queries of these search."""
     mapped = [one for one in state.generations if one.mapped_from is not None]
@@ -292,6 +347,7 @@ _STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
     "abandon": _abandon,
     "gc": _gc,
     "repair": lambda state, event: GalleryState.from_record(event["state"]),
+    "migrate": _migrate,
 }
 ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy")
 """Events that change rows only."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import GalleryError, SpaceMismatchError, refuse
 from holdfast.galleries import writes
 from holdfast.galleries.base import GalleryBase, Progress
 from holdfast.galleries.census import Census, census
 from holdfast.galleries.evidence import link_from_report
-from holdfast.galleries.links import Bridge, adapter_link, fill_mapped
+from holdfast.galleries.links import Bridge, fill_mapped
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, Generation, Link, advance
 from holdfast.geometry import Space
 from holdfast.stores.base import Changes, NewGeneration, Pointer, Tidied
+
+if TYPE_CHECKING:
+    from holdfast.adapters import Adapter, ScoreMap
 
 
 class UpgradeSteps(GalleryBase):
@@ -27,8 +30,8 @@ class UpgradeSteps(GalleryBase):
         space: Space,
         *,
         reports: Sequence[Path] = (),
-        adapter: Path | None = None,
-        score_map: Path | None = None,
+        adapter: Path | Adapter | None = None,
+        score_map: Path | ScoreMap | None = None,
         note: str = "",
         on_step: Progress | None = None,
     ) -> Generation:
@@ -38,9 +41,9 @@ class UpgradeSteps(GalleryBase):
             fingerprint: Of the new model.
             space: Its space.
             reports: results.json of evaluations that vouch for its queries on vectors that are there.
-            adapter: Folder of an adapter between the new model and the active one: it maps new queries
-                ("new_to_old"), or the stored vectors, which is done now ("old_to_new").
-            score_map: With an adapter of queries: from scores on old vectors to those on new ones.
+            adapter: An adapter between the new model and the active one, or its folder: it maps new queries
+                ("new_to_old"), or the stored vectors, which is done now ("old_to_new"). It becomes part of the gallery.
+            score_map: With an adapter of queries: from scores on old vectors to those on new ones; or its file.
             note: What people call the model.
             on_step: Told how many stored vectors are mapped.
 
@@ -48,21 +51,21 @@ class UpgradeSteps(GalleryBase):
             UpgradeStateError: Another generation is prepared.
             GalleryError: A report is about other models or does not pass.
         """
-        with self.store.writing("prepare", timeout=self.timeout) as pointer:
+        with self.writing("prepare") as pointer:
             state = self._state(pointer)
-            bridge = None if adapter is None else Bridge.of(state, adapter, fingerprint, space)
+            bridge = None if adapter is None else Bridge.of(state, adapter, score_map, fingerprint, space)
             number = state.created + (2 if bridge and bridge.mapped else 1)
             values = writes.new_generation(state, fingerprint, space, note, number=number)
             generation = Generation(**values)
             links = [self._reported(state, path, generation) for path in reports]
             if bridge is not None:
-                links = [*links, *adapter_link(bridge, generation, score_map)]
+                links = [*links, bridge.link(generation.name)]
             event = {"kind": "prepare", "generation": values, "links": [vars(link) for link in links],
                      "bridge": bridge and bridge.generation}  # fmt: skip
             created = [NewGeneration(generation.name, space.index_dim, state.columns)]
             if bridge is not None and bridge.generation is not None:
                 created.append(NewGeneration(bridge.generation["name"], space.index_dim, state.columns))
-            self._commit(state, event, Changes(create=created))
+            self._commit(state, event, Changes(create=created, files=bridge.files if bridge else {}))
         fill_mapped(self, on_step=on_step)
         return generation
 
@@ -95,7 +98,7 @@ class UpgradeSteps(GalleryBase):
         """
         refuse((report is None) == (force is None), "Vouching.", "either a report or, by force, a reason")
         _refuse_empty(force)
-        with self.store.writing("vouch", timeout=self.timeout) as pointer:
+        with self.writing("vouch") as pointer:
             state = self._state(pointer)
             asked, searched = (writes.named_generation(state, name) for name in (query, gallery))
             _check_linked_spaces(asked, searched)
@@ -120,7 +123,7 @@ class UpgradeSteps(GalleryBase):
             GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
         """
         _refuse_empty(force)
-        with self.store.writing("swap", timeout=self.timeout) as pointer:
+        with self.writing("swap") as pointer:
             state = self._state(pointer)
             event: dict[str, Any] = {"kind": "swap", "forced": force}
             advance(state, event)
@@ -171,7 +174,7 @@ class UpgradeSteps(GalleryBase):
         """
         advance(self.state, {"kind": "complete"})
         found = self.census(self.state.active, on_step=on_step)  # writers need not wait for it
-        with self.store.writing("complete", timeout=self.timeout) as pointer:
+        with self.writing("complete") as pointer:
             state = self._state(pointer)
             if found.wrong or found.generation != state.active:  # or only written meanwhile
                 found = census(self.store, state.by_name[state.active])
@@ -194,7 +197,7 @@ class UpgradeSteps(GalleryBase):
             How many items have a vector of the newer model only: they stay, and are found by queries of the older one
             only where that direction was vouched for.
         """
-        with self.store.writing("rollback", timeout=self.timeout) as pointer:
+        with self.writing("rollback") as pointer:
             state = self._state(pointer)
             before = advance(state, {"kind": "rollback"}).active
             only_new = pointer.items - pointer.covered([before])
@@ -207,7 +210,7 @@ class UpgradeSteps(GalleryBase):
         Raises:
             GalleryError: Items would lose their only vector; nothing was changed.
         """
-        with self.store.writing("abandon", timeout=self.timeout) as pointer:
+        with self.writing("abandon") as pointer:
             state = self._state(pointer)
             self._retire(pointer, state, {"kind": "abandon"})
 
@@ -215,12 +218,13 @@ class UpgradeSteps(GalleryBase):
         """Remove the vectors of abandoned and, once an upgrade is complete, of earlier generations.
 
         Args:
-            older_than: Keep files that a reader opened within so many seconds could still use.
+            older_than: Keep files that a reader opened within so many seconds could still use. Adapters stay for those
+                who began just before, and go with the next gc.
 
         Returns:
             Bytes that were freed, and that still wait for readers of a while ago.
         """
-        with self.store.writing("gc", timeout=self.timeout) as pointer:
+        with self.writing("gc") as pointer:
             state = self._state(pointer)
             self._retire(pointer, state, {"kind": "gc"})
         return self.store.tidy(older_than=older_than)
@@ -237,7 +241,8 @@ class UpgradeSteps(GalleryBase):
                 + " or delete them first; the gallery is intact.",
             )
         gone = [*state.retired, *(name for name in state.by_name if name not in kept)] if collected else []
-        self._commit(state, {**event, "dropped": gone}, Changes(drop=gone))
+        files = state.files | after.files if collected else None
+        self._commit(state, {**event, "dropped": gone}, Changes(drop=gone, keep_files=files))
 
 
 def _refuse_empty(reason: str | None) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, unknown_name
-from holdfast.galleries.links import load_adapter_of
 from holdfast.galleries.router import generation_of
 from holdfast.galleries.state import GalleryState, Generation
 from holdfast.geometry import Space
@@ -109,10 +108,10 @@ def _places(sets: Sequence[EmbeddingSet]) -> tuple[StringArray, list[NDArray[np.
 def _write_part(
     gallery: Gallery, kind: str, ids: list[str], metadata: list[dict[str, Any]], parts: Sequence[EmbeddingSet]
 ) -> None:
-    with gallery.store.writing(kind, timeout=gallery.timeout):
+    with gallery.writing(kind):
         state = gallery.state  # another process may have moved it
         rows = [rows_of(generation_of(state, part.fingerprint), part) for part in parts if len(part)]
-        rows += _mapped(state, parts)
+        rows += _mapped(gallery, state, parts)
         if kind == "add":
             _refuse_known(gallery.store.fetch(ids).ids)
         changes = Changes(upsert=Upsert(ids, metadata, rows))
@@ -125,11 +124,11 @@ def rows_of(generation: Generation, embeddings: EmbeddingSet) -> Rows:
     return Rows(generation.name, list(embeddings.ids), np.ascontiguousarray(form, np.float32))
 
 
-def _mapped(state: GalleryState, parts: Sequence[EmbeddingSet]) -> list[Rows]:
+def _mapped(gallery: Gallery, state: GalleryState, parts: Sequence[EmbeddingSet]) -> list[Rows]:
     """Return what adapters make of the parts, for generations of mapped vectors."""
     given = {generation_of(state, part.fingerprint).name: part for part in parts if len(part)}
     return [
-        rows_of(one, load_adapter_of(one.adapter).apply(given[one.mapped_from]))
+        rows_of(one, gallery.files.adapter(one.adapter).apply(given[one.mapped_from]))
         for one in state.generations
         if one.mapped_from in given and one.adapter is not None and one.name not in given
     ]

@@ -263,7 +263,9 @@ def space_from_record(record: Mapping[str, Any]) -> Space:
     arguments = {key: value for key, value in record.items() if key != "name" and value is not None}
     try:
         return SEARCH_SPACES[name](**arguments)
-    except TypeError:
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, OverflowError):
         takes = ", ".join(signature(SEARCH_SPACES[name]).parameters)
         raise ConfigError(
             f"These values do not describe a {name}: {arguments}.", expected=f"values of {takes}, and no others"

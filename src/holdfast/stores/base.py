@@ -7,7 +7,8 @@ makes rows, journal and pointer durable together, or leaves everything as it was
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -197,6 +198,8 @@ class Changes:
         upsert: Items to write.
         fill: Vectors of a backfill.
         drop: Generations to remove with all their rows; items stay.
+        files: Values to keep, by `digest_of` each.
+        keep_files: Digests of the values to keep besides these; others are removed. None keeps all.
     """
 
     create: Sequence[NewGeneration] = ()
@@ -205,6 +208,17 @@ class Changes:
     upsert: Upsert | None = None
     fill: Fill | None = None
     drop: Sequence[str] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    keep_files: Collection[str] | None = None
+
+
+def digest_of(content: bytes) -> str:
+    """Return the name under which a gallery keeps a value.
+
+    >>> digest_of(b"holdfast")[:20]
+    'sha256:d1580d2df7f24'
+    """
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -365,6 +379,14 @@ class Store(Protocol):
     ) -> Iterator[tuple[list[str], NDArray[np.int64], Vectors]]:
         """Yield all rows of a generation as they are stored: ids, versions of their items when written, vectors."""
 
+    def file(self, digest: str) -> bytes:
+        """Return the value of a digest that `Changes.files` kept, after proving that it is that value.
+
+        Raises:
+            GalleryError: There is none.
+            StoreError: It is damaged.
+        """
+
     def journal(self, *, after: int = 0) -> list[Entry]:
         """Return the entries with a number above ``after``, in order."""
 
@@ -379,6 +401,9 @@ class Store(Protocol):
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return the physical state of a generation."""
+
+    def format_version(self) -> int:
+        """Return the version of the format in which it is kept; the first commit brings an earlier one up to date."""
 
     def damage(self) -> list[str]:
         """Read all that the pointer names again, from the disk; return what cannot be read, a sentence each."""

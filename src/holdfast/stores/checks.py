@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import DataError
+from holdfast.errors import DataError, StoreError
 
 
 def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray[np.float32]:
@@ -32,6 +32,15 @@ def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray
             to_do="search with queries of the model that this generation belongs to.",
         )
     return queries
+
+
+def damaged(what: str, why: str) -> StoreError:
+    """Build the error for a record of a gallery that is not as it was written."""
+    return StoreError(
+        f"{what} is damaged: {why}.",
+        expected="what holdfast wrote there",
+        to_do="`holdfast gallery doctor` looks at the rest; restore the gallery from a copy. Nothing was changed.",
+    )
 
 
 def refuse_wrong_ids(ids: Sequence[str], what: str) -> None:

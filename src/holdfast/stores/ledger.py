@@ -9,20 +9,27 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import GalleryError
-from holdfast.stores.base import Changes, Committed, Entry, Items, Pointer, Vectors
+from holdfast.errors import GalleryError, HoldfastError
+from holdfast.stores.base import Changes, Committed, Entry, Items, Metadata, Pointer, Vectors, digest_of
+from holdfast.stores.checks import damaged
+from holdfast.stores.filters import COLUMN_TYPES
 from holdfast.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
 from holdfast.stores.planning import Appended as Appended
 from holdfast.stores.planning import Plan as Plan
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""What is written; earlier versions are read, and the first commit brings them up to date."""
+
+_LATEST = 253_402_300_799.0  # end of the year 9999, in seconds since 1970
+_MOST = 2**63 - 1
+_WIDEST = 2**31 - 1
 
 _TABLES = (
     "meta (name text PRIMARY KEY, value text NOT NULL)",
@@ -33,6 +40,7 @@ _TABLES = (
     "places text NOT NULL)",
     "queue (generation text NOT NULL, position bigint NOT NULL, id text NOT NULL, PRIMARY KEY (generation, position))",
     "traffic (id text PRIMARY KEY, retrieved bigint NOT NULL)",
+    "files (digest text PRIMARY KEY, content {bytes} NOT NULL)",
 )
 
 
@@ -41,6 +49,8 @@ class Database(Protocol):
 
     text_type: str
     """Column type of texts that are ordered by their bytes."""
+    bytes_type: str
+    """Column type of bytes."""
     keeps_commits: bool
     """Whether no commit is ever lost again, so that its number tells it from every other."""
 
@@ -75,8 +85,7 @@ class Ledger:
             more: Statements that create what the store keeps beside it.
         """
         with self.database.transaction():
-            for table in _TABLES:
-                self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(text=self.database.text_type)}")
+            self._create_tables()
             for statement in more:
                 self.database.execute(statement)
             if not self.database.execute("SELECT one FROM pointer"):
@@ -84,37 +93,60 @@ class Ledger:
                 for name, value in (("format_version", str(FORMAT_VERSION)), ("kind", kind)):
                     self.database.execute("INSERT INTO meta VALUES (?, ?)", [name, value])
 
+    def _create_tables(self) -> None:
+        types = {"text": self.database.text_type, "bytes": self.database.bytes_type}
+        for table in _TABLES:
+            self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(**types)}")
+
+    def format_version(self) -> int:
+        """Return the version of the format in which the tables were written."""
+        rows = self.database.execute("SELECT value FROM meta WHERE name = 'format_version'")
+        with reading("The format version of the gallery"):
+            [(version,)] = rows
+            return int(version)
+
+    def upgrade(self) -> None:
+        """Bring tables of an earlier format version up to date; inside the transaction of the first commit."""
+        if self.format_version() < FORMAT_VERSION:
+            self._create_tables()
+            self.database.execute("UPDATE meta SET value = ? WHERE name = 'format_version'", [str(FORMAT_VERSION)])
+
     def check_format(self, where: str) -> None:
         """Refuse tables that another version of holdfast wrote and this one cannot read.
 
         Raises:
             GalleryError: They have another format version.
         """
-        found = self.database.execute("SELECT value FROM meta WHERE name = 'format_version'")
-        version = found[0][0] if found else "none"
-        if version != str(FORMAT_VERSION):
+        version = self.format_version()
+        if not 1 <= version <= FORMAT_VERSION:
             raise GalleryError(
                 f"The gallery '{where}' has format version {version}.",
-                expected=f"{FORMAT_VERSION}, which this version of holdfast reads and writes",
+                expected=f"1 to {FORMAT_VERSION}, which this version of holdfast reads",
                 to_do="install the holdfast that wrote it, or a newer one; the gallery is intact.",
             )
 
     def pointer(self) -> tuple[Pointer, dict[str, Any]]:
         """Return the pointer, and what the store wrote beside it."""
-        [(sequence, manifest, held, places)] = self.database.execute(
-            "SELECT sequence, manifest, held, places FROM pointer WHERE one = 1"
-        )
-        found = {frozenset(names.split()): count for names, count in json.loads(held).items()}
-        return Pointer(int(sequence), json.loads(manifest), found), json.loads(places)
+        rows = self.database.execute("SELECT sequence, manifest, held, places FROM pointer WHERE one = 1")
+        with reading("The pointer of the gallery"):
+            [(sequence, manifest, held, places)] = rows
+            counts = {frozenset(names.split()): _whole(count) for names, count in _mapping(held).items()}
+            return Pointer(_whole(sequence), _mapping(manifest), counts), _mapping(places)
 
     def bits(self) -> dict[str, int]:
         """Return the bit of every generation in the masks of items."""
-        return {name: 1 << int(bit) for name, bit in self.database.execute("SELECT name, bit FROM generations")}
+        rows = self.database.execute("SELECT name, bit FROM generations")
+        with reading("The list of generations"):
+            bits = {_text(name): 1 << _whole(bit, most=MOST_GENERATIONS - 1) for name, bit in rows}
+            if len(set(bits.values())) < len(bits):
+                raise ValueError("two of them share a bit")
+            return bits
 
     def generations(self) -> dict[str, tuple[int, dict[str, str]]]:
         """Return width and metadata columns of every generation."""
         rows = self.database.execute("SELECT name, width, columns FROM generations")
-        return {name: (int(width), json.loads(columns)) for name, width, columns in rows}
+        with reading("The list of generations"):
+            return {_text(name): (_whole(width, 1, _WIDEST), _columns(columns)) for name, width, columns in rows}
 
     def plan(self, changes: Changes) -> Plan:
         """Return what must become of the vectors, as of now; nothing is changed.
@@ -124,7 +156,7 @@ class Ledger:
             DataError: Vectors of another width, or metadata that no column can hold.
         """
         check(changes, self.generations())
-        return planned(changes, self._sequence(), self.fetch)
+        return planned(changes, self.sequence(), self.fetch)
 
     def record(
         self,
@@ -153,6 +185,8 @@ class Ledger:
                 expected="one writer at a time",
                 to_do="try again; nothing was changed.",
             )
+        self.upgrade()
+        self._keep_files(changes)
         held = Counter(pointer.held)
         self._create_generations(changes)
         self._remove_items([*changes.delete], held)
@@ -167,6 +201,31 @@ class Ledger:
             [plan.sequence, json.dumps(manifest), json.dumps(counts), json.dumps(places)],
         )
         return Committed(self.pointer()[0], plan.deleted, plan.filled)
+
+    def _keep_files(self, changes: Changes) -> None:
+        if changes.keep_files is not None:
+            clause, value = self.database.among("digest", list(changes.keep_files))
+            self.database.execute(f"DELETE FROM files WHERE NOT ({clause})", [value])
+        for digest, content in changes.files.items():
+            self.database.execute(
+                "INSERT INTO files VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET content = excluded.content",
+                [digest, content],
+            )
+
+    def file(self, digest: str) -> bytes:
+        """Return a value that `Changes.files` kept, see `Store.file`."""
+        rows = self.database.execute("SELECT content FROM files WHERE digest = ?", [digest])
+        if not rows:
+            raise GalleryError(
+                f"The gallery has no file {digest}.",
+                expected="one that its state names",
+                to_do="ask again: gc removes what no state names any more. If it stays so, `holdfast gallery doctor` "
+                "says what needs it. The gallery is as it was.",
+            )
+        [(content,)] = rows
+        if not isinstance(content, bytes) or digest_of(content) != digest:
+            raise damaged(f"The file {digest} of the gallery", "its contents have another digest")
+        return content
 
     def _create_generations(self, changes: Changes) -> None:
         used = self.bits().values()
@@ -247,14 +306,16 @@ class Ledger:
         as_of = self._as_of()
         return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), as_of)
 
-    def _sequence(self) -> int:
+    def sequence(self) -> int:
         """Return the number of the last commit."""
-        [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
-        return int(sequence)
+        rows = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
+        with reading("The pointer of the gallery"):
+            [(sequence,)] = rows
+            return _whole(sequence)
 
     def _as_of(self) -> int | None:
         """Return which commit rows will hold that are read from now on, at least; None where numbers may come again."""
-        return self._sequence() if self.database.keeps_commits else None
+        return self.sequence() if self.database.keeps_commits else None
 
     def _rows(
         self, condition: str, values: Callable[[Mapping[str, int]], Sequence[Any]]
@@ -274,12 +335,17 @@ class Ledger:
         rows = self.database.execute(
             "SELECT sequence, time, event FROM journal WHERE sequence > ? ORDER BY sequence", [after]
         )
-        return [Entry(int(sequence), float(when), json.loads(event)) for sequence, when, event in rows]
+        entries = []
+        for sequence, when, event in rows:
+            with reading(f"Entry {sequence} of the journal"):
+                entries.append(Entry(_whole(sequence), _moment(when), _event(event)))
+        return entries
 
     def queue(self, generation: str) -> list[str] | None:
         """Return the order of a backfill, or None."""
         rows = self.database.execute("SELECT id FROM queue WHERE generation = ? ORDER BY position", [generation])
-        return [row[0] for row in rows[1:]] if rows else None
+        with reading("The order of a backfill"):
+            return [_text(row[0]) for row in rows[1:]] if rows else None
 
     def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
         """Keep the order of a backfill, or forget it."""
@@ -300,18 +366,102 @@ class Ledger:
 
     def traffic(self) -> dict[str, int]:
         """Return how often items were retrieved."""
-        return {row[0]: int(row[1]) for row in self.database.execute("SELECT id, retrieved FROM traffic")}
+        rows = self.database.execute("SELECT id, retrieved FROM traffic")
+        with reading("The count of retrieved items"):
+            return {_text(identifier): _whole(retrieved) for identifier, retrieved in rows}
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn what goes wrong while a record is taken apart into the error for a damaged one."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(what, str(error)) from error
+
+
+def _whole(value: Any, least: int = 0, most: int = _MOST) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{value!r:.60} is no whole number from {least} to {most}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.60} is no text")
+    return value
+
+
+def _moment(value: Any) -> float:
+    if not isinstance(value, float) or not 0 <= value <= _LATEST:
+        raise ValueError(f"{value!r:.60} is no time")
+    return value
+
+
+def _mapping(text: Any) -> dict[str, Any]:
+    value = json.loads(_text(text))
+    if not isinstance(value, dict):
+        raise ValueError(f"{text!r:.60} is no JSON object")
+    return value
+
+
+def _columns(text: Any) -> dict[str, str]:
+    columns = _mapping(text)
+    if not all(isinstance(kind, str) and kind in COLUMN_TYPES for kind in columns.values()):
+        raise ValueError(f"{text!r:.60} are no types of columns")
+    return columns
+
+
+def _event(text: Any) -> dict[str, Any]:
+    event = _mapping(text)
+    _text(event.get("kind"))
+    return event
 
 
 def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: int | None) -> Items:
-    known = {mask: _names(mask, bits) for mask in {row[2] for row in rows}}
-    holding = [known[row[2]] for row in rows]
-    versions = np.array([row[1] for row in rows], np.int64)
-    metadata = json.loads(f"[{','.join(row[3] for row in rows)}]")  # at once: three times faster than one by one
-    return Items([row[0] for row in rows], versions, holding, metadata, as_of)
+    with reading("The list of items"):
+        ids = [_text(row[0]) for row in rows]
+        known = {mask: _names(_whole(mask), bits) for mask in {row[2] for row in rows}}
+        versions = read_versions([row[1] for row in rows])
+        return Items(
+            ids, versions, [known[row[2]] for row in rows], read_metadata(ids, [row[3] for row in rows]), as_of
+        )
+
+
+def read_versions(values: Sequence[Any]) -> NDArray[np.int64]:
+    """Return versions of items as they are kept.
+
+    Raises:
+        ValueError: One is no whole number.
+    """
+    versions = np.array(values) if values else np.empty(0, np.int64)
+    if versions.dtype != np.int64:
+        raise ValueError("a version is no whole number")
+    return versions
+
+
+def read_metadata(ids: Sequence[str], texts: Sequence[Any]) -> list[Metadata]:
+    """Return metadata of items as they are kept.
+
+    Raises:
+        ValueError: That of an item is no JSON object.
+    """
+    try:
+        values: list[Metadata] = json.loads(f"[{','.join(texts)}]")  # at once: three times faster than one by one
+    except (ValueError, TypeError, RecursionError):
+        values = []
+    if len(values) != len(ids) or not all(isinstance(value, dict) for value in values):
+        for identifier, text in zip(ids, texts, strict=True):
+            with reading(f"The metadata of item '{identifier}'"):
+                _mapping(text)
+    return values
 
 
 def _names(mask: int, bits: Mapping[str, int]) -> frozenset[str]:
+    if mask & ~sum(bits.values()):
+        raise ValueError(f"an item has vectors of generations that are not there (mask {mask})")
     return frozenset(name for name, bit in bits.items() if mask & bit)
 
 

@@ -112,6 +112,14 @@ class LedgerStore:
         """Return the entries with a number above ``after``, in order."""
         return self.ledger.journal(after)
 
+    def file(self, digest: str) -> bytes:
+        """Return the value of a digest, see `Store.file`."""
+        return self.ledger.file(digest)
+
+    def format_version(self) -> int:
+        """Return the version of the format in which it is kept; the first commit brings an earlier one up to date."""
+        return self.ledger.format_version()
+
     def keep_up(self, generation: str) -> None:
         """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""
 

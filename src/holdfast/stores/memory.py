@@ -84,8 +84,7 @@ class MemoryStore(LedgerStore):
 
     def pointer(self) -> Pointer:
         """Return what exists now, after reading what another process may have written."""
-        [(sequence,)] = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
-        if sequence != self._current.sequence:
+        if self.ledger.sequence() != self._current.sequence:
             with self._loading, self._room():
                 self._refresh()
         return self._current

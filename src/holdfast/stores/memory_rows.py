@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import StoreError
 from holdfast.stores.base import Metadata, Vectors
+from holdfast.stores.ledger import read_metadata, read_versions, reading
 from holdfast.stores.planning import Plan
 from holdfast.stores.sqlite import SqliteDatabase
 
@@ -90,9 +90,11 @@ class StoredRows:
             "WHERE generation = ? AND written > ? ORDER BY rows.id",
             [generation, since],
         )
-        vectors = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(-1, width)
-        versions = np.array([row[1] for row in rows], np.int64)
-        return [row[0] for row in rows], versions, vectors, [json.loads(row[3]) for row in rows]
+        with reading(f"The table of vectors of {generation}"):
+            ids = [row[0] for row in rows]
+            vectors = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(ids), width)
+            versions = read_versions([row[1] for row in rows])
+            return ids, versions, vectors, read_metadata(ids, [row[3] for row in rows])
 
 
 def _blobs(vectors: Vectors) -> list[bytes]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError, GalleryError
-from holdfast.stores.base import Changes, Fill, Items, Metadata, Rows, Upsert
+from holdfast.stores.base import Changes, Fill, Items, Metadata, Rows, Upsert, digest_of
 from holdfast.stores.filters import fits
 
 MOST_GENERATIONS = 62  # bits of a mask
@@ -140,7 +140,7 @@ def check(changes: Changes, generations: Mapping[str, tuple[int, Mapping[str, st
 
     Raises:
         GalleryError: They name a generation that is not there, or create one that is.
-        DataError: Vectors of another width, or metadata that no column can hold.
+        DataError: Vectors of another width, metadata that no column can hold, or a file under another's digest.
     """
     known = dict(generations)
     for new in changes.create:
@@ -158,6 +158,9 @@ def check(changes: Changes, generations: Mapping[str, tuple[int, Mapping[str, st
             raise unknown_generation(name, known)
     for rows in given:
         _refuse_other_width(rows, known[rows.generation][0])
+    for digest, content in changes.files.items():
+        if digest_of(content) != digest:
+            raise DataError(f"A file named {digest}.", expected=digest_of(content), to_do="nothing was written.")
     if changes.upsert:
         _refuse_wrong_metadata(changes.upsert, [known[rows.generation][1] for rows in changes.upsert.rows])
 

@@ -48,7 +48,7 @@ class PostgresDatabase:
         disk: Told of every commit.
     """
 
-    text_type = 'text COLLATE "C"'
+    text_type, bytes_type = 'text COLLATE "C"', "bytea"
     keeps_commits = False  # a standby that takes over may lack the last ones
 
     def __init__(self, address: Address, disk: Disk) -> None:

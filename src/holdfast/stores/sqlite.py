@@ -42,7 +42,7 @@ class SqliteDatabase:
         disk: Told of every commit.
     """
 
-    text_type = "text"
+    text_type, bytes_type = "text", "blob"
     keeps_commits = True
 
     def __init__(self, path: Path | str, disk: Disk) -> None:
