@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-import yaml
 from pydantic import BaseModel
 
-from holdfast.errors import ConfigError, nearest
+from holdfast import documents
+from holdfast.errors import ConfigError, brief, nearest
 
 
 def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any]:
@@ -69,23 +69,14 @@ def read_yaml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """Read a file of settings and refuse names that are not options.
 
     Raises:
-        ConfigError: The file cannot be read, is no YAML mapping, or has an unknown name.
+        ConfigError: The file cannot be read, is no YAML mapping, has a key twice or an unknown name.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a YAML file of settings") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"'{path}' is no text in UTF-8.", expected="a YAML file of settings") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"'{path}' is no valid YAML: {error}", expected="a YAML mapping of settings") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"'{path}' holds {type(content).__name__}.", expected="a YAML mapping such as 'method: bct'")
+    content = documents.read_yaml(path, "a YAML mapping of settings, such as 'method: bct'")
     for name, value in leaves(content, known):
         refuse_unknown([name], known, f"in '{path}'")
         if any(option.startswith(f"{name}.") for option in known):
             raise ConfigError(
-                f"'{name}' in '{path}' is {value!r}.",
+                f"'{name}' in '{path}' is {brief(value)}.",
                 expected=f"settings of their own below it, such as {name}: {{...}}",
             )
     return content

@@ -17,8 +17,41 @@ A message has up to three parts: what was given, what was expected, and what to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from operator import index
+
+_UNPRINTABLE = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Return a text for people, with an escape such as ``\x1b`` for every sign that would steer their terminal.
+
+    Ids, labels and names of files may hold anything. Escaped are control characters but the tab, line breaks, signs
+    that change the direction of writing, and halves of pairs (surrogates), which no terminal could be sent.
+
+    Args:
+        text: The text.
+        keep: Signs that stay as they are, such as the line breaks of a text of several lines.
+
+    >>> printable("red\x1b[31m\u202e")
+    'red\\x1b[31m\\u202e'
+    """
+    return _UNPRINTABLE.sub(lambda sign: sign[0] if sign[0] in keep else ascii(sign[0])[1:-1], text)
+
+
+def brief(value: object) -> str:
+    """Return a value as Python writes it, but no more than 100 signs of it, and whole numbers of any size.
+
+    >>> brief("red"), brief(10**5000), len(brief("a" * 1000))
+    ("'red'", 'a whole number of more than 4,300 digits', 103)
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no longer ones
+        return "a whole number of more than 4,300 digits"
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 class HoldfastError(Exception):
@@ -28,6 +61,8 @@ class HoldfastError(Exception):
         given: What was found, with the offending value.
         expected: What would have been right.
         to_do: What to type or change next, and whether data is intact where that could be in doubt.
+
+    The three attributes hold the words as they were given; ``str(error)`` is for people, see `printable`.
     """
 
     def __init__(self, given: str, expected: str = "", to_do: str = "") -> None:
@@ -37,7 +72,7 @@ class HoldfastError(Exception):
             lines.append(f"Expected: {expected}")
         if to_do:
             lines.append(f"Next: {to_do}")
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(map(printable, lines)))
 
 
 class ConfigError(HoldfastError, ValueError):
@@ -95,6 +130,25 @@ def refuse(wrong: bool, given: str, expected: str) -> None:
     """
     if wrong:
         raise ConfigError(given, expected=expected)
+
+
+def count_of(name: str, value: object) -> int:
+    """Return a whole number of at least 1, or refuse what was given for it.
+
+    >>> count_of("k", 10)
+    10
+    >>> count_of("k", 2.5)
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.ConfigError: k=2.5
+    Expected: a whole number of at least 1
+    """
+    try:
+        number = 0 if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+    except TypeError:  # a text, a fraction, None
+        number = 0
+    refuse(number < 1, f"{name}={brief(value)}", "a whole number of at least 1")
+    return number
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, listing: str = "") -> ConfigError:

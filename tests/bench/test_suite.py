@@ -15,13 +15,13 @@ import yaml
 from holdfast.bench.plan import Planner, refuse_without_validation
 from holdfast.bench.suite import SESSION_SCORES, Suite, read_suite, suite_from
 from holdfast.bench.suite_schema import Entry, Overrides
-from holdfast.bench.suite_yaml import read_yaml
 from holdfast.bench.tuning import planned_trials
 from holdfast.cli import bench
 from holdfast.data.datasets import Dataset, load_dataset
 from holdfast.data.text_data import TextData
 from holdfast.data.text_set import TextSet
 from holdfast.data.texts import TEXT_DATASETS, load_texts
+from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, DataError
 
 PLANS = {"disjoint": {"sessions": 3, "validation": 1}}
@@ -168,12 +168,10 @@ def test_what_a_merge_brings_may_be_said_again(tmp_path: Path) -> None:
         "a: &a {x: 1, y: 2}\nb: &b {<<: *a, y: 3}\nc: [{<<: *b, x: 4}, *a]\nd: {<<: *a, <<: {z: 5}}\n1: one\n'1': text"
     )
     merged = {"x": 1, "y": 3}
-    assert read_yaml(text, "here") == {
+    assert parsed_yaml(text, "here", "a suite") == {
         "a": {"x": 1, "y": 2}, "b": merged, "c": [{**merged, "x": 4}, {"x": 1, "y": 2}],
         "d": {"x": 1, "y": 2, "z": 5}, 1: "one", "1": "text"
     }  # fmt: skip
-    ring = read_yaml("&a [1, *a]", "here")
-    assert ring[1] is ring
 
 
 def test_what_is_left_empty_is_an_empty_mapping(content, images) -> None:

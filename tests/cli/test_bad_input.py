@@ -279,3 +279,15 @@ def test_a_device_that_is_not_there(fails: Fails, made: Path, tmp_path) -> None:
     said = fails("embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
                  "--device", "nonsense")  # fmt: skip
     assert "The device 'nonsense' cannot be used" in said
+
+
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 8.00 EiB")])
+def test_too_little_memory_is_said_plainly(error: MemoryError, monkeypatch, tmp_path: Path, capsys) -> None:
+    def too_large(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("holdfast.cli.gallery_status.opened", too_large)
+    assert main(["gallery", "status", "--gallery", str(tmp_path), "--json"]) == 2
+    said = capsys.readouterr()
+    assert "There is not enough memory" in said.err and "is intact" in said.err and "Traceback" not in said.err
+    assert str(error) in json.loads(said.out)["error"]["given"]

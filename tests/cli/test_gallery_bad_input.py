@@ -175,7 +175,7 @@ def test_searches(refused: Fails, tmp_path: Path) -> None:
     assert "Nothing given to search with" in refused("search")
     assert "--queries and --like" in refused("search", "--like", "i0", "--queries", tmp_path)
     assert "There is no item 'nope'" in refused("search", "--like", "nope")
-    assert "at least 1 hit" in refused("search", "--like", "i0", "-k", 0)
+    assert "--k=0" in refused("search", "--like", "i0", "-k", 0)
     assert "a whole number" in refused("search", "--like", "i0", "-k", "many")
     assert "Unknown metadata column 'prize'. Did you mean 'price'?" in refused(
         "search", "--like", "i0", "--where", "prize<3"

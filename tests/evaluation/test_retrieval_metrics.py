@@ -231,7 +231,7 @@ def test_top_k_gives_ids() -> None:
     everything = top_k(items, items, 3, exclude_same_id=True)
     assert everything.rows[:, 2].tolist() == [-1, -1, -1]
     assert everything.ids(0) == ["item1", "item2"]
-    with pytest.raises(ConfigError, match="first 0 items"):
+    with pytest.raises(ConfigError, match="k=0"):
         top_k(items, items, 0)
 
 

@@ -13,6 +13,7 @@ from scipy.optimize import isotonic_regression
 
 from holdfast.adapters.moments import FOLDS
 from holdfast.adapters.pairs import Direction
+from holdfast.documents import parsed_json
 from holdfast.errors import ConfigError, DataError, refuse
 
 Scores = NDArray[np.float64]
@@ -266,7 +267,7 @@ def unpack_score_map(content: bytes, where: str) -> ScoreMap:
         DataError: It is none.
     """
     try:
-        record = json.loads(content)
+        record = parsed_json(content)
         if record["format_version"] != SCORE_MAP_FORMAT:
             raise ValueError(f"format version {record['format_version']}, and {SCORE_MAP_FORMAT} is known")
         arrays = (np.asarray(record[name], np.float64) for name in ("knots", "values"))

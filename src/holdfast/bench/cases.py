@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
+from holdfast.documents import read_json
 from holdfast.errors import ConfigError, DataError
 
 SHIPPED = Path(__file__).parent / "evidence"
@@ -164,7 +164,7 @@ def shipped_evidence(own: Sequence[Path] = (), *, folder: Path = SHIPPED) -> Evi
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except OSError as error:
         raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a JSON file of a bench") from error
     except ValueError as error:

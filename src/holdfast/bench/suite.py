@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from holdfast.bench.suite_checks import check_suite
 from holdfast.bench.suite_schema import DEFAULTS, SESSION_SCORES, Suite, Tuning, Values
 from holdfast.bench.suite_words import refusal
-from holdfast.bench.suite_yaml import read_yaml
-from holdfast.errors import ConfigError
+from holdfast.documents import read_yaml
 
 __all__ = ["SESSION_SCORES", "Suite", "Tuning", "Values", "read_suite", "suite_from"]
+
+FREE_NAMES = {
+    "methods": "{method: p2s}",
+    "scenarios": "{scenario: extended-class}",
+    "test_sets": "{data: omniglot}",
+}
+"""Parts of a suite whose names are free, and how an entry then says what it is of."""
 
 
 def read_suite(path: Path) -> Suite:
@@ -25,14 +30,7 @@ def read_suite(path: Path) -> Suite:
         ConfigError: The file cannot be read, something in it is unknown or of another type, or a key
             stands twice.
     """
-    try:
-        content = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a YAML file of a suite") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"'{path}' is no valid YAML: {error}", expected="a YAML mapping") from error
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"'{path}' holds {type(content).__name__}.", expected="a YAML mapping such as 'name: mine'")
+    content = read_yaml(path, "a YAML mapping of a suite, such as 'name: mine'", free_names=FREE_NAMES)
     return suite_from({"name": path.stem, "title": path.stem, **content}, str(path))
 
 

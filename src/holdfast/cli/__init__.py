@@ -50,6 +50,8 @@ def _run(command: str, arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError as error:
+        print_error(command, _no_memory(error), as_json=as_json)
     except OSError as error:
         where = f" '{error.filename}'" if error.filename else ""
         print_error(command, ConfigError(f"Cannot read or write{where}: {error.strerror or error}."), as_json=as_json)
@@ -57,6 +59,15 @@ def _run(command: str, arguments: list[str]) -> int:
         print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
         return 130
     return 2
+
+
+def _no_memory(error: MemoryError) -> ConfigError:
+    return ConfigError(
+        f"There is not enough memory for this{f': {error}' if str(error) else ''}.",
+        expected="a machine with more memory free, or less at a time",
+        to_do="free memory, or take smaller pieces (a smaller --k, --batch or file); what was written and committed "
+        "before is intact, and the same command continues.",
+    )
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -11,15 +11,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, printable
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
-console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=not FIRST)
+
+
+class _Screen(Console):
+    """Where people read: nothing that is printed steers their terminal, whatever ids and names hold."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render texts, tables and progress; what Rich itself sends to the terminal is in segments of its own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+
+
+console = _Screen(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=not FIRST)
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its greetings say nothing about the run
 logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
@@ -35,12 +47,11 @@ def print_json(document: dict[str, Any]) -> None:
 
 def print_error(command: str, error: HoldfastError, *, as_json: bool) -> None:
     """Write an error for people, and for machines if they asked for JSON."""
-    given = Text.assemble((f"holdfast {command}: ", "bold red"), error.given)
-    console.print(given)
+    console.print(Text.assemble((printable(f"holdfast {command}: "), "bold red"), printable(error.given)))
     if error.expected:
-        console.print(Text.assemble(("Expected: ", "bold"), error.expected))
+        console.print(Text.assemble(("Expected: ", "bold"), printable(error.expected)))
     if error.to_do:
-        console.print(Text.assemble(("Next: ", "bold"), error.to_do))
+        console.print(Text.assemble(("Next: ", "bold"), printable(error.to_do)))
     if as_json:
         print_json(
             {"error": {"type": type(error).__name__, "given": error.given, "expected": error.expected,
@@ -50,6 +61,7 @@ def print_error(command: str, error: HoldfastError, *, as_json: bool) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table for people: text to the left, numbers to the right; turned on its side where it is too wide."""
+    title, columns, rows = printable(title), [*map(printable, columns)], [[*map(printable, row)] for row in rows]
     width = console.width if console.is_terminal else WIDE
     console.width = width
     if len(rows) < len(columns) - 1 and _width(columns, rows) > width:

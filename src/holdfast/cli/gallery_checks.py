@@ -9,7 +9,7 @@ from rich.text import Text
 
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery_common import duration, opened, without_passwords
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, printable
 
 if TYPE_CHECKING:
     from holdfast.galleries.findings import Diagnosis, Finding
@@ -114,7 +114,7 @@ def _tell(found: Diagnosis) -> None:
 
 def _written(finding: Finding) -> Text:
     next_step = f"\n  Next: {finding.to_do}" if finding.to_do else ""
-    return Text.assemble((f"{finding.severity}: ", _COLOURS[finding.severity]), finding.says, next_step)
+    return Text.assemble((f"{finding.severity}: ", _COLOURS[finding.severity]), printable(finding.says), next_step)
 
 
 def export(gallery: str, out: Path, generation: str | None = None, json: bool = False) -> int:

@@ -12,7 +12,7 @@ from holdfast.cli.choices import input_options, open_data
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.gallery_common import made_by, open_vectors, opened
 from holdfast.devices import device_named
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import ConfigError, count_of, refuse
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
@@ -82,7 +82,7 @@ def search(
     given = [name for name in KINDS if arguments[name] not in (None, [])]
     refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
            f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
-    refuse(k < 1, f"--k {k}.", "at least 1 hit")
+    count_of("--k", k)
     with opened(gallery) as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 import yaml
 
 from holdfast.config import known_options, leaves, read_yaml, refuse_unknown
+from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, refuse
 
 Setting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
@@ -54,7 +55,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
             del namespace["config"]
             text: str = parser.dump(namespace)
             arguments = vars(parser.instantiate(namespace))
-    except (argparse.ArgumentError, TypeError, ValueError) as error:
+    except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(
@@ -76,6 +77,8 @@ def resolved(text: str, values: Mapping[str, Any]) -> str:
     return found
 
 
+_PARSER_ERRORS = (argparse.ArgumentError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""What the parser raises for words, which it reads as YAML: also what PyYAML does for `!!bool x` or `&a [*a]`."""
 _KINDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text", "NoneType": "nothing"}
 _LITERAL = re.compile(r"(?:an? )?typing\.Literal\[(.*?)\]")
 _SUBTYPE = re.compile(r"(one of [^<\]]*[^<\],\s])|<class '(?:[\w.]*\.)?(\w+)'>")
@@ -152,8 +155,8 @@ def _scalar_text(value: Any) -> str:
 def _scalar(word: str) -> Any:
     """Read a word as YAML does (0.5 is a number, true a truth value); what is no YAML stays as it is."""
     try:
-        return yaml.safe_load(word)
-    except yaml.YAMLError:
+        return parsed_yaml(word, f"'{word}'", "a value")
+    except ConfigError:
         return word
 
 

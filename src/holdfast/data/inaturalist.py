@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
+from holdfast.documents import parsed_json
 from holdfast.errors import ConfigError, DataError
 
 OBTAINED = "the competition's page, github.com/visipedia/inat_comp"
@@ -155,8 +155,8 @@ class _Listed:
 
 def _json(path: Path) -> dict[str, list[dict[str, Any]]]:
     try:
-        content = json.loads(text_of(path))
-    except json.JSONDecodeError as error:
+        content = parsed_json(text_of(path))
+    except ValueError as error:
         raise DataError(f"Cannot read {path}: {error}.", expected="a complete JSON file") from error
     fields = {"images": ("id", "file_name"), "annotations": ("image_id", "category_id"), "categories": ("id", "name")}
     for name, wanted in fields.items():

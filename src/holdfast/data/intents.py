@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
 from holdfast.data.text_data import TextData
 from holdfast.data.text_set import TextSet
+from holdfast.documents import read_json
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError, refuse
 
@@ -78,10 +78,10 @@ def official_json(path: Path) -> Any:
         DataError: It is missing, cannot be read or is no JSON in UTF-8.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.", expected=f"the official {path.name}") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"Cannot read {path}: {error}.", expected=f"the official {path.name}") from error
 
 

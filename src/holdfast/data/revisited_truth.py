@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.plain_pickle import SIZE_LIMIT, read_plain_pickle
+from holdfast.documents import read_json
 from holdfast.errors import DataError
 
 Rows = NDArray[np.int64]
@@ -150,8 +150,8 @@ def _read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > SIZE_LIMIT:
             raise DataError(f"{path} has {path.stat().st_size} bytes.", expected=f"at most {SIZE_LIMIT} bytes")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(path)
+    except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"Cannot read {path}: {str(error)[:200]}.", expected=_LAYOUT) from error

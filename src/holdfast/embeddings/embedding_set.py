@@ -138,10 +138,8 @@ def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
 
 def check(embeddings: EmbeddingSet) -> None:
     """Refuse a set that breaks one of the promises of `EmbeddingSet`, naming the offending ids."""
-    _check_words(embeddings)
-    _check_vectors(embeddings)
-    _check_lengths(embeddings)
-    _check_labels(embeddings)
+    check_form(embeddings)
+    _check_values(embeddings)
     duplicates = embeddings.ids.duplicates()
     if duplicates:
         raise DataError(
@@ -151,6 +149,14 @@ def check(embeddings: EmbeddingSet) -> None:
         )
 
 
+def check_form(embeddings: EmbeddingSet) -> None:
+    """Refuse a set by all that can be known without reading its vectors or comparing its ids."""
+    _check_words(embeddings)
+    _check_vectors(embeddings)
+    _check_lengths(embeddings)
+    _check_labels(embeddings)
+
+
 def _check_words(embeddings: EmbeddingSet) -> None:
     if not _FINGERPRINT.fullmatch(embeddings.fingerprint):
         raise DataError(
@@ -158,6 +164,8 @@ def _check_words(embeddings: EmbeddingSet) -> None:
             expected="<kind>:<64 hexadecimal digits> from a release, or declared:<name>",
             to_do="for vectors made elsewhere, declare their model: fingerprint='declared:my-model-v1'.",
         )
+    if not isinstance(embeddings.prefix, str):
+        raise DataError(f"The prefix {embeddings.prefix!r}.", expected="a text")
     for name, kind in (("role", Role), ("form", Form)):
         if getattr(embeddings, name) not in get_args(kind):
             raise DataError(
@@ -181,8 +189,11 @@ def _check_vectors(embeddings: EmbeddingSet) -> None:
             f"Vectors have dimension {vectors.shape[1]}, their space is the {embeddings.space}.",
             expected="one dimension for both",
         )
+
+
+def _check_values(embeddings: EmbeddingSet) -> None:
+    vectors, space = embeddings.vectors, embeddings.space
     _refuse_rows(embeddings, _not_finite(vectors), "hold NaN or infinite values", "finite numbers")
-    space = embeddings.space
     if embeddings.form == "features":
         _refuse_rows(embeddings, space.check_features(vectors), f"lead to no point of the {space}", space.points_are)
     else:

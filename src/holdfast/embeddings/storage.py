@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check
+from holdfast.documents import parsed_json
+from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form
 from holdfast.embeddings.imports import from_npz, from_parquet
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, HoldfastError
@@ -31,6 +32,8 @@ from holdfast.geometry import space_from_record
 __all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "write_atomically"]
 
 FORMAT_VERSION = 1
+HEADER_LIMIT = 2**20
+"""Bytes of the longest JSON header that is read: it names arrays, and holds no ids."""
 _MALFORMED = (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
            "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8"}  # fmt: skip
@@ -84,7 +87,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
 
 
 def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
-    """Open a set without reading its vectors: arrays are memory-mapped and the recorded checks are trusted.
+    """Open a set without reading its vectors: arrays are memory-mapped, and the recorded checks of vectors trusted.
+
+    All else is looked at: types and shapes, texts and their places, labels.
 
     Args:
         path: A file written by `save`.
@@ -95,21 +100,20 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
     """
     arrays, metadata = _mapped_arrays(Path(path))
     try:
-        record = json.loads(metadata["holdfast"])
+        record = parsed_json(metadata["holdfast"])
         version = int(record["format_version"])
-        if version > FORMAT_VERSION:
-            raise DataError(
-                f"'{path}' has format version {version}.",
-                expected=f"at most {FORMAT_VERSION}",
-                to_do="install a newer holdfast; the file is intact.",
-            )
-        embeddings = _assemble(arrays, record)
+        embeddings = _assemble(arrays, record) if version <= FORMAT_VERSION else None
     except _MALFORMED as error:
-        if isinstance(error, HoldfastError):
-            raise
-        raise _damaged(path, f"it is no set of embeddings ({error})") from error
+        reason = error.given if isinstance(error, HoldfastError) else f"it is no set of embeddings ({error})"
+        raise _damaged(path, reason) from error
+    if embeddings is None:
+        raise DataError(
+            f"'{path}' has format version {version}.",
+            expected=f"at most {FORMAT_VERSION}",
+            to_do="install a newer holdfast; the file is intact.",
+        )
     if verify:
-        if embeddings.digest() != record["digest"]:
+        if embeddings.digest() != record.get("digest"):
             raise _damaged(path, "its contents differ from the recorded digest")
         check(embeddings)
     return embeddings
@@ -118,7 +122,7 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
 def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> EmbeddingSet:
     names = "class_name_offsets" in arrays
     columns = {name.removeprefix("column."): values for name, values in arrays.items() if name.startswith("column.")}
-    return EmbeddingSet.trusted(
+    embeddings = EmbeddingSet.trusted(
         ids=StringArray(arrays["id_bytes"], arrays["id_offsets"]),
         vectors=arrays["vectors"],
         fingerprint=record["fingerprint"],
@@ -130,6 +134,8 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
         columns=MappingProxyType(columns),
         prefix=record.get("prefix", ""),
     )
+    check_form(embeddings)
+    return embeddings
 
 
 def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -143,11 +149,15 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
         ) from error
     try:
         (length,) = struct.unpack_from("<Q", buffer, 0)
-        header = json.loads(buffer[8 : 8 + length])
+        if length > HEADER_LIMIT:
+            raise ValueError(f"it would have {length} bytes")
+        header = parsed_json(buffer[8 : 8 + length])
         metadata = header.pop("__metadata__", {})
         arrays = {}
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
+            if not 0 <= begin <= end:
+                raise ValueError(f"the array '{name}' would run from {begin} to {end}")
             raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
             arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except _MALFORMED as error:

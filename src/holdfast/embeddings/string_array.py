@@ -21,9 +21,15 @@ _CONVERTED_AT_ONCE = 65_536
 class StringArray(Sequence[str]):
     """An immutable sequence of strings over two NumPy arrays, possibly memory-mapped.
 
+    Every offset and all bytes are looked at once, when an array is built: they may come from a file that anybody wrote,
+    and what reads them afterwards follows them into memory unseen.
+
     Args:
         data: UTF-8 bytes of all strings, uint8 (M,).
-        offsets: Where each string begins, int64 (N + 1,), ending with M.
+        offsets: Where each string begins, int64 (N + 1,), never falling, from 0 to M.
+
+    Raises:
+        DataError: They are no such arrays.
 
     >>> names = StringArray.of(["ape", "", "bee"])
     >>> names[2], len(names), list(names[[2, 0]])
@@ -31,9 +37,10 @@ class StringArray(Sequence[str]):
     """
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
-        if data.dtype != np.uint8 or offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) < 1:
+        right_types = data.dtype == np.uint8 and offsets.dtype == np.int64
+        if not (right_types and data.ndim == offsets.ndim == 1 and len(offsets)):
             raise DataError(
-                f"String storage of types {data.dtype} and {offsets.dtype}, {len(offsets)} offsets.",
+                f"String storage of types {data.dtype} and {offsets.dtype}, shapes {data.shape} and {offsets.shape}.",
                 expected="uint8 bytes and at least one int64 offset",
             )
         if offsets[0] != 0 or offsets[-1] != len(data):
@@ -43,6 +50,14 @@ class StringArray(Sequence[str]):
                 to_do="the file is damaged; write it again from its source.",
             )
         self.data, self.offsets = data, offsets
+        try:
+            self.arrow().validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"Strings that cannot be read: {error}.",
+                expected="offsets that never fall, and UTF-8 between them",
+                to_do="the file is damaged; write it again from its source.",
+            ) from error
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringArray:

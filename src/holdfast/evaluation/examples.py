@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import DataError, count_of
 from holdfast.evaluation.evidence import Evaluation
 from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
 from holdfast.evaluation.matching import same_id
@@ -103,12 +103,10 @@ def choose_examples(
         Examples by kind, in the order of `Kind`; none under a protocol that does not rank galleries.
 
     Raises:
-        ConfigError: A count or k below 1.
+        ConfigError: The count or k is no whole number of at least 1.
         DataError: The evaluation is of other models, queries or another link.
     """
-    for name, value in (("count", count), ("k", k)):
-        if value < 1:
-            raise ConfigError(f"{name} = {value}.", expected="at least 1")
+    count, k = count_of("count", count), count_of("k", k)
     models = matched((old_query, old_gallery), (new_query, new_gallery), (None, None), cross)
     _check_same(evaluation, models)
     systems: dict[System, Sides] = {"self_old": models.old, "cross": models.linked(), "self_new": models.new}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ConfigError, nearest
+from holdfast.errors import ConfigError, count_of, nearest
 from holdfast.evaluation.ranking import Ranked
 
 Metric = Callable[[Ranked], NDArray[np.float64]]
@@ -50,6 +50,7 @@ def average_precision_at(k: int) -> Metric:
     >>> average_precision_at(2)(Ranked.of([[0, 1, 7]], [9])).tolist()
     [1.0]
     """
+    k = count_of("k", k)
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
         return _sum_of_precisions(ranked, ranked.ranks < k) / _or_nan(np.minimum(ranked.relevant, k))
@@ -88,6 +89,7 @@ def precision_at(k: int) -> Metric:
 
     Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018.
     """
+    k = count_of("k", k)
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
         answered = ranked.relevant > 0
@@ -106,6 +108,7 @@ def recall_at(k: int) -> Metric:
     >>> recall_at(1)(Ranked.of([[0, 2], [1]], [4, 4])).tolist()
     [1.0, 0.0]
     """
+    k = count_of("k", k)
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
         answered = ranked.relevant > 0
@@ -146,7 +149,7 @@ def metrics_named(names: Sequence[str]) -> dict[str, Metric]:
 def _metric_named(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
-    family = re.sub(r"@[1-9]\d*$", "@k", name)
+    family = re.sub(r"@[1-9][0-9]{0,17}$", "@k", name)
     if family in FAMILIES and family != name:
         return FAMILIES[family](int(name.rpartition("@")[2]))
     examples = [*METRICS, *(known.replace("@k", f"@{k}") for known in FAMILIES for k in (1, 5, 10, 100))]

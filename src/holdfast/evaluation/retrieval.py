@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, EmptyOverlapError
+from holdfast.errors import ConfigError, EmptyOverlapError, count_of
 from holdfast.evaluation.matching import check_sides, relevant_by_label, same_id
 from holdfast.evaluation.metrics import FAMILIES, METRICS, Metric, metrics_named
 from holdfast.evaluation.ranking import nearest_rows, no_rows, rank_blocks
@@ -162,12 +162,11 @@ def top_k(
         block: Queries scored at a time.
 
     Raises:
-        ConfigError: k is less than 1.
+        ConfigError: k is no whole number of at least 1.
         DataError: A side is empty.
         SpaceMismatchError: The sides are of different spaces.
     """
-    if k < 1:
-        raise ConfigError(f"The first {k} items.", expected="k of at least 1")
+    k = count_of("k", k)
     check_sides(query, gallery)
     left_out = ignored_rows(query, gallery, ignore, exclude_same_id)
     sides = EmbeddingRows(query, "query"), EmbeddingRows(gallery, "gallery")

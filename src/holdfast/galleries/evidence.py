@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.documents import read_json
 from holdfast.errors import GalleryError
 from holdfast.galleries.state import Generation, Link
 
@@ -58,7 +58,7 @@ def _shown(scores: Mapping[str, float | None]) -> str:
 def _record_of(path: Path, query: Generation, gallery: Generation) -> Record:
     file = path / "results.json" if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = read_json(file)
         records = list(document["evaluations"].values())
         found = next(_about(records, query, gallery), None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

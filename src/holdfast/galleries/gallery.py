@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, StoreError, refuse
+from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, StoreError, count_of
 from holdfast.galleries import writes
 from holdfast.galleries.base import Progress
 from holdfast.galleries.router import Reply, generation_of, merged, route
@@ -175,18 +175,19 @@ class Gallery(UpgradeSteps):
 
         Args:
             queries: Points by a model of this gallery, (Q, D).
-            k: Hits per query, at least 1.
+            k: Hits per query, at least 1; all items where there are fewer.
             fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
             where: Conditions on metadata that all have to hold.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
 
         Raises:
+            ConfigError: ``k`` is no whole number of at least 1, or a condition is none.
             DataError: The fingerprint is none of the gallery's.
             ConfigError: Nobody says which model made an array of queries, and there are several.
         """
-        refuse(k < 1, f"k={k}", "at least 1")
         pointer, state = self.now()
+        k = min(count_of("k", k), max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
         query = generation_of(state, asked.fingerprint)
         _check_space(asked, query)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.documents import parsed_json
 from holdfast.errors import DataError
 
 RECORD = b"holdfast"  # key in the metadata of Parquet files that `export` wrote
@@ -65,8 +65,12 @@ class ParquetTable:
                 )
         self.schema = dict(zip(first.names, first.types, strict=True))
         self.rows = sum(file.metadata.num_rows for file in opened)
-        found = (first.metadata or {}).get(RECORD)
-        self.record: Mapping[str, Any] = json.loads(found) if found else {}
+        twice = next((name for name in first.names if first.names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(
+                f"{self.name} has two columns '{twice}'.", expected="one column of a name", to_do="rename one of them."
+            )
+        self.record = _record_of(self.name, (first.metadata or {}).get(RECORD, b"{}"))
         for file in opened:
             file.close()
 
@@ -75,11 +79,29 @@ class ParquetTable:
         for path in self.files:
             file = _opened(path)
             try:
-                yield from file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False)
+                for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
+                    batch.validate(full=True)  # Arrow takes texts of a file for UTF-8 unseen
+                    yield batch
             except (OSError, pa.ArrowException) as error:
                 raise _unreadable(path, error) from error
             finally:
                 file.close()
+
+
+def _record_of(name: str, text: bytes) -> Mapping[str, Any]:
+    """Return what a file says of its vectors."""
+    try:
+        record = parsed_json(text)
+        if isinstance(record, dict) and isinstance(record.get("space") or {}, dict):
+            return record
+        problem = "no mapping"
+    except ValueError as error:
+        problem = str(error)
+    raise DataError(
+        f"What {name} says of its vectors (the metadata 'holdfast') cannot be read: {problem}.",
+        expected="what `holdfast gallery export` wrote there",
+        to_do="restore it from a copy, or write the table again without this metadata.",
+    )
 
 
 def _opened(path: Path) -> Any:

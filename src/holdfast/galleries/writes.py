@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError, unknown_name
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError, brief, unknown_name
 from holdfast.galleries.router import generation_of
 from holdfast.galleries.state import GalleryState, Generation
 from holdfast.geometry import Space
 from holdfast.stores.base import Changes, Rows, Upsert
-from holdfast.stores.filters import COLUMN_TYPES
+from holdfast.stores.filters import COLUMN_TYPES, fits
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
 
 ROWS_AT_ONCE = 50_000  # of one commit
+_RANGES = {
+    "text": "without the character 0 and halves of pairs", "integer": "of 64 bits", "number": "finite, of 64 bits",
+    "truth": "true or false",
+}  # fmt: skip
 _RESERVED = ("id", "version", "vector", "score", "generation")
 
 
@@ -200,15 +204,12 @@ def _own_columns(state: GalleryState, embeddings: EmbeddingSet) -> dict[str, Any
 
 def _typed(name: str, value: Any, kind: str) -> Any:
     plain = value.item() if isinstance(value, np.generic) else value
-    if kind == "number" and isinstance(plain, int) and not isinstance(plain, bool):
-        plain = float(plain)
-    if kind == "text" and name == "label" and isinstance(plain, int) and not isinstance(plain, bool):
+    if kind == "text" and name == "label" and fits(plain, "integer"):
         plain = str(plain)  # classes without names
-    wrong = not isinstance(plain, COLUMN_TYPES[kind]) or (isinstance(plain, bool) and kind != "truth")
-    if wrong or (isinstance(plain, float) and not np.isfinite(plain)):
+    if not fits(plain, kind):
         raise DataError(
-            f"The value {value!r} in the column '{name}'.",
-            expected=f"values of the type '{kind}', or None",
+            f"The value {brief(value)} in the column '{name}'.",
+            expected=f"values of the type '{kind}' ({_RANGES[kind]}), or None",
             to_do="correct it, or create the gallery with another type of this column; the gallery is intact.",
         )
-    return plain
+    return float(plain) if kind == "number" else plain

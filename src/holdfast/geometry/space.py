@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import count_of, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,8 +46,7 @@ class Space(ABC):
     curvature: float | None = None
 
     def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ConfigError(f"A space of dimension {self.dim}.", expected="a dimension of at least 1")
+        count_of("dim", self.dim)
 
     def __str__(self) -> str:
         suffix = "" if self.curvature is None else f", curvature {self.curvature:g}"

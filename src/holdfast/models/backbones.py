@@ -138,11 +138,11 @@ def vit(
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         hidden: Width of the token.
         heads: Attention heads.
-        layers: Depth, at least 1.
+        layers: Depth, from 1 to 1000.
         patch: Pixels per side of a patch; 0 takes 16, or up to 64 pixels what is nearest to an eighth of the image
             among its divisors.
     """
-    refuse(layers < 1, f"A vision transformer with layers = {layers}.", "at least 1")
+    refuse(not 1 <= layers <= 1000, f"A vision transformer with layers = {layers}.", "from 1 to 1000")
     patch = patch or _default_patch(image_size)
     if patch < 1 or image_size % patch:
         raise ConfigError(

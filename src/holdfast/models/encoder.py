@@ -14,6 +14,8 @@ from holdfast.errors import ConfigError, DataError, nearest
 from holdfast.models.backbones import build_backbone
 from holdfast.models.embedding_network import EmbeddingNetwork, EmbeddingSpec
 
+LARGEST_IMAGE = 2**14
+
 
 class EncoderSpec(EmbeddingSpec):
     """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
@@ -21,7 +23,7 @@ class EncoderSpec(EmbeddingSpec):
     Args:
         backbone: A key of `holdfast.models.backbones.BACKBONES`.
         channels: Channels of the images.
-        image_size: Pixels per side, at least 8; other sizes are resized on entry.
+        image_size: Pixels per side, from 8 to 16,384; other sizes are resized on entry.
         fit: How images were brought to the square input before they came here: "crop" kept the aspect and cut the
             longer side around the centre, "squash" did not. The encoder itself does not crop.
         mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
@@ -31,7 +33,7 @@ class EncoderSpec(EmbeddingSpec):
 
     backbone: str = "convnet"
     channels: int = Field(default=3, ge=1)
-    image_size: int = Field(default=32, ge=8)
+    image_size: int = Field(default=32, ge=8, le=LARGEST_IMAGE)
     fit: Literal["crop", "squash"] = "crop"
     mean: tuple[FiniteFloat, ...] = (0.5,)
     std: tuple[FiniteFloat, ...] = (0.5,)

@@ -26,7 +26,7 @@ from pydantic import (
     ValidationError,
     model_serializer,
 )
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -42,6 +42,7 @@ from holdfast.models.seeding import seeded
 from holdfast.version import __version__
 
 FORMAT_VERSION = 1
+_ENCODER, _HEAD = "model.safetensors", "head.safetensors"
 
 
 class ReleaseRecord(BaseModel):
@@ -280,17 +281,18 @@ def load_release(folder: str | Path) -> Release:
     if _record_digest(record, classes) != record.digest:
         raise _altered(folder, "config.json or classes.json is not what was saved")
     try:
+        _refuse_larger(folder, record, classes)
         with seeded(0):  # building draws initial weights that are overwritten at once
             encoder = record.encoder.build()
             head = record.head and build_head(
                 record.head, len(classes), record.encoder.dim, dict(record.head_options), to_train=False
             )
-        encoder.load_state_dict(load_file(folder / "model.safetensors"))
+        encoder.load_state_dict(load_file(folder / _ENCODER))
         if head:
-            head.load_state_dict(load_file(folder / "head.safetensors"))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, HoldfastError):
-            raise
+            head.load_state_dict(load_file(folder / _HEAD))
+    except HoldfastError:
+        raise
+    except (OSError, SafetensorError, RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise _altered(folder, f"its weights cannot be read ({error})") from error
     found = fingerprint_of(encoder, space_from_record(record.space))
     if found != record.fingerprint:
@@ -299,6 +301,20 @@ def load_release(folder: str | Path) -> Release:
         raise _altered(folder, "head.safetensors is not the classifier that was saved")
     encoder.requires_grad_(False).eval()
     return Release(encoder, record, head.requires_grad_(False).eval() if head else None, classes)
+
+
+def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]) -> None:
+    """Refuse a record that describes other networks than the weights are of, before memory is taken for them."""
+    with torch.device("meta"):  # shapes without numbers
+        wanted = {name: list(values.shape) for name, values in record.encoder.build().state_dict().items()}
+    with safe_open(folder / _ENCODER, framework="pt") as content:
+        found = {name: content.get_slice(name).get_shape() for name in content.keys()}  # noqa: SIM118 - not a mapping
+    if found != wanted:
+        name = min(name for name in {**found, **wanted} if found.get(name) != wanted.get(name))
+        raise ValueError(f"'{name}' is of shape {found.get(name)}, config.json says {wanted.get(name)}")
+    rows = len(classes) * record.encoder.dim
+    if record.head is not None and (size := (folder / _HEAD).stat().st_size) < rows:
+        raise ValueError(f"{_HEAD} has {size:,} bytes for {rows:,} numbers")
 
 
 def _read_record(folder: Path) -> ReleaseRecord:

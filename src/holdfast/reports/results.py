@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import holdfast
+from holdfast import documents
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.evidence import Evaluation
@@ -116,16 +117,12 @@ def read_json(path: str | Path) -> tuple[Any, str]:
     path = Path(path)
     file = path / FILE_NAME if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        document = documents.read_json(file)
     except OSError as error:
         raise ConfigError(f"Cannot read '{file}': {error.strerror}.", expected="a results.json") from error
     except ValueError as error:
         raise ConfigError(f"'{file}' is no valid JSON: {error}.", expected="a results.json") from error
     return document, f"'{file}'"
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
 
 
 def checked(document: Any, where: str) -> Document:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.errors import ConfigError, brief, refuse, unknown_name
 
 COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool}
 """Types of metadata columns, by name."""
@@ -89,7 +89,7 @@ def checked(condition: Condition, columns: Mapping[str, str], *, from_text: bool
     value = _from_text(condition.value, kind) if from_text else condition.value
     if not fits(value, kind):
         raise ConfigError(
-            f"The condition '{condition.column} {condition.comparison} {condition.value}'.",
+            f"The condition '{condition.column} {condition.comparison} {brief(condition.value)}'.",
             expected=f"a value of the column's type, {kind}",
         )
     return Condition(condition.column, condition.comparison, value)
