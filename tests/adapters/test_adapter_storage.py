@@ -124,7 +124,7 @@ def test_arrays_that_are_no_such_map_are_refused_whatever_their_digest(saved, ar
         ({"source_space": {"name": "torus", "dim": 4}}, "torus"),
         ({"source_space": {"dim": 4}}, "cannot be read"),
         ({"source_space": {"name": "hypersphere", "dim": "four"}}, "cannot be read"),
-        ({"source_space": {"name": "hypersphere", "dim": -4}}, "dimension -4"),
+        ({"source_space": {"name": "hypersphere", "dim": -4}}, "dim=-4"),
         ({"target_space": {"name": "lorentz", "dim": 5, "curvature": 1.0}}, "hypersphere on both sides"),
         ({"pairs": 0}, "pairs"),
         ({"pairs": -40}, "pairs"),

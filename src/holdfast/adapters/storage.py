@@ -186,7 +186,8 @@ def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) ->
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
         adapter.restore(_fitted(record, arrays()))
     except _UNREADABLE as error:
-        raise _altered(where, f"it cannot be read ({error})") from error
+        reason = getattr(error, "given", str(error)).rstrip(".")
+        raise _altered(where, f"it cannot be read ({reason})") from error
     if adapter.fingerprint != record.fingerprint:
         raise _altered(where, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")
     _check_maps(adapter, where)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, StoreError, count_of
 from holdfast.galleries import writes
+from holdfast.galleries.backup import Backup, back_up
 from holdfast.galleries.base import Progress
 from holdfast.galleries.router import Reply, generation_of, merged, route
 from holdfast.galleries.state import GalleryState, Generation, Link
@@ -108,6 +110,10 @@ class Gallery(UpgradeSteps):
                 to_do=f"`holdfast gallery create {url}` finishes it.",
             )
         return cls(store, **options)
+
+    def backup(self, dest: str | Path, *, on_step: Progress | None = None) -> Backup:
+        """Write everything that there is at one commit into a new folder, while others write; see `back_up`."""
+        return back_up(self.store, dest, on_step=on_step)
 
     def close(self) -> None:
         """Write what was counted, and let go of files and connections."""

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import GalleryError, unknown_name
 from holdfast.stores.base import Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.folder import kind_of, missing
 
+if TYPE_CHECKING:
+    from holdfast.stores.backup_files import Contents, DigestedFolder
+
 STORES = {
     "lance": "holdfast.stores.lance:LanceStore",
     "memory": "holdfast.stores.memory:MemoryStore",
     "postgresql": "holdfast.stores.pgvector:PgvectorStore",
 }
-"""Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)`` and ``open(...)``."""
+"""Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)``, ``open(...)``
+and ``restore(place, backup, contents, disk)``."""
 
 _DEFAULT = "lance"
 _INSTALL = {
@@ -45,6 +49,33 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
     store = _class(kind or _DEFAULT)
     opened: Store = (store.create if create else store.open)(place, disk or Disk())
     return opened
+
+
+def restore_store(url: str, kind: str, backup: DigestedFolder, contents: Contents, *, disk: Disk | None = None) -> None:
+    """Make the gallery of a backup at a url, whole or not at all.
+
+    Args:
+        url: A new place of the same kind; ``PATH`` alone is of the kind of the backup, if that is kept in folders.
+        kind: Of the backup.
+        backup: Its files, which were checked.
+        contents: What it has to hold.
+        disk: What makes files durable; trials replace it.
+
+    Raises:
+        ConfigError: Nothing keeps a gallery at such a url.
+        GalleryError: The url is of another kind, something is there, or a package is missing.
+        StoreError: The place fails; nothing is left.
+    """
+    asked, place = _parts(url)
+    in_database = kind == "postgresql"
+    if (asked or (_DEFAULT if in_database else kind)) != kind:
+        raise GalleryError(
+            f"A backup of kind '{kind}', to be restored to a place of kind '{asked or _DEFAULT}'.",
+            expected="postgresql://…" if in_database else f"PATH or {kind}:PATH",
+            to_do="to change the kind, create a gallery there and import what `holdfast gallery export` writes; "
+            "nothing was restored.",
+        )
+    _class(kind).restore(place, backup, contents, disk or Disk())
 
 
 def _parts(url: str) -> tuple[str, str]:

@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from numpy.typing import NDArray
 from holdfast.errors import DataError
 from holdfast.stores.checks import refuse_ids, refuse_wrong_ids, refuse_wrong_vectors
 from holdfast.stores.filters import COLUMN_TYPES, Filter
+
+if TYPE_CHECKING:
+    from holdfast.stores.backup_files import DigestedFolder
 
 Metadata = Mapping[str, Any]
 Vectors = NDArray[np.float32]
@@ -315,6 +319,10 @@ class Store(Protocol):
     kind: ClassVar[str]
     url: str
 
+    @property
+    def folder(self) -> Path | None:
+        """Where its files are, if this machine has them."""
+
     def pointer(self) -> Pointer:
         """Return what exists now; another process may have moved it since the last call."""
 
@@ -438,6 +446,18 @@ class Store(Protocol):
 
     def traffic(self) -> dict[str, int]:
         """Return how often items were retrieved."""
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder: items, vectors, journal, order and traffic.
+
+        Others may write meanwhile; they wait a moment at most.
+
+        Returns:
+            The pointer.
+
+        Raises:
+            StoreError: The place is full or fails.
+        """
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -28,12 +28,7 @@ def create_folder(path: Path, kind: str, disk: Disk, more: Sequence[str] = ()) -
         GalleryError: A gallery, or something else, is there.
         StoreError: The folder cannot be made.
     """
-    if kind_of(path) is not None:
-        raise GalleryError(
-            f"There is a gallery in '{path}'.",
-            expected="a new or empty folder",
-            to_do="open it, or choose another folder; it is as it was.",
-        )
+    _refuse_gallery(path)
     _refuse_other_files(path)
     with translated(path):
         missing_folders = [folder for folder in path.absolute().parents if not folder.exists()]
@@ -43,6 +38,35 @@ def create_folder(path: Path, kind: str, disk: Disk, more: Sequence[str] = ()) -
     with translated(path):  # SQLite syncs its file; to open it otherwise here would end SQLite's locks on it
         disk.sync([path.absolute(), *missing_folders])
     return database
+
+
+def refuse_taken(path: Path) -> None:
+    """Refuse a place that no folder can be moved to.
+
+    Raises:
+        GalleryError: Something is there already.
+    """
+    _refuse_gallery(path)
+    with translated(path):
+        there = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
+        mounted = path.is_mount()
+    if there:
+        raise _something_else(path, there)
+    if mounted:
+        raise GalleryError(
+            f"A file system is mounted at '{path}'.",
+            expected="a folder that can appear at once, whole",
+            to_do=f"name a new folder in it, such as '{path / 'gallery'}'; nothing was changed.",
+        )
+
+
+def _refuse_gallery(path: Path) -> None:
+    if kind_of(path) is not None:
+        raise GalleryError(
+            f"There is a gallery in '{path}'.",
+            expected="a new or empty folder",
+            to_do="open it, or choose another folder; it is as it was.",
+        )
 
 
 def open_folder(path: Path, disk: Disk) -> SqliteDatabase:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError, StoreError
+from holdfast.stores.backup_files import Contents, DigestedFolder, restore_folder
 from holdfast.stores.base import Changes, Committed, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
@@ -37,7 +38,7 @@ from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
 from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.rebuilding import rebuild_items
-from holdfast.stores.sqlite import SqliteDatabase, WriterLock
+from holdfast.stores.sqlite import DATABASE, SqliteDatabase, WriterLock
 
 TRIMMED_EVERY = 32  # commits
 KEPT_SECONDS = 5.0
@@ -55,9 +56,10 @@ class LanceStore(LedgerStore):
     """
 
     kind: ClassVar[str] = "lance"
+    folder: Path
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
-        super().__init__(f"lance:{place}", Ledger(database), WriterLock(database))
+        super().__init__(f"lance:{place}", Ledger(database), WriterLock(database), Path(place))
         self.database = database
         self._history = History(database)
         self._leases = Leases(Path(place))
@@ -88,6 +90,11 @@ class LanceStore(LedgerStore):
                 if unmade:
                     changes = Changes(remainders=sorted(unmade, key=lambda pair: (pair[0], sorted(pair[1]))))
                     self.commit(changes, pointer.manifest, {"kind": "tidy"})
+
+    @classmethod
+    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
+        restore_folder(Path(place), backup, contents, disk, cls.open)
 
     def pointer(self) -> Pointer:
         """Return what exists now."""
@@ -321,6 +328,27 @@ class LanceStore(LedgerStore):
             tables = {name: self._tables.reader(place) for name, place in places.tables.items()}
             rows = [(generation_of(name, table), items_of(table)) for name, table in tables.items()]
             return rebuild_items(self.ledger, sequence, rows)
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        with translated(self.url):
+            while True:
+                with self._reading() as places, self.database.reading():
+                    pointer, plain = self.ledger.pointer()
+                    if Places.read(plain) == places:  # or else somebody committed in between
+                        self._copy(places, pointer, into)
+                        return pointer
+
+    def _copy(self, places: Places, pointer: Pointer, into: DigestedFolder) -> None:
+        self.database.copy_to(into.path / DATABASE, into.on_bytes)
+        with closing(SqliteDatabase(into.path / DATABASE, into.disk)) as copy:
+            History(copy).forget_before(pointer.sequence)  # which names tables that are not copied
+            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        into.take(DATABASE)
+        for place in places:
+            for file in self._tables.files_of(place):
+                name = f"{place.table}.lance/{file}"
+                into.copy(Path(self.url.removeprefix("lance:")) / name, name)
 
     def waiting(self) -> int:
         """Return the bytes of files that nothing in the gallery needs any more."""

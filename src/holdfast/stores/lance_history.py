@@ -109,6 +109,11 @@ class History:
                 self._known.pop(sequence, None)
         return {sequence: Places.read(rows[sequence]) for sequence in old}
 
+    def forget_before(self, oldest: int) -> None:
+        """Forget the places that the pointer named before a commit."""
+        with self._database.transaction():
+            self._database.execute("DELETE FROM places WHERE sequence < ?", [oldest])
+
     def _look_up(self, sequence: int) -> Places | None:
         with self._guard:
             return self._known.get(sequence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.errors import GalleryError
@@ -58,10 +59,11 @@ class LedgerStore:
         url: Where the gallery is, for messages.
         ledger: Its items, journal and pointer.
         lock: Held by the one writer.
+        folder: Where its files are, if this machine has them.
     """
 
-    def __init__(self, url: str, ledger: Ledger, lock: Lock) -> None:
-        self.url, self.ledger, self._lock = url, ledger, lock
+    def __init__(self, url: str, ledger: Ledger, lock: Lock, folder: Path | None = None) -> None:
+        self.url, self.ledger, self._lock, self.folder = url, ledger, lock, folder
         self._writer: int | None = None
         at_fork(in_child=self._start_anew)
 

@@ -13,17 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError, StoreError
+from holdfast.stores.backup_files import Contents, DigestedFolder, restore_folder
 from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
 from holdfast.stores.ledger import Ledger
-from holdfast.stores.ledger_store import LedgerStore, ThreadLock
+from holdfast.stores.ledger_store import LedgerStore, Lock, ThreadLock
 from holdfast.stores.memory_rows import TABLES, StoredRows
 from holdfast.stores.memory_table import Addition, MemoryTable, View
 from holdfast.stores.planning import Plan, unknown_generation
-from holdfast.stores.sqlite import SqliteDatabase, WriterLock, translated
+from holdfast.stores.sqlite import DATABASE, SqliteDatabase, WriterLock, translated
 
 _KEPT_SECONDS = 60.0
 _KEPT_ROWS = 4096
@@ -47,7 +48,8 @@ class MemoryStore(LedgerStore):
         self._numbers: dict[str, int] = {}
         self._current = Pointer(0, {})
         self._known = {0: time.monotonic()}  # commits that a search may ask for, and when each was loaded
-        super().__init__(f"memory:{place or '//'}", Ledger(database), WriterLock(database) if place else ThreadLock())
+        lock: Lock = WriterLock(database) if place else ThreadLock()
+        super().__init__(f"memory:{place or '//'}", Ledger(database), lock, Path(place) if place else None)
         self.database, self.disk = database, disk
         self._rows = StoredRows(database)
         self.pointer()
@@ -81,6 +83,17 @@ class MemoryStore(LedgerStore):
     def _unload(self) -> None:
         """Forget the tables: they are read from the database again."""
         self._tables, self._numbers, self._known, self._current = {}, {}, {}, Pointer(-1, {})
+
+    @classmethod
+    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
+        if not place:
+            raise GalleryError(
+                "A gallery in RAM alone ends with its process.",
+                expected="memory:FOLDER to restore a backup to",
+                to_do="name a new folder; nothing was restored.",
+            )
+        restore_folder(Path(place), backup, contents, disk, cls.open)
 
     def pointer(self) -> Pointer:
         """Return what exists now, after reading what another process may have written."""
@@ -288,6 +301,15 @@ class MemoryStore(LedgerStore):
             self.database.execute("VACUUM")
             self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return Tidied(freed, self.waiting())
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        with self.database.reading():
+            pointer, _ = self.ledger.pointer()
+            self._reached("memory.backup")
+            self.database.copy_to(into.path / DATABASE, into.on_bytes)
+        into.take(DATABASE)
+        return pointer
 
     def close(self) -> None:
         """Let go of the file and the rows."""

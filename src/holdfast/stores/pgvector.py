@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError
+from holdfast.stores.backup_files import Contents, DigestedFolder
 from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
+from holdfast.stores.pgvector_backup import copy_in, copy_out
 from holdfast.stores.pgvector_rows import ROWS, append, create_table, decoded, drop_table, read, read_back
-from holdfast.stores.pgvector_search import Found, index_of, is_indexed, nearest, table_of
+from holdfast.stores.pgvector_search import Found, definition, index_of, is_indexed, nearest, table_of
 from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.postgres import Connection, PostgresDatabase, translated
 from holdfast.stores.postgres_address import read_address
@@ -83,6 +85,30 @@ class PgvectorStore(LedgerStore):
             database.close()
             raise
         return cls(database, disk)
+
+    @classmethod
+    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+        """Make the gallery of a backup in a schema that is empty or not there yet, in one transaction.
+
+        Args:
+            place: See `read_address`; the database must be there.
+            backup: Which was checked.
+            contents: What it has to hold.
+            disk: Told of every step.
+
+        Raises:
+            GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
+            StoreError: The server does not answer, or refuses.
+        """
+        database = PostgresDatabase(read_address(place), disk)
+        with closing(database), database.transaction():
+            create_schema(database, cls.kind)
+            check_extension(database)
+            copy_in(database, backup)
+            ledger = Ledger(database)
+            ledger.check_format(database.address.url)
+            rows = {name: database.execute(f"SELECT count(*) FROM {table_of(name)}")[0][0] for name in contents.rows}
+            contents.compare(ledger.pointer()[0], rows)
 
     @property
     def durable(self) -> bool:
@@ -215,12 +241,9 @@ class PgvectorStore(LedgerStore):
         if is_indexed(self.database, generation):
             return
         self._snapshots.forget()  # else the database would wait for this thread
-        index = index_of(generation)
         self._reached("pgvector.index")
-        self.database.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")  # an interrupted one
-        self.database.execute(
-            f"CREATE INDEX CONCURRENTLY {index} ON {table_of(generation)} USING hnsw (vector vector_ip_ops)"
-        )
+        self.database.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index_of(generation)}")  # an interrupted one
+        self.database.execute(f"CREATE INDEX CONCURRENTLY {definition(generation)}")
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return rows, size with all indexes, and how many rows the approximate index covers."""
@@ -276,6 +299,14 @@ class PgvectorStore(LedgerStore):
             [self.database.address.schema],
         )
         return int(size)
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder, see `Store.backup`; nobody waits for it."""
+        with self.database.streaming() as connection, self.database.using(connection):
+            pointer = super().pointer()
+            self._reached("pgvector.backup")
+            copy_out(self.database, [table for table in self._tables() if table not in self._dropped()], into)
+            return pointer
 
     def close(self) -> None:
         """Let go of connections."""

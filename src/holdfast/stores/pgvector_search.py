@@ -176,3 +176,8 @@ def table_of(generation: str) -> str:
 def index_of(generation: str) -> str:
     """Return the quoted name of the approximate index over a generation's rows."""
     return Identifier(f"rows_{generation}_hnsw").as_string()
+
+
+def definition(generation: str) -> str:
+    """Return the approximate index over a generation's rows, as CREATE INDEX takes it."""
+    return f"{index_of(generation)} ON {table_of(generation)} USING hnsw (vector vector_ip_ops)"

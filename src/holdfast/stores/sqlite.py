@@ -10,8 +10,8 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -24,6 +24,7 @@ DATABASE = "gallery.db"
 LOCK = "writer.lock"
 _FULL = 2  # of the pragma "synchronous"
 _WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails where SQLite opened the file for reading only; BEGIN does not
+_PAGES_AT_ONCE = 4096  # between them Ctrl-C is heard
 _LOCKING = "a file system with locks; over a network, one that passes them on. The gallery is intact"
 
 _databases: WeakSet[SqliteDatabase] = WeakSet()
@@ -232,6 +233,30 @@ class SqliteDatabase:
         self.must_be_writable()
         with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
             pass
+
+    def copy_to(self, path: Path, on_bytes: Callable[[int], None]) -> None:
+        """Write all that this thread's transaction sees into a new file, and check it; others may write meanwhile.
+
+        Args:
+            path: The file.
+            on_bytes: Told how many bytes were written.
+
+        Raises:
+            StoreError: There is no room, or what was copied is damaged.
+        """
+        [(page,)], done = self.execute("PRAGMA page_size"), 0
+
+        def told(_: int, remaining: int, pages: int) -> None:
+            nonlocal done
+            on_bytes((pages - remaining - done) * page)
+            done = pages - remaining
+
+        with translated(path), closing(sqlite3.connect(path)) as copy, self._connection() as connection:
+            connection.backup(copy, pages=_PAGES_AT_ONCE, progress=told)
+            [(verdict,), *_] = copy.execute("PRAGMA quick_check(1)").fetchall()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(f"the copy of '{self.path}' is damaged, {verdict}")
+            copy.execute("PRAGMA journal_mode = WAL").fetchall()
 
     @contextmanager
     def _begun(self, *begin: str) -> Iterator[None]:
