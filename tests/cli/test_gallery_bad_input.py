@@ -61,10 +61,13 @@ def test_unknown_subcommands_and_options(fails: Fails) -> None:
     assert "required: gallery" in fails("gallery", "swap")
 
 
-@pytest.mark.parametrize("name", [name for name in SUBCOMMANDS if name not in ("create", "import", "add", "upsert")])
+@pytest.mark.parametrize(
+    "name", [name for name in SUBCOMMANDS if name not in ("create", "import", "add", "upsert", "restore")]
+)
 def test_no_gallery(name: str, fails: Fails, tmp_path: Path) -> None:
     more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "vouch": ["--force", "x"], "backfill": [],
-            "prepare": ["--model", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"]}  # fmt: skip
+            "prepare": ["--model", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
+            "backup": ["--dest", tmp_path / "copy"]}  # fmt: skip
     said = fails("gallery", name, "--gallery", tmp_path / "none", *more.get(name, []))
     assert "There is no gallery" in said and not (tmp_path / "none").exists()
 

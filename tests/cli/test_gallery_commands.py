@@ -336,6 +336,19 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     assert "Next, to free the room of former vectors: holdfast gallery gc" in run.said
 
 
+def test_a_backup_is_restored_elsewhere(vectors: Path, tmp_path: Path, run: Run) -> None:
+    place, copy, elsewhere = tmp_path / "g", tmp_path / "copy", tmp_path / "elsewhere"
+    run("create", f"memory:{place}", "--from", vectors / "old.npz", *V1)
+    done = run("backup", copy, "--gallery", place)
+    assert (done["backup"], done["kind"], done["sequence"], done["items"]) == (str(copy), "memory", 2, ITEMS)
+    assert f"holdfast gallery restore --gallery NEW_FOLDER --backup {copy}" in run.said
+    assert run("restore", copy, "--gallery", elsewhere)["items"] == ITEMS and "120 items as of commit 2" in run.said
+    assert run("search", elsewhere, "--like", "006")["covered"] == ITEMS
+    assert "There is a gallery" in run("restore", copy, "--gallery", place, code=2)["error"]["given"]
+    assert "own folder" in run("backup", place / "copy", "--gallery", place, code=2)["error"]["given"]
+    assert "kind 'lance'" in run("restore", copy, "--gallery", f"lance:{tmp_path / 'x'}", code=2)["error"]["given"]
+
+
 def test_the_list_of_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gallery"]) == 2
     listed = capsys.readouterr().out

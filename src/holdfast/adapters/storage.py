@@ -186,7 +186,7 @@ def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) ->
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
         adapter.restore(_fitted(record, arrays()))
     except _UNREADABLE as error:
-        reason = getattr(error, "given", str(error)).rstrip(".")
+        reason = " ".join(str(error).split())
         raise _altered(where, f"it cannot be read ({reason})") from error
     if adapter.fingerprint != record.fingerprint:
         raise _altered(where, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")

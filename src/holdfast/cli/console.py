@@ -117,12 +117,13 @@ def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 @contextmanager
-def rate_progress(name: str, total: int | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show how many items are done, how many a second, and the time left.
+def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show how much is done, how much a second, and the time left.
 
     Args:
         name: Of the work.
-        total: Of items, where it is known before.
+        total: Of all, where it is known before.
+        unit: What is counted.
 
     Yields:
         A function that takes an event with "done" and perhaps "total" and "state", a word or two.
@@ -135,7 +136,7 @@ def rate_progress(name: str, total: int | None) -> Iterator[Callable[[dict[str, 
         def on_step(event: dict[str, Any]) -> None:
             per_second = event["done"] / max(time.monotonic() - started, 1e-3)
             changes = {"total": event["total"]} if "total" in event else {}
-            state, rate = event.get("state", ""), f"{per_second:,.0f} items/s"
+            state, rate = event.get("state", ""), f"{per_second:,.0f} {unit}/s"
             progress.update(task, completed=event["done"], rate=rate, state=state, **changes)
 
         yield on_step

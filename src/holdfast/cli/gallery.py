@@ -19,6 +19,8 @@ SUBCOMMANDS = {
     "status": ("gallery_status:status", "show where the gallery and its upgrade stand, and what to type next"),
     "doctor": ("gallery_checks:doctor", "read everything again and say what is wrong; exit code 1 if something is"),
     "export": ("gallery_checks:export", "write the vectors and metadata of a generation to a file"),
+    "backup": ("gallery_backup:backup", "copy everything to a new folder, while the gallery is written to"),
+    "restore": ("gallery_backup:restore", "make the gallery of a backup in a new place"),
     "plan": ("gallery_plan:plan", "say what an upgrade would take: items, hours, cost, room; nothing is changed"),
     "drill": ("gallery_drill:drill", "rehearse the upgrade on a copy and measure it; exit code 1 if it would fail"),
     "prepare": ("gallery_upgrade:prepare", "make room for a new model; nothing that is served changes"),
@@ -34,10 +36,13 @@ SUBCOMMANDS = {
 }  # fmt: skip
 """By name: module and function, and what it does."""
 
-READING = ("search", "status", "doctor", "export", "plan", "drill", "journal")
+READING = ("search", "status", "doctor", "export", "backup", "plan", "drill", "journal")
 """Those that change nothing."""
 
 _SAY_INTACT = ("intact", "nothing was", "as it was", "kept", "in the gallery", "acknowledged")
+_FIRST = {"backup": "--dest", "restore": "--backup"}
+"""What a first word without a name is, where it is not the gallery."""
+
 _ALIASES = {"-k": "--k", "--from": "--embeddings"}
 
 
@@ -55,7 +60,7 @@ def main(words: list[str]) -> int:
         return 2
     name, rest = words[0], [_ALIASES.get(word, word) for word in words[1:]]
     if rest and not rest[0].startswith("-"):
-        rest = ["--gallery", *rest]
+        rest = [_FIRST.get(name, "--gallery"), *rest]
     try:
         arguments, _ = parse(_function(name), rest, f"gallery {name}")
         refuse(arguments["gallery"] == "memory://", "A gallery in RAM alone, which ends with this command.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,7 @@ _MEBIBYTE = 1 << 20
 
 def _inside(name: str) -> str:
     """Return the name of a file in a folder, if it is one."""
-    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
         raise ValueError(f"'{name}' is no file of the backup")
     return name
 
@@ -67,7 +68,7 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step
         GalleryError: Something is there, or another writer does not make room for a moment.
         StoreError: There is no room, or a disk fails; nothing is left.
     """
-    place, disk = Path(dest).resolve(), disk or Disk()
+    place, disk = Path(os.path.realpath(dest)), disk or Disk()
     if store.folder is not None and place.is_relative_to(store.folder.resolve()):
         raise ConfigError(
             f"A backup in '{place}', inside of the gallery's own folder.",

@@ -137,10 +137,10 @@ class DigestedFolder:
             digest.update(block)
             self.on_bytes(len(block))
             yield block
-        if digest.hexdigest() != self.digests[name]:
+        if digest.hexdigest() != self.digests.get(name):
             raise GalleryError(
                 f"The file '{name}' in '{self.path}' is not what was written.",
-                expected=f"contents with the SHA-256 {self.digests[name][:12]}…",
+                expected=f"contents with the SHA-256 that was recorded, {self.digests.get(name, 'which is none')}",
                 to_do="check the disk, and take another backup. No gallery was changed.",
             )
 
@@ -253,7 +253,7 @@ def appearing(path: Path, disk: Disk, who: str) -> Iterator[Path]:
         GalleryError: Something is there, or another process is filling it.
         StoreError: The disk fails; nothing is left.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # which no loop of links stops
     refuse_taken(path)
     unfinished = path.with_name(f"{path.name}{UNFINISHED}")
     new = [path, *(folder for folder in path.parents if not folder.exists())]

@@ -105,10 +105,8 @@ class PgvectorStore(LedgerStore):
             create_schema(database, cls.kind)
             check_extension(database)
             copy_in(database, backup)
-            ledger = Ledger(database)
-            ledger.check_format(database.address.url)
             rows = {name: database.execute(f"SELECT count(*) FROM {table_of(name)}")[0][0] for name in contents.rows}
-            contents.compare(ledger.pointer()[0], rows)
+            contents.compare(Ledger(database).pointer()[0], rows)
 
     @property
     def durable(self) -> bool:
@@ -305,7 +303,7 @@ class PgvectorStore(LedgerStore):
         with self.database.streaming() as connection, self.database.using(connection):
             pointer = super().pointer()
             self._reached("pgvector.backup")
-            copy_out(self.database, [table for table in self._tables() if table not in self._dropped()], into)
+            copy_out(self.database, sorted(set(self._tables()) - set(self._dropped())), into)
             return pointer
 
     def close(self) -> None:

@@ -44,16 +44,22 @@ def _rows(database: PostgresDatabase, table: str) -> Generator[bytes | bytearray
 
 def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
     """Fill the ledger of an empty gallery, and make the tables of its generations, as they were; in a transaction."""
+    ledger = Ledger(database)
     tables = {name.removesuffix(_COPY) for name in backup.digests if name.endswith(_COPY)}
-    of_ledger = sorted(table for table in tables if not table.startswith("rows_"))
-    for table in of_ledger:
-        database.execute(f"DELETE FROM {Identifier(table).as_string()}")
-        _copy_in(database, table, backup)
-    for name, (width, columns) in Ledger(database).generations().items():
+    _replace(database, "meta", backup)
+    ledger.check_format(f"backup in {backup.path}")
+    for table in sorted(table for table in tables if table != "meta" and not table.startswith("rows_")):
+        _replace(database, table, backup)
+    for name, (width, columns) in ledger.generations().items():
         create_table(database, NewGeneration(name, width, columns))
         _copy_in(database, f"rows_{name}", backup)
     for name in json.loads(b"".join(backup.read(_INDEXED))):
         database.execute(f"CREATE INDEX {definition(name)}")
+
+
+def _replace(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:
+    database.execute(f"DELETE FROM {Identifier(table).as_string()}")
+    _copy_in(database, table, backup)
 
 
 def _copy_in(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:

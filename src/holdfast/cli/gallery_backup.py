@@ -1,0 +1,67 @@
+"""``holdfast gallery backup`` and ``restore``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.console import console, print_json, rate_progress
+from holdfast.cli.gallery_common import command, opened, size, without_passwords
+
+if TYPE_CHECKING:
+    from holdfast.galleries.backup import Backup
+
+
+def backup(gallery: str, dest: Path, json: bool = False) -> int:
+    """Write everything that the gallery holds at one commit into a new folder, while it is searched and written to.
+
+    ``holdfast gallery backup DEST --gallery G`` is the same. What was written is read back and compared; the folder
+    appears when it is whole. That of a gallery in a folder can be opened where it is.
+
+    Args:
+        gallery: Where it is.
+        dest: A new or empty folder, best on another disk.
+        json: Print one JSON document.
+    """
+    with opened(gallery) as it, rate_progress("backing up", None, unit="MiB") as on_step:
+        done = it.backup(dest, on_step=on_step)
+    console.print(f"Backed up {_told(done)} to {dest}.")
+    place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
+    console.print(f"Next, to restore it: {command('restore', place, '--backup', dest)}")
+    if json:
+        print_json({"backup": str(dest), **_document(done)})
+    return 0
+
+
+def restore(gallery: str, backup: Path, json: bool = False) -> int:
+    """Make the gallery of a backup in a new place of the same kind; it is there whole, or not at all.
+
+    ``holdfast gallery restore BACKUP --gallery G`` is the same. Every file is compared before anything is written, and
+    what was restored is opened and counted.
+
+    Args:
+        gallery: A new folder, or a database with pgvector, postgresql://USER@HOST/DATABASE?schema=NAME, whose schema is
+            empty or not there yet.
+        backup: Folder that `holdfast gallery backup` wrote; it stays as it is.
+        json: Print one JSON document.
+    """
+    from holdfast.galleries import restore as restored
+
+    with rate_progress("restoring", None, unit="MiB") as on_step:
+        done = restored(backup, gallery, on_step=on_step)
+    console.print(f"Restored {_told(done)} to {without_passwords(gallery)}.")
+    console.print(f"Next, to look closer: {command('doctor', gallery)}")
+    if json:
+        print_json({"gallery": without_passwords(gallery), **_document(done)})
+    return 0
+
+
+def _told(done: Backup) -> str:
+    taken = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(done.time))
+    return f"{done.contents.items:,} items as of commit {done.contents.sequence} ({taken} UTC, {size(done.bytes)})"
+
+
+def _document(done: Backup) -> dict[str, object]:
+    document = done.model_dump(mode="json", exclude={"files", "contents"})
+    return {**document, **done.model_dump(mode="json")["contents"], "files": len(done.files)}
