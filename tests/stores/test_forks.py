@@ -264,7 +264,7 @@ def test_what_was_counted_before_a_fork_is_written_once(tmp_path: Path) -> None:
 def test_what_is_gone_is_not_called_at_a_fork() -> None:
     class Told:
         def __init__(self) -> None:
-            forks.at_fork(before=self.tell)
+            forks.at_fork(self, before=Told.tell)
 
         def tell(self) -> None:
             told.append(self)

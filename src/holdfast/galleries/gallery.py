@@ -49,7 +49,7 @@ class Gallery(UpgradeSteps):
         super().__init__(store, timeout=timeout)
         self.count_traffic = count_traffic
         self._start_counting()
-        at_fork(in_child=self._start_counting)
+        at_fork(self, in_child=Gallery._start_counting)
 
     def _start_counting(self) -> None:
         """Count from nothing; in a forked child, since its parent writes what it has counted."""

@@ -5,7 +5,7 @@ the handle on which its parent holds the writer's lock, and connections that onl
 even open a file in the child that is open in the parent: it believes to hold the parent's locks. So objects let go
 before a fork, and start anew in the child::
 
-    at_fork(before=self._let_go, in_child=self._start_anew)   # weak: an object that is gone is not called
+    at_fork(self, before=Pool.let_go, in_child=Pool.start_anew)  # weak: an object that is gone is not called
 
     with unforked():            # a fork in another thread waits until this is done
         handle = os.open(...)
@@ -18,29 +18,35 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from weakref import WeakMethod
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-Method = Callable[[], None]
+T = TypeVar("T")
+Methods = WeakKeyDictionary[Any, list[Callable[[Any], None]]]
 
 _LONGEST = 30.0  # seconds that a fork waits; then the child has to do without what is in use
 
-_before: set[WeakMethod[Method]] = set()
-_in_child: set[WeakMethod[Method]] = set()
+_before: Methods = WeakKeyDictionary()
+_in_child: Methods = WeakKeyDictionary()
 _gate = threading.Condition()
 _inside: dict[int, int] = {}  # how deep threads are inside `unforked`, by their number
 _waiting = 0  # threads that want to be alone; nobody enters meanwhile
 
 
-def at_fork(*, before: Method | None = None, in_child: Method | None = None) -> None:
+def at_fork(
+    owner: T, *, before: Callable[[T], None] | None = None, in_child: Callable[[T], None] | None = None
+) -> None:
     """Call methods of an object around every fork of this process, for as long as the object lives.
 
     Args:
+        owner: The object, which is not kept alive; it may register several methods.
         before: Called in the parent while no other thread is inside `unforked`.
         in_child: Called in the child, whose only thread is the one that forked.
     """
-    for method, methods in ((before, _before), (in_child, _in_child)):
-        if method is not None:
-            methods.add(WeakMethod(method, methods.discard))
+    with _gate:
+        for method, methods in ((before, _before), (in_child, _in_child)):
+            if method is not None:
+                methods.setdefault(owner, []).append(method)
 
 
 @contextmanager
@@ -83,11 +89,10 @@ def _wait_for_others() -> None:
         _gate.notify_all()
 
 
-def _call(methods: set[WeakMethod[Method]]) -> None:
-    for known in list(methods):
-        method = known()
-        if method is not None:
-            method()
+def _call(methods: Methods) -> None:
+    for owner, known in list(methods.items()):
+        for method in known:
+            method(owner)
 
 
 def _before_fork() -> None:

@@ -29,7 +29,7 @@ class ThreadLock:
     """A lock between the threads of one process, for galleries that no other process sees."""
 
     def __init__(self) -> None:
-        at_fork(in_child=self._start_anew)
+        at_fork(self, in_child=ThreadLock._start_anew)
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -65,7 +65,7 @@ class LedgerStore:
     def __init__(self, url: str, ledger: Ledger, lock: Lock, folder: Path | None = None) -> None:
         self.url, self.ledger, self._lock, self.folder = url, ledger, lock, folder
         self._writer: int | None = None
-        at_fork(in_child=self._start_anew)
+        at_fork(self, in_child=type(self)._start_anew)
 
     def _start_anew(self) -> None:
         """Be no writer in a forked child, whatever its parent was writing."""

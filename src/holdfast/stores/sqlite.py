@@ -55,7 +55,7 @@ class SqliteDatabase:
         self._single = threading.RLock() if self._in_ram else nullcontext()
         self._closed = False
         _databases.add(self)
-        at_fork(before=self._let_go, in_child=self._start_anew)
+        at_fork(self, before=SqliteDatabase._let_go, in_child=SqliteDatabase._start_anew)
         with translated(path), self._connection():
             pass  # a file that is no database is found now
 
@@ -345,7 +345,7 @@ class WriterLock:
         self._database = database
         self._handles: set[int] = set()
         self._holding = -1
-        at_fork(in_child=self._start_anew)
+        at_fork(self, in_child=WriterLock._start_anew)
 
     def _start_anew(self) -> None:
         """Close the parent's handles in a forked child: the lock is of all processes that have one of them open."""
