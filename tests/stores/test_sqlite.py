@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,3 +166,129 @@ def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(database: SqliteDat
     (tmp_path / "writer.lock").mkdir()
     with pytest.raises(StoreError, match="Is a directory"), WriterLock(database).held("me", 0.0):
         pass
+
+
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_a_lock_file_that_is_removed_while_one_waits_is_not_what_it_gets(
+    database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, wait = WriterLock(database), WriterLock._wait
+
+    def replaced(self: WriterLock, *values: Any) -> None:
+        monkeypatch.setattr(WriterLock, "_wait", wait)
+        (tmp_path / "writer.lock").unlink()
+        wait(self, *values)
+
+    monkeypatch.setattr(WriterLock, "_wait", replaced)
+    with lock.held("me", 0.0):
+        lock.check()
+        with pytest.raises(GalleryError, match=r"\(me\)"), WriterLock(database).held("another", 0.0):
+            pass
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_a_holder_whose_lock_file_was_removed_commits_no_more(
+    replaced: bool, database: SqliteDatabase, tmp_path: Path
+) -> None:
+    first, second = WriterLock(database), WriterLock(database)
+    with first.held("the first", 0.0):
+        first.check()
+        (tmp_path / "writer.lock").unlink()
+        if replaced:
+            with second.held("the second", 0.0):
+                second.check()
+                with pytest.raises(GalleryError, match="was removed or replaced") as refusal:
+                    first.check()
+            assert "intact, without this commit" in str(refusal.value)
+        with pytest.raises(GalleryError, match="was removed or replaced"):
+            first.check()
+    with pytest.raises(GalleryError):
+        first.check()
+
+
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_a_second_writer_begins_after_the_last_commit_of_the_first(database: SqliteDatabase, tmp_path: Path) -> None:
+    """The first found its lock in place, inside its transaction; the file is removed before it commits."""
+    first, second = WriterLock(database), WriterLock(database)
+    begun, seen = threading.Event(), []
+
+    def write_second() -> None:
+        begun.set()
+        with second.held("the second", 0.0):
+            seen.extend(numbers(database))
+
+    with first.held("the first", 0.0), database.transaction():
+        first.check()
+        (tmp_path / "writer.lock").unlink()
+        thread = threading.Thread(target=write_second)
+        thread.start()
+        while not second._handles:
+            begun.wait(0.001)
+        database.execute("INSERT INTO numbers VALUES (1)")
+    thread.join()
+    assert seen == [1]
+
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM numbers").fetchall()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("parameters", ["mode=ro", "readonly_shm=1"])
+def test_a_file_that_was_opened_for_reading_only_is_written_again(
+    parameters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What SQLite does on its own where opening a file for writing fails once: the file, or its shared memory."""
+    path = tmp_path / "gallery.db"
+    made = SqliteDatabase(path, Disk())
+    made.execute("CREATE TABLE numbers (number bigint PRIMARY KEY)")
+    connect = sqlite3.connect
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as another, monkeypatch.context() as patched:  # fmt: skip
+        assert another.stdout is not None
+        another.stdout.readline()
+        made.close()
+        patched.setattr(
+            sqlite3, "connect", lambda _, **more: connect(f"{path.as_uri()}?{parameters}", uri=True, **more)
+        )
+        database, neighbour = SqliteDatabase(path, Disk()), SqliteDatabase(path, Disk())
+        assert numbers(database) == numbers(neighbour) == []
+        patched.undo()
+        for number in range(3):
+            with database.transaction():
+                database.execute("INSERT INTO numbers VALUES (?)", [number])
+        another.communicate()
+    assert numbers(database) == numbers(neighbour) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("database", ["gallery.db"], indirect=True)
+def test_a_connection_that_failed_is_not_used_again(database: SqliteDatabase) -> None:
+    [before] = database._idle
+    with pytest.raises(StoreError, match="no such table"):
+        database.execute("SELECT * FROM missing")
+    assert before not in database._idle
+    assert numbers(database) == []
+
+
+@pytest.mark.parametrize("pragma", ["journal_mode = MEMORY", "journal_mode = DELETE", "synchronous = NORMAL"])
+def test_nothing_is_written_that_a_power_failure_could_take(
+    pragma: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = SqliteDatabase(tmp_path / "gallery.db", Disk())
+    database.execute("CREATE TABLE numbers (number bigint)")
+    database.close()
+    connection = sqlite3.connect(tmp_path / "gallery.db", isolation_level=None)
+    connection.execute(f"PRAGMA {pragma}")
+    monkeypatch.setattr(SqliteDatabase, "_open", lambda _: connection)
+    database = SqliteDatabase(tmp_path / "gallery.db", Disk())
+    with pytest.raises(GalleryError, match="a power failure could take") as refusal, database.transaction():
+        database.execute("INSERT INTO numbers VALUES (1)")
+    assert "Nothing was written" in str(refusal.value)
+    monkeypatch.undo()
+    assert numbers(SqliteDatabase(tmp_path / "gallery.db", Disk())) == []
