@@ -162,8 +162,30 @@ def test_a_commit_whose_rows_find_no_room_in_ram_is_read_again(store: Store, mon
     assert store.pointer().sequence == 2 and found(store, store.pointer()) == [4] * 3
 
 
-def no_room(*_: object) -> None:
+def no_room(*_: object, **__: object) -> None:
     raise MemoryError
+
+
+def test_a_search_for_more_than_there_is_takes_no_more_room(store: Store) -> None:
+    at = written(store, 1)
+    hits = store.search(np.ones((1, 2), np.float32), 2**40, generation="g1", at=at)
+    assert hits.ids == [["a", "b", "c"]]
+
+
+def test_a_search_that_finds_no_room_says_what_to_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = written(store, 1)
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="no room in memory") as refusal:
+        patched.setattr("holdfast.stores.memory_table.best_first", no_room)
+        found(store, at)
+    assert "fewer" in str(refusal.value) and found(store, at) == [2] * 3
+
+
+def test_a_gallery_that_does_not_fit_into_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(open_store(f"memory:{tmp_path}", create=True), 1)
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="no room in memory"):
+        patched.setattr("holdfast.stores.memory_rows.np.frombuffer", no_room)
+        open_store(f"memory:{tmp_path}")
+    assert open_store(f"memory:{tmp_path}").pointer().sequence == 1
 
 
 def test_vectors_are_read_back(tmp_path: Path) -> None:

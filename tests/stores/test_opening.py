@@ -130,6 +130,28 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -
         open_store(f"memory:{tmp_path / 'file' / 'gallery'}", create=True)
 
 
+class Watching(Disk):
+    """A disk that notes which folders were synced, and what was in them."""
+
+    def __init__(self) -> None:
+        self.listed: set[Path] = set()
+
+    def sync_one(self, path: Path) -> None:
+        super().sync_one(path)
+        self.listed |= set(path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["memory", "lance"])
+def test_every_name_on_the_way_to_a_new_gallery_survives(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    disk = Watching()
+    open_store(f"{kind}:a/b/gallery", create=True, disk=disk).close()
+    way = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "gallery"]
+    assert disk.listed >= {*way, way[-1] / "gallery.db"}
+
+
 WITHOUT = """
 import sys
 sys.modules[{package!r}] = None

@@ -619,6 +619,27 @@ def test_one_writer_at_a_time_and_the_next_sees_what_it_wrote(place: Place, stor
     assert store.pointer().manifest == {"by": "second"}
 
 
+@pytest.mark.parametrize("place", ["memory in a folder", "lance"], indirect=True)
+def test_a_writer_whose_lock_file_was_removed_commits_nothing(place: Place, store: Store, tmp_path: Path) -> None:
+    other = place.open()
+    with store.writing("the first"):
+        (tmp_path / "gallery" / "writer.lock").unlink()
+        with other.writing("the second"):
+            with pytest.raises(GalleryError, match="was removed or replaced"):
+                store.commit(written("of the first"), {}, {"kind": "test"})
+            other.commit(written("of the second"), {}, {"kind": "test"})
+        with pytest.raises(GalleryError, match="was removed or replaced"):
+            store.commit(written("of the first"), {}, {"kind": "test"})
+    commit(store, written("again"))
+    assert store.scan(limit=9).ids == ["again", "of the second"]
+    assert place.open().vectors("g1", ["again", "of the first", "of the second"])[0] == ["again", "of the second"]
+
+
+def written(identifier: str) -> Changes:
+    rows = Rows("g1", [identifier], np.ones((1, WIDTHS["g1"]), np.float32))
+    return Changes(upsert=Upsert([identifier], [{}], [rows]))
+
+
 def test_an_error_while_writing_lets_go_of_the_lock(store: Store) -> None:
     with suppress(KeyError), store.writing("one that fails"):
         raise KeyError
