@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreError
 from holdfast.galleries import Gallery, doctor_searches
 from holdfast.galleries import doctor as module
 from holdfast.galleries.doctor import Diagnosis, Finding, doctor
+from holdfast.galleries.doctor_records import journal_findings
+from holdfast.galleries.state import GalleryState
+from holdfast.galleries.status import status
 from holdfast.geometry import Hypersphere, Lorentz, Space
 from holdfast.stores.base import Changes, Fill, Rows, digest_of
 from holdfast.stores.planning import Appended, Plan
@@ -260,6 +264,59 @@ def test_adapters(direction: str, tmp_path: Path, embed: Embed) -> None:
         assert "another digest" in finding(found, "adapter").says and not found.healthy
         sql(gallery, "UPDATE files SET content = ?, digest = ?", stranger, digest_of(stranger))
         assert "has no file sha256:" in finding(doctor(gallery), "adapter").says
+
+
+WRONG = (None, True, -1, 1.5, 10**30, "g9", [], ["g9"], {}, {"g9": 1}, [{}], [[]])
+
+
+def ways(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to every value inside a JSON value."""
+    yield way
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from ways(inner, (*way, key))
+
+
+def replaced(value: Any, way: tuple[Any, ...], by: Any) -> Any:
+    if not way:
+        return by
+    changed = value.copy()
+    changed[way[0]] = replaced(value[way[0]], way[1:], by)
+    return changed
+
+
+def test_no_value_inside_the_journal_or_the_state_stops_doctor(upgraded: Gallery) -> None:
+    pointer = upgraded.store.pointer()
+    missed = []
+    for entry in upgraded.store.journal():
+        for way in ways(dict(entry.event)):
+            for value in WRONG:
+                event = json.dumps(replaced(dict(entry.event), way, value))
+                sql(upgraded, "UPDATE journal SET event = ? WHERE sequence = ?", event, entry.sequence)
+                try:
+                    found = journal_findings(upgraded.store, pointer)
+                except StoreError:
+                    continue
+                if not found and entry.event["kind"] in ("create", "prepare") and value != _at(entry.event, way):
+                    missed.append((way, value))
+        sql(upgraded, "UPDATE journal SET event = ? WHERE sequence = ?", json.dumps(entry.event), entry.sequence)
+    assert missed == []
+    record = json.loads(json.dumps(pointer.manifest))
+    for way in ways(record):
+        for value in WRONG:
+            try:
+                state = GalleryState.from_record(replaced(record, way, value))
+            except StoreError:
+                continue
+            wrong = replace(pointer, manifest=state.to_record())
+            assert value == _at(record, way) or journal_findings(upgraded.store, wrong), (way, value)
+            if state.generations:
+                status(upgraded.store, wrong, state)
+
+
+def _at(value: Any, way: tuple[Any, ...]) -> Any:
+    for key in way:
+        value = value[key]
+    return value
 
 
 def test_what_the_gallery_lacks_or_keeps(upgraded: Gallery, embed: Embed) -> None:

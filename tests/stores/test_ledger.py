@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
-from holdfast.errors import GalleryError
+from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import Changes, Fill, NewGeneration, Rows, Upsert
 from holdfast.stores.disk import Disk
 from holdfast.stores.ledger import Ledger
@@ -67,6 +68,57 @@ def test_generations_that_change_while_items_are_read_are_not_mixed_up(ledger: L
     setattr(ledger.database, when, happens)
     assert ledger.fetch(["a"]).generations == [frozenset()]
     assert ledger.scan("", 9, "g3").ids == ["a"]
+
+
+WRONG = ("abc", 1.5, -1, b"\xff", 2**62, "[" * 50_000, "9" * 5000)
+
+
+@pytest.mark.parametrize("table", ["queue", "traffic", "generations", "items", "journal", "pointer", "meta"])
+def test_nothing_that_is_not_as_it_was_written_is_taken_apart(ledger: Ledger, table: str) -> None:
+    record(ledger, Changes(upsert=upsert("g2")))
+    ledger.set_queue("g1", ["a"])
+    ledger.add_traffic({"a": 3})
+    database: Any = ledger.database
+    columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+    before = database.execute(f"SELECT * FROM {table}")
+    for column in columns:
+        for value in WRONG:
+            database.execute(f"UPDATE OR REPLACE {table} SET {column} = ?", [value])
+            for read in (ledger.pointer, ledger.bits, ledger.generations, ledger.sequence, ledger.format_version,
+                         ledger.traffic, lambda: ledger.journal(0), lambda: ledger.queue("g1"),
+                         lambda: ledger.fetch(["a"]), lambda: ledger.scan("", 9, None)):  # fmt: skip
+                with suppress(StoreError):
+                    read()
+            database.execute(f"DELETE FROM {table}")
+            database.execute_many(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", before)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("queue", "id", b"a"), ("traffic", "retrieved", "three"), ("traffic", "id", b"a"),
+        ("generations", "bit", 62), ("generations", "bit", -1), ("generations", "bit", 1), ("generations", "width", 0),
+        ("generations", "name", "a b"), ("generations", "columns", '{"a": "colour"}'),
+        ("items", "mask", 8), ("items", "mask", -1), ("items", "mask", "x"), ("items", "metadata", "[]"),
+        ("items", "version", 1.5), ("items", "id", b"a"),
+        ("journal", "event", "{}"), ("journal", "time", -1.0), ("journal", "time", "now"),
+        ("pointer", "held", '{"g1": -1}'), ("pointer", "held", '{"g1": 1e999}'), ("pointer", "manifest", "[]"),
+        ("pointer", "places", "null"), ("pointer", "sequence", -1), ("pointer", "one", 2), ("meta", "value", "one"),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_named(ledger: Ledger, table: str, column: str, value: Any) -> None:
+    record(ledger, Changes(upsert=upsert("g2")))
+    ledger.set_queue("g1", ["a"])
+    ledger.add_traffic({"a": 3})
+    ledger.database.execute(f"UPDATE OR IGNORE {table} SET {column} = ?", [value])
+    reads: dict[str, Callable[[], Any]] = {
+        "queue": lambda: ledger.queue("g1"), "traffic": ledger.traffic, "items": lambda: ledger.scan("", 9, None),
+        "generations": lambda: (ledger.bits(), ledger.generations()), "journal": lambda: ledger.journal(0),
+        "pointer": ledger.pointer, "meta": ledger.format_version,
+    }  # fmt: skip
+    with pytest.raises(StoreError, match="is damaged: ") as refusal:
+        reads[table]()
+    assert "as it was" in str(refusal.value) and len(str(refusal.value)) < 500
 
 
 def test_a_plan_that_was_overtaken_is_refused(ledger: Ledger) -> None:

@@ -81,7 +81,7 @@ def _function(name: str) -> Callable[..., int]:
 
 def _next_step(name: str, error: HoldfastError) -> str:
     """Return what to do after an error, and in every case whether data is intact."""
-    if any(words in error.to_do for words in _SAY_INTACT):
+    if any(words in error.to_do.lower() for words in _SAY_INTACT):
         return error.to_do
     changed = name not in READING and not isinstance(error, ConfigError)
     intact = "the gallery is intact" if changed else "nothing was changed"

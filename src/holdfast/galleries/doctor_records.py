@@ -20,6 +20,7 @@ from holdfast.galleries.links import adapters_of, is_outside, read_fitting_adapt
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, Link, replay
 from holdfast.stores.base import Pointer, Store
+from holdfast.stores.filters import fits
 
 STALE = 0.2  # share of rows without an approximate index from which searches of it get slow
 
@@ -42,6 +43,7 @@ class Recount:
         self.held: Counter[frozenset[str]] = Counter()
         self.future: list[str] = []
         self.bare: list[str] = []
+        self.unfit: list[str] = []
         drawn: dict[str, list[tuple[bytes, str]]] = {name: [] for name in state.by_name}
         last, after = store.pointer().sequence, ""
         while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
@@ -49,6 +51,9 @@ class Recount:
             self.held.update(items.generations)
             never = (items.versions > last) | (items.versions < 1)
             self.future += [items.ids[row] for row in np.flatnonzero(never)]
+            self.unfit += [
+                one for one, values in zip(items.ids, items.metadata, strict=True) if not _fit(values, state)
+            ]
             keys = [draw(seed, identifier) for identifier in items.ids]
             for key, identifier, names in zip(keys, items.ids, items.generations, strict=True):
                 if not names:
@@ -76,7 +81,17 @@ def count_findings(pointer: Pointer, recount: Recount) -> list[Finding]:
         ids = tuple(recount.future[:NAMED])
         says = f"{len(recount.future):,} items are of commits that never were{listed(ids, len(recount.future))}."
         findings.append(Finding("version", "error", None, len(recount.future), ids, says, _RESTORE))
+    if recount.unfit:
+        ids = tuple(recount.unfit[:NAMED])
+        named = listed(ids, len(recount.unfit))
+        says = f"{len(recount.unfit):,} items have metadata of another type than its column{named}."
+        to_do = "`holdfast gallery upsert` them; searches with a condition on that column fail."
+        findings.append(Finding("metadata", "error", None, len(recount.unfit), ids, says, to_do))
     return findings
+
+
+def _fit(metadata: Mapping[str, Any], state: GalleryState) -> bool:
+    return all(name in state.columns and fits(value, state.columns[name]) for name, value in metadata.items())
 
 
 def journal_findings(store: Store, pointer: Pointer) -> list[Finding]:

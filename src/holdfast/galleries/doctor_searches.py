@@ -32,7 +32,7 @@ def remainder_findings(store: Store, state: GalleryState, sample: dict[str, list
         pointer = store.pointer()
         rows = sum(count for names, count in pointer.held.items() if generation in names and not names & others)
         look = _listed_whole if rows <= WHOLE else _sampled
-        absent, present = look(store, state, generation, others, pointer, sample[generation])
+        absent, present = look(store, state, generation, others, pointer, sample.get(generation, []))
         name = f"{generation} without {', '.join(sorted(others))}"
         for ids, what in ((absent, "are missing from"), (present, "are wrongly in")):
             if ids:

@@ -39,7 +39,7 @@ def damaged(what: str, why: str) -> StoreError:
     return StoreError(
         f"{what} is damaged: {why}.",
         expected="what holdfast wrote there",
-        to_do="`holdfast gallery doctor` looks at the rest; restore the gallery from a copy. Nothing was changed.",
+        to_do="look at the rest with `holdfast gallery doctor`; restore the gallery from a copy. It is as it was.",
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import ConfigError, brief, refuse, unknown_name
+from holdfast.stores.checks import damaged
 
 COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool}
 """Types of metadata columns, by name."""
@@ -37,9 +38,15 @@ class Condition:
 
         >>> Condition("price", "<", 5).matches({"price": 4.5}), Condition("price", "<", 5).matches({})
         (True, False)
+
+        Raises:
+            StoreError: An item has a value of another type.
         """
         found = metadata.get(self.column)
-        return found is not None and _COMPARE[self.comparison](found, self.value)
+        try:
+            return found is not None and _COMPARE[self.comparison](found, self.value)
+        except TypeError as error:
+            raise damaged(f"The metadata column '{self.column}'", f"an item has {found!r:.60} there") from error
 
 
 Filter = tuple[Condition, ...]

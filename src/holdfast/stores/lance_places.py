@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
 from holdfast.stores.base import Rows
+from holdfast.stores.ledger import reading
 from holdfast.stores.planning import Appended, Plan
 
 Remainder = tuple[str, frozenset[str]]
@@ -54,10 +55,11 @@ class Places:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """Read what `plain` returned; nothing at all means no rows."""
-        tables = {name: Place(*place) for name, place in plain.get("tables", {}).items()}
-        remainders = {(name, frozenset(others)): Place(*place) for name, others, place in plain.get("linked", ())}
-        unmade = {(name, frozenset(others)) for name, others, _, _ in plain.get("remainders", ())}
-        return cls(tables, remainders, frozenset(unmade))
+        with reading("The list of tables"):
+            tables = {name: Place(*place) for name, place in plain.get("tables", {}).items()}
+            linked, unmade = plain.get("linked", ()), plain.get("remainders", ())
+            remainders = {(name, frozenset(others)): Place(*place) for name, others, place in linked}
+            return cls(tables, remainders, frozenset((name, frozenset(others)) for name, others, _, _ in unmade))
 
     def plain(self) -> dict[str, Any]:
         """Return plain values.

@@ -137,7 +137,7 @@ class Ledger:
         """Return the bit of every generation in the masks of items."""
         rows = self.database.execute("SELECT name, bit FROM generations")
         with reading("The list of generations"):
-            bits = {_text(name): 1 << _whole(bit, most=MOST_GENERATIONS - 1) for name, bit in rows}
+            bits = {_name(name): 1 << _whole(bit, most=MOST_GENERATIONS - 1) for name, bit in rows}
             if len(set(bits.values())) < len(bits):
                 raise ValueError("two of them share a bit")
             return bits
@@ -146,7 +146,7 @@ class Ledger:
         """Return width and metadata columns of every generation."""
         rows = self.database.execute("SELECT name, width, columns FROM generations")
         with reading("The list of generations"):
-            return {_text(name): (_whole(width, 1, _WIDEST), _columns(columns)) for name, width, columns in rows}
+            return {_name(name): (_whole(width, 1, _WIDEST), _columns(columns)) for name, width, columns in rows}
 
     def plan(self, changes: Changes) -> Plan:
         """Return what must become of the vectors, as of now; nothing is changed.
@@ -337,7 +337,7 @@ class Ledger:
         )
         entries = []
         for sequence, when, event in rows:
-            with reading(f"Entry {sequence} of the journal"):
+            with reading(f"Entry {sequence!r:.60} of the journal"):
                 entries.append(Entry(_whole(sequence), _moment(when), _event(event)))
         return entries
 
@@ -378,7 +378,7 @@ def reading(what: str) -> Iterator[None]:
         yield
     except HoldfastError:
         raise
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise damaged(what, str(error)) from error
 
 
@@ -392,6 +392,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.60} is no text")
     return value
+
+
+def _name(value: Any) -> str:
+    if not (_text(value).isascii() and value.isalnum()):
+        raise ValueError(f"{value!r:.60} is no name of a generation")
+    return str(value)
 
 
 def _moment(value: Any) -> float:
@@ -454,7 +460,7 @@ def read_metadata(ids: Sequence[str], texts: Sequence[Any]) -> list[Metadata]:
         values = []
     if len(values) != len(ids) or not all(isinstance(value, dict) for value in values):
         for identifier, text in zip(ids, texts, strict=True):
-            with reading(f"The metadata of item '{identifier}'"):
+            with reading(f"The metadata of item {identifier!r:.60}"):
                 _mapping(text)
     return values
 
