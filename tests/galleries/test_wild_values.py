@@ -1,4 +1,4 @@
-"""Values that no column can hold, and counts that are none, are refused in words, wherever they come from."""
+"""Numbers that no column can hold, counts that are none, tables that others damaged: refused, and nothing written."""
 
 from __future__ import annotations
 

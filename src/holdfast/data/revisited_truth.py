@@ -96,7 +96,7 @@ class RevisitedTruth:
         try:
             queries = [_Query.of(entry) for entry in _listed(content["gnd"])]
             gallery, names = (_names(content[key]) for key in ("imlist", "qimlist"))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{path} holds something else than a ground truth: {type(error).__name__}, {str(error)[:100]}.",
                 expected=_LAYOUT,

@@ -78,8 +78,10 @@ class NumpyFile:
                 raise ValueError(f"'{name}' is of format version {'.'.join(map(str, version))}")
             shape, by_columns, dtype = _HEADERS[version](stream)
             found = Header(shape, dtype, by_columns and len(shape) > 1, stream.tell())
-        if dtype.hasobject:
-            raise ValueError(f"'{name}' holds Python objects")
+        if any(type(length) is not int or length < 0 for length in shape):
+            raise ValueError(f"'{name}' would be of shape {shape}")
+        if dtype.hasobject or dtype.kind == "V":
+            raise ValueError(f"'{name}' holds {'Python objects' if dtype.hasobject else 'records'}")
         if found.offset + found.size > length:
             raise EOFError(f"'{name}' is cut off: {length - found.offset} of {found.size} bytes are there")
         return found

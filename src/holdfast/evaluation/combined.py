@@ -170,7 +170,13 @@ def _scores(name: str, record: Record, metric: str) -> SetScores:
             to_do=f"evaluate it again with --metrics {metric}, or leave --metric out.",
         )
     means: dict[str, Any] = {system: (record[system] or {}).get(metric) for system in _SYSTEMS}
-    around = (record["interval"] or {})[metric]["cross_minus_self_old"]
+    around = ((record["interval"] or {}).get(metric) or {}).get("cross_minus_self_old")
+    if around is None:
+        raise DataError(
+            f"The evaluation '{name}' has no interval in {metric}.",
+            expected="evaluations with the interval of the gate, as `holdfast evaluate` writes it",
+            to_do="evaluate it again.",
+        )
     return SetScores(
         metric=metric,
         gate=record["gate"],

@@ -123,6 +123,7 @@ class _Record(_Part):
     negative_flip_rate: _Values | None
     upgrade_curve: dict[str, Any] | None
     agreement: _Agreement | _EarlierAgreement | None
+    mapped: dict[str, str | None] | None = None
     uncertainty: _Uncertainty | None = None  # absent, like the rest, in documents of earlier versions
     positive_flip_rate: _Values | None = None
     p_value: dict[str, _Values] | None = None

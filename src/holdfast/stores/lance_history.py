@@ -34,7 +34,7 @@ class History:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
-        at_fork(in_child=self._start_anew)
+        at_fork(self, in_child=History._start_anew)
         self._start_anew()
 
     def _start_anew(self) -> None:

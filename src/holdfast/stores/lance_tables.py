@@ -114,7 +114,7 @@ class LanceTables:
         self._changes: dict[str, _Change] = {}
         self._inherited: list[object] = []
         _used_by.add(os.getpid())
-        at_fork(in_child=self._start_anew)
+        at_fork(self, in_child=LanceTables._start_anew)
         self._begin()
 
     def _begin(self) -> None:

@@ -1,0 +1,1 @@
+"""Altered files for every reader: mutations.py alters, formats.py makes and reads, trials.py counts what happens."""
