@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from crash.server import Server
 
 from holdfast.errors import ConfigError, GalleryError, StoreError
 from holdfast.stores import open_store, pgvector_search, postgres_sharing
@@ -394,9 +395,9 @@ def test_commits_wait_for_the_disk_whatever_the_role_says(
 
 
 def test_what_was_acknowledged_survives_the_server_and_the_store_goes_on_with_the_next_one(
-    mortal_server: Any, opened: Callable[..., PgvectorStore]
+    mortal_server: Server, opened: Callable[..., PgvectorStore]
 ) -> None:
-    store = filled(opened(mortal_server.url, create=True))
+    store = filled(opened(mortal_server.url(), create=True))
     search(store)
     with pytest.raises(StoreError, match="start the server"), store.writing("a test"):
         store.commit(Changes(delete=["i000"]), {}, {"kind": "test"})
@@ -409,16 +410,16 @@ def test_what_was_acknowledged_survives_the_server_and_the_store_goes_on_with_th
     assert (store.pointer().sequence, store.pointer().items, len(store.journal())) == (2, 39, 2)
     assert search(store).ids == expected(range(1, 40))
     write(store, Changes(delete=["i001"]))
-    assert opened(mortal_server.url).pointer().items == 38
+    assert opened(mortal_server.url()).pointer().items == 38
     mortal_server.kill()
     mortal_server.start()
     assert store.pointer().items == 38  # nobody asked while it was away, nobody notices
 
 
 def test_a_commit_whose_answer_is_lost_says_that_it_may_be_there(
-    mortal_server: Any, opened: Callable[..., PgvectorStore]
+    mortal_server: Server, opened: Callable[..., PgvectorStore]
 ) -> None:
-    store = filled(opened(mortal_server.url, create=True))
+    store = filled(opened(mortal_server.url(), create=True))
     store.database.disk = Meddler("database.commit", mortal_server.kill)
     with pytest.raises(StoreError, match="there whole, or not at all"):
         write(store, Changes(delete=["i000"]))
