@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from crash.server import Server
 
+from crash.server import Server
 from holdfast.errors import ConfigError, GalleryError, StoreError
 from holdfast.stores import open_store, pgvector_search, postgres_sharing
 from holdfast.stores.base import Changes, Fill, Hits, NewGeneration, Rows, Upsert
