@@ -5,13 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import random
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from crash.bugs import BUGS, FAVOURED
 from crash.disk import ONLY_KILLS
 from crash.log import lines_of
 from crash.places import FolderPlace, Place, ServerPlace
+from crash.processes import import_noted, import_stores
 from crash.server import Server
 from crash.trials import Outcome, Plan, make_template, run_trial
 
@@ -60,9 +58,7 @@ class Ground:
             wrong = make_template(place, number, 4 * number)
             if wrong is not None:
                 raise RuntimeError(f"Without any trouble, template {number}: {wrong}")
-        for name in (self.templates[-1].folder / "modules").read_text().split():
-            with suppress(ImportError):
-                import_module(name)
+        import_noted(self.templates[-1].folder)
         lines = [line for place in self.templates for line in lines_of(place.log)]
         return sorted({(line[1], line[2]) for line in lines if line[0] == "point"})
 
@@ -219,7 +215,7 @@ def run(
         say: Told of progress.
     """
     started = time.monotonic()
-    _import_all(store)
+    import_stores()
     grounds = [Ground(store, folder / f"lane{lane}", templates) for lane in range(lanes)]
     try:
         pairs = _prepare_all(grounds)
@@ -260,18 +256,6 @@ def _prepare_all(grounds: list[Ground]) -> list[tuple[str, str]]:
         if process.exitcode:
             raise RuntimeError("The galleries to start from could not be written.")
     return pairs
-
-
-def _import_all(store: str) -> None:
-    """Import what the store needs, so that forked processes have it; nothing is opened."""
-    if store == "lance":
-        import holdfast.stores.lance
-
-        warnings.filterwarnings("ignore", message="lancedb fork support")
-    elif store == "pgvector":
-        import holdfast.stores.pgvector
-    import holdfast.galleries.backfill
-    import holdfast.stores.memory  # noqa: F401
 
 
 def _plans(needs: Needs, tally: Tally, trials: int, errors: int) -> Iterator[Plan]:

@@ -24,6 +24,7 @@ TOWARDS = {
 }  # fmt: skip
 """Steps that make another one possible, the nearest first."""
 BATCH = 10
+ITEMS = 40
 
 
 class Source:
@@ -98,6 +99,28 @@ class Driver:
                 raise Violation("opens", f"{type(error).__name__}: {error}") from error
             self.tell("opened", self.gallery.store.pointer().sequence)
         return self.gallery
+
+    def open_or_create(self, script: Script) -> None:
+        """Open the gallery; make it where it was never said to be made, whatever is there."""
+        if self.twin.sequence == 0:
+            found = 0
+            try:
+                with Gallery.open(self.url) as gallery:
+                    found = gallery.store.pointer().sequence
+            except HoldfastError:
+                pass
+            self.tell("opened", found)
+            if not found:
+                self.create(script)
+                return
+        self.open()
+        if not self.twin.items:
+            self.do(script.filling(self.twin, ITEMS))
+
+    def create(self, script: Script) -> None:
+        """Create the gallery, and add items."""
+        self.do(script.creation())
+        self.do(script.filling(self.twin, ITEMS))
 
     def close(self) -> None:
         """Close the gallery."""

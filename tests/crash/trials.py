@@ -6,31 +6,25 @@ for imports.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import resource
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from crash import bugs, check
 from crash.disk import Arm, TrialDisk
 from crash.log import TrialLog, lines_of
 from crash.places import Place
+from crash.processes import PATIENCE, finished, forked, note_modules, violation_of
 from crash.script import Driver, Script, play
 from crash.twin import Twin, Violation
-from holdfast.errors import HoldfastError, StoreError
-from holdfast.galleries import Gallery
+from holdfast.errors import StoreError
 
 OPERATIONS = 40  # at most, until what is to happen has happened
-ITEMS = 40
-PATIENCE = 300.0  # seconds until a process counts as hanging
 AGAIN = 0.2  # how often the process that reopens is killed, too
 SPANS = {"memory": 0.3, "lance": 1.5, "pgvector": 0.8}  # seconds within which a kill at a random time comes
 
@@ -88,14 +82,14 @@ def make_template(place: Place, seed: int, operations: int) -> str | None:
     place.begin(None)
 
     def work() -> None:
-        driver, script = _driver(place), Script(seed)
-        _create(driver, script)
+        driver, script = driver_of(place), Script(seed)
+        driver.create(script)
         play(driver, script, operations)
         check.verify(driver.open(), driver.twin, seed)
         driver.close()
-        (place.folder / "modules").write_text("\n".join(sorted(sys.modules)))
+        note_modules(place.folder)
 
-    return _finished(_fork(place.folder, work), place.folder)
+    return finished(forked(place.folder, work), place.folder)
 
 
 def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
@@ -124,11 +118,11 @@ def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
 def _life(plan: Plan, place: Place, outcome: Outcome, chance: random.Random, work: Callable[[], None]) -> bool:
     """Let a process do something, and say whether it was killed as planned."""
     before = len(lines_of(place.log))
-    pid = _fork(place.folder, lambda: _with_bug(plan.bug, place.kind, work))
+    pid = forked(place.folder, lambda: _with_bug(plan.bug, place.kind, work))
     first = not outcome.kills and plan.how == "random"
     if first:
         _kill_at_random(pid, place, before, chance, SPANS[place.kind])
-    wrong = _finished(pid, place.folder)
+    wrong = finished(pid, place.folder)
     lines = lines_of(place.log)[before:]
     outcome.errors += [
         (line[1], line[2]) for line in lines if line[0] == "struck" and line[3] in ("full", "broken", "server")
@@ -136,7 +130,7 @@ def _life(plan: Plan, place: Place, outcome: Outcome, chance: random.Random, wor
     doing = [line[1]["kind"] for line in lines if line[0] == "begin"]
     outcome.errors += [("size limit", doing[-1] if doing else "open") for line in lines if line[0] == "limited"]
     if wrong != "killed":
-        outcome.violation = None if wrong is None else _violation(wrong)
+        outcome.violation = None if wrong is None else violation_of(wrong)
         return False
     struck = [line for line in lines if line[0] == "struck"]
     if doing and ["played"] not in lines:
@@ -147,11 +141,6 @@ def _life(plan: Plan, place: Place, outcome: Outcome, chance: random.Random, wor
 def _with_bug(bug: str | None, kind: str, work: Callable[[], None]) -> None:
     bugs.plant(bug, kind)
     work()
-
-
-def _violation(wrong: str) -> tuple[str, str]:
-    found: tuple[str, str] = tuple(json.loads(wrong))
-    return found
 
 
 def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, span: float) -> None:
@@ -165,61 +154,15 @@ def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, 
     os.kill(pid, signal.SIGKILL)
 
 
-def _fork(folder: Path, work: Callable[[], None]) -> int:
-    """Do something in a process of its own; what is wrong it writes to a file."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        work()
-        code = 0
-    except BaseException as error:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        trace = ["error", traceback.format_exc()[-3000:]]
-        wrong = [error.check, error.found] if isinstance(error, Violation) else trace
-        (folder / "wrong").write_text(json.dumps(wrong))
-    finally:
-        os._exit(code)
-
-
-def _finished(pid: int, folder: Path) -> str | None:
-    """Wait for a process; return "killed", what is wrong as JSON, or None."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            break
-        if time.monotonic() > until:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return json.dumps(["hangs", f"no end after {PATIENCE} s"])
-        time.sleep(0.002)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return "killed"
-    if os.WIFSIGNALED(status):
-        return json.dumps(["error", f"the process ended by signal {os.WTERMSIG(status)}"])
-    return (folder / "wrong").read_text() if os.WEXITSTATUS(status) else None
-
-
 # What processes do
 
 
-def _driver(place: Place, arm: Arm | None = None) -> Driver:
+def driver_of(place: Place, arm: Arm | None = None) -> Driver:
     twin = Twin()
     for line in lines_of(place.log):
         twin.feed(line)
     log = TrialLog(place.log)
     return Driver(place.url, log, TrialDisk(log, arm, place.kept, place.server), twin)
-
-
-def _create(driver: Driver, script: Script) -> None:
-    driver.do(script.creation())
-    driver.do(script.filling(driver.twin, ITEMS))
 
 
 def _until_killed(plan: Plan, place: Place) -> None:
@@ -228,36 +171,18 @@ def _until_killed(plan: Plan, place: Place) -> None:
     if plan.how != "random":
         most = 1 if plan.kind == "create" else 2 if str(plan.point).startswith("driver") else 4
         arm = Arm(plan.how, plan.point, plan.kind, chance.randint(1, most), chance.uniform(0.0, 0.004))
-    driver, script = _driver(place, arm), Script(plan.seed, plan.kind)
-    _open_or_create(driver, script)
+    driver, script = driver_of(place, arm), Script(plan.seed, plan.kind)
+    driver.open_or_create(script)
     play(driver, script, OPERATIONS)
     driver.log.write("played")
     check.verify(driver.open(), driver.twin, plan.seed)
     driver.close()
 
 
-def _open_or_create(driver: Driver, script: Script) -> None:
-    """Open the gallery; make it where it was never said to be made, whatever is there."""
-    if driver.twin.sequence == 0:
-        found = 0
-        try:
-            with Gallery.open(driver.url) as gallery:
-                found = gallery.store.pointer().sequence
-        except HoldfastError:
-            pass
-        driver.tell("opened", found)
-        if not found:
-            _create(driver, script)
-            return
-    driver.open()
-    if not driver.twin.items:
-        driver.do(script.filling(driver.twin, ITEMS))
-
-
 def _afterwards(plan: Plan, place: Place, arm: Arm | None, life: int) -> None:
     """Look at what is left, and go on with it."""
-    driver = _driver(place, arm)
-    _open_or_create(driver, Script(plan.seed + 1000 + life))
+    driver = driver_of(place, arm)
+    driver.open_or_create(Script(plan.seed + 1000 + life))
     check.verify(driver.open(), driver.twin, plan.seed)
     check.go_on(driver, plan.seed + life)
     driver.log.write("played")
@@ -271,14 +196,14 @@ def _with_errors(plan: Plan, place: Place) -> None:
     chance = random.Random(plan.seed)
     most = 1 if plan.kind == "create" else 3
     arm = None if plan.how == "limit" else Arm(plan.how, plan.point, plan.kind, chance.randint(1, most))
-    driver, script = _driver(place, arm), Script(plan.seed, plan.kind)
+    driver, script = driver_of(place, arm), Script(plan.seed, plan.kind)
     try:
         if plan.how == "limit":
-            _open_or_create(driver, script)
+            driver.open_or_create(script)
             _limit(driver, chance)
             play(driver, script, 8)
         else:
-            _open_or_create(driver, script)
+            driver.open_or_create(script)
             play(driver, script, OPERATIONS)
     except (StoreError, Violation) as error:
         if isinstance(error, Violation) and (plan.how, error.check) != ("limit", "opens"):
@@ -292,7 +217,7 @@ def _with_errors(plan: Plan, place: Place) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     driver.disk.arm, driver.disk.kind = None, ""
     if driver.gallery is None:
-        _open_or_create(driver, script)
+        driver.open_or_create(script)
     check.verify(driver.open(), driver.twin, plan.seed)
     play(driver, script, 3)
     check.verify(driver.open(), driver.twin, plan.seed)
