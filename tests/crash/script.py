@@ -256,6 +256,11 @@ class Script:
         make = getattr(self, f"_{kind}", None)
         return {"kind": kind} if make is None else make(twin)
 
+    def next_write(self, twin: Twin) -> Op:
+        """Return what to do next that is more than to open the gallery again."""
+        op = self.next(twin)
+        return op if op["kind"] != "reopen" else self.next_write(twin)
+
     def _kind(self, twin: Twin) -> str:
         if self.wanted is not None and self.chance.random() < 0.6:
             for kind in (self.wanted, *TOWARDS.get(self.wanted, ())):
