@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -290,3 +292,31 @@ def test_threads_that_wait_to_be_alone_do_not_wait_for_each_other() -> None:
     with in_thread(work), forks.unforked(), forks.alone():
         done.append("test")
     assert sorted(done) == ["test", "thread"]
+
+
+ENDS = """
+import os, sys
+from pathlib import Path
+from holdfast.stores.disk import Disk
+from holdfast.stores.sqlite import SqliteDatabase
+database = SqliteDatabase(Path(sys.argv[1]), Disk())
+database.execute("CREATE TABLE numbers (number bigint, filler blob)")
+rows = [[number, bytes(3000)] for number in range(500)]
+with database.transaction():
+    database.execute("PRAGMA cache_size = 10")
+    database.execute_many("INSERT INTO numbers VALUES (?, ?)", rows)
+    child = os.fork()
+    if not child:
+        sys.exit()
+    os.waitpid(child, 0)
+    database.execute_many("INSERT INTO numbers VALUES (?, ?)", rows)
+print(database.execute("SELECT count(*) FROM numbers"), database.execute("PRAGMA integrity_check"))
+"""
+
+
+def test_a_child_that_ends_in_the_middle_of_its_parents_transaction_leaves_it_alone(tmp_path: Path) -> None:
+    """It ends as programs do, through every block it is in: nothing is rolled back or closed, and nothing is said."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, tmp_path / "gallery.db"], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("[(1000,)] [('ok',)]\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -99,14 +100,25 @@ def kind_of(path: Path) -> str | None:
         )
     if not (path / DATABASE).is_file():
         return None
-    with translated(path / DATABASE), unforked(), closing(connect_read_only(path / DATABASE)) as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables:
-            return None  # its creation was interrupted
-        if not {"meta", "pointer"} <= tables:
-            raise _something_else(path, [f"{DATABASE} with tables of others"])
-        found = connection.execute("SELECT value FROM meta WHERE name = 'kind'").fetchall()
-        return str(found[0][0]) if found else None
+    with translated(path / DATABASE), unforked():
+        try:
+            with closing(connect_read_only(path / DATABASE)) as connection:
+                return _kind(path, connection)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise
+        with closing(sqlite3.connect(path / DATABASE)) as connection:  # takes back what was interrupted
+            return _kind(path, connection)
+
+
+def _kind(path: Path, connection: sqlite3.Connection) -> str | None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return None  # its creation was interrupted
+    if not {"meta", "pointer"} <= tables:
+        raise _something_else(path, [f"{DATABASE} with tables of others"])
+    found = connection.execute("SELECT value FROM meta WHERE name = 'kind'").fetchall()
+    return str(found[0][0]) if found else None
 
 
 def missing(path: Path, kind: str = "") -> GalleryError:

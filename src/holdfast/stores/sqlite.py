@@ -214,11 +214,12 @@ class SqliteDatabase:
     def _must_be_durable(self) -> None:
         [(mode,)], [(synced,)] = self.execute("PRAGMA journal_mode"), self.execute("PRAGMA synchronous")
         if not self._in_ram and (mode != "wal" or synced < _FULL):
-            raise GalleryError(
+            raise StoreError(
                 f"The database '{self.path}' is in journal mode '{mode}' at synchronous={synced}: "
                 "a power failure could take what was acknowledged, or all of it.",
                 expected=f"journal mode 'wal' at synchronous={_FULL}, as holdfast sets them",
-                to_do="close other programs that have it open; keep it on a local file system. Nothing was written.",
+                to_do="close other programs that have it open; keep it on a local file system that works. "
+                "Nothing was written.",
             )
 
     @contextmanager
