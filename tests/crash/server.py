@@ -60,19 +60,12 @@ class Server:
     def start(self) -> None:
         """Start it where it does not run, and wait until it answers, however long it takes to recover."""
         until = time.monotonic() + PATIENCE
-        while not self._answers():
+        while not _answers(self.url()):
             assert time.monotonic() < until, self._log.read_text()
             if not self._pid.exists():
                 options = f"-k '{self.sockets}' -h ''"
                 self._run("pg_ctl", "start", "-t", f"{PATIENCE}", "-D", self.folder, "-l", self._log, "-o", options)
             time.sleep(0.02)
-
-    def _answers(self) -> bool:
-        try:
-            psycopg.connect(self.url(), connect_timeout=10).close()
-        except psycopg.OperationalError:
-            return False
-        return True
 
     def kill(self) -> None:
         """End every process of the server at once, as a power failure would."""
@@ -101,6 +94,54 @@ class Server:
         self.kill()
         for folder in (self.folder, self.sockets):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+class Pooler:
+    """PgBouncer before a server: programs share sessions of the server.
+
+    Args:
+        server: Which.
+        mode: "transaction": every transaction may get another session; "session": a connection keeps its own.
+        settings: Further settings.
+    """
+
+    program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+
+    def __init__(self, server: Server, mode: str, **settings: object) -> None:
+        assert self.program is not None
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pool-"))
+        user = _ordinary_user(self.folder)
+        lines = {"listen_port": 5432, "unix_socket_dir": self.folder, "auth_type": "any", "pool_mode": mode, **settings}
+        (self.folder / "settings").write_text(
+            f"[databases]\n* = host={server.sockets} user=postgres\n[pgbouncer]\n"
+            + "".join(f"{name} = {value}\n" for name, value in lines.items())
+        )
+        with (self.folder / "log").open("w") as log:
+            command = [self.program, str(self.folder / "settings")]
+            self._process = subprocess.Popen(command, user=user, stdout=log, stderr=log)
+        until = time.monotonic() + PATIENCE
+        while not _answers(self.url):
+            assert time.monotonic() < until and self._process.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.01)
+
+    @property
+    def url(self) -> str:
+        """Where the server's first database is, through the pooler."""
+        return f"postgresql://postgres@/postgres?host={self.folder}"
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _answers(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _is_there(process: psutil.Process) -> bool:

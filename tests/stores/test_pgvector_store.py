@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import psutil
 import psycopg
 import pytest
 
-from crash.server import Server
+from crash.server import Pooler, Server
 from holdfast.errors import ConfigError, GalleryError, StoreError
+from holdfast.galleries import Gallery
+from holdfast.geometry import Hypersphere
 from holdfast.stores import open_store, pgvector_search, postgres_sharing
 from holdfast.stores.base import Changes, Fill, Hits, NewGeneration, Rows, Upsert
 from holdfast.stores.disk import Disk
@@ -425,10 +432,249 @@ def test_a_commit_whose_answer_is_lost_says_that_it_may_be_there(
         write(store, Changes(delete=["i000"]))
     mortal_server.start()
     assert store.pointer().sequence == 1  # here it was not
-    store.database.execute("ALTER SYSTEM SET fsync = off")
+    mortal_server.execute("ALTER SYSTEM SET fsync = off")
     assert store.durable
     store.database.execute("SELECT pg_reload_conf()")
     until = time.monotonic() + 20
     while store.durable and time.monotonic() < until:
         time.sleep(0.02)
     assert not store.durable
+
+
+# Processes that fork
+
+
+def in_child(work: Callable[[], Any]) -> int:
+    """Do something in a forked process; return how it ended."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def test_a_forked_child_and_its_parent_search_at_the_same_time(store: PgvectorStore) -> None:
+    pointer = store.pointer()
+    answers = search(store, at=pointer).ids
+
+    def ask() -> None:
+        for _ in range(50):
+            assert search(store).ids == answers
+
+    def ask_and_close() -> None:
+        assert search(store, at=pointer).ids == answers
+        ask()
+        store.close()
+
+    asking = threading.Thread(target=lambda: outcomes.extend(in_child(ask_and_close) for _ in range(3)))
+    outcomes: list[int] = []
+    asking.start()
+    ask()
+    asking.join()
+    assert outcomes == [0, 0, 0]
+    ask()
+
+
+def test_a_child_has_neither_its_parents_lock_nor_its_transaction(
+    store: PgvectorStore, opened: Callable[..., PgvectorStore]
+) -> None:
+    other = opened(store.url)
+
+    def try_to_write() -> None:
+        with pytest.raises(GalleryError):
+            store.commit(Changes(delete=["i000"]), {}, {"kind": "test"})
+        with pytest.raises(GalleryError, match="is writing"), other.writing("a child", timeout=0):
+            pass
+
+    with store.writing("a parent"):
+        assert in_child(try_to_write) == 0
+        store.commit(Changes(delete=["i001"]), {}, {"kind": "test"})
+    assert in_child(lambda: write(store, Changes(delete=["i002"]))) == 0
+    assert store.pointer().items == 38 and [entry.sequence for entry in store.journal()] == [1, 2, 3]
+
+
+def test_the_lock_ends_with_the_process_that_held_it_although_its_child_lives(
+    store: PgvectorStore, opened: Callable[..., PgvectorStore]
+) -> None:
+    reading, writing = os.pipe()
+
+    def die_holding_it() -> None:
+        writer = opened(store.url)
+        with writer.writing("one that dies"):
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.write(writing, f"{os.getpid()}".encode())
+            time.sleep(600)
+
+    assert in_child(die_holding_it) == -signal.SIGKILL
+    grandchild = psutil.Process(int(os.read(reading, 20)))
+    with store.writing("the next", timeout=60):
+        assert grandchild.is_running()
+    grandchild.kill()
+    for end in (reading, writing):
+        os.close(end)
+
+
+# A pooler in between
+
+
+@pytest.fixture(params=[("transaction", 10), ("session", 60)], ids=["transactions", "sessions"])
+def pooler(request: pytest.FixtureRequest, postgres_server: Server) -> Iterator[Pooler]:
+    """PgBouncer before the server of all tests; one that pools transactions gives each a session used long ago."""
+    if Pooler.program is None:
+        pytest.skip("PgBouncer is not installed: apt-get install pgbouncer")
+    mode, sessions = request.param
+    pooler = Pooler(postgres_server, mode, default_pool_size=sessions, server_round_robin=1)
+    yield pooler
+    pooler.stop()
+
+
+def replace_some(store: PgvectorStore, items: int) -> None:
+    """Write and read through a store that has so many items at first."""
+    for number in range(5):
+        new = Upsert(["n"], [{}], [Rows("g1", ["n"], some_vectors(1))])
+        write(store, Changes(delete=[f"i{number:03d}"], upsert=new))
+        assert store.pointer().items == store.upkeep("g1").rows == items - number
+        assert len(store.scan(limit=99)) == items - number and store.fetch(["n"]).versions.tolist() == [number + 2]
+
+
+def test_galleries_that_share_sessions_are_not_mixed(pooler: Pooler, opened: Callable[..., PgvectorStore]) -> None:
+    urls = {f"{pooler.url}&schema=t{uuid.uuid4().hex}": items for items in (10, 20, 30)}
+    stores = [(filled(opened(url, create=True), items), items) for url, items in urls.items()]
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(replace_some, *one) for one in stores]:
+            done.result()
+    for store, items in stores:
+        store.build_index("g1")
+        assert store.upkeep("g1").indexed == items - 4
+        assert search(store, exact=False).ids == search(store).ids and store.tidy().freed >= 0
+        store.close()
+    with psycopg.connect(pooler.url, autocommit=True, prepare_threshold=None) as connection:
+        for _ in range(12):
+            [(path, lock)] = connection.execute(
+                "SELECT current_setting('search_path'), EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory')"
+            )
+            assert (path, lock) == ('"$user", public', False), "nothing is left in sessions that others get"
+
+
+def test_one_writer_holds_the_lock_however_sessions_are_shared(
+    pooler: Pooler, postgres_server: Server, postgres_url: str, opened: Callable[..., PgvectorStore]
+) -> None:
+    direct = filled(opened(postgres_url, create=True))
+    pooled = postgres_url.replace(str(postgres_server.sockets), str(pooler.folder))
+    first, second = opened(pooled), opened(pooled)
+
+    def others_are_refused() -> None:
+        for other in (second, direct):
+            with pytest.raises(GalleryError, match=r"the first.* is writing"), other.writing("another", timeout=0.05):
+                pass
+
+    for _ in range(3):
+        with first.writing("the first"):
+            others_are_refused()
+            first.commit(Changes(delete=[f"i{first.pointer().sequence:03d}"]), {}, {"kind": "test"})
+            others_are_refused()
+            with pytest.raises(GalleryError, match="no generation"):
+                first.commit(Changes(drop=["g9"]), {}, {"kind": "test"})
+            others_are_refused()
+        for other in (second, direct):
+            write(other, Changes(delete=[f"i{other.pointer().sequence:03d}"]))
+    assert direct.pointer().items == 31 and direct.pointer().sequence == 10
+
+    def die() -> None:
+        with first.writing("one that dies"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(die) == -signal.SIGKILL
+    with second.writing("the next", timeout=60):
+        pass
+
+
+# A standby that takes over
+
+
+@pytest.fixture
+def pair(mortal_server: Server) -> Iterator[tuple[Server, Server, str]]:
+    """A server, a standby of it, and a url that leads to the one that accepts writes."""
+    standby = Server(original=mortal_server)
+    hosts = f"{mortal_server.sockets},{standby.sockets}"
+    yield mortal_server, standby, f"postgresql://postgres@/postgres?host={hosts}&target_session_attrs=read-write"
+    standby.stop()
+
+
+def caught_up(primary: Server, standby: Server) -> None:
+    with psycopg.connect(primary.url()) as one, psycopg.connect(standby.url(), autocommit=True) as other:
+        [(written,)] = one.execute("SELECT pg_current_wal_lsn()::text").fetchall()
+        until = time.monotonic() + 60
+        while not other.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written]).fetchall()[0][0]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def take_over(primary: Server, standby: Server) -> None:
+    primary.kill()
+    standby.start()
+    standby.promote()
+
+
+def test_commits_of_a_server_that_took_over_are_not_taken_for_those_that_it_lacks(
+    pair: tuple[Server, Server, str], opened: Callable[..., PgvectorStore]
+) -> None:
+    primary, standby, url = pair
+    store = filled(opened(url, create=True), 20)
+    caught_up(primary, standby)
+    kept = store.fetch(["i015"])
+    standby.kill()
+
+    def upsert(metadata: dict[str, Any]) -> None:
+        write(store, Changes(upsert=Upsert(["x"], [metadata], [Rows("g1", ["x"], some_vectors(1))])))
+
+    upsert({"price": 1})
+    lost, pointer = store.fetch(["x"]), store.pointer()
+    with pytest.raises(StoreError), store.writing("across") as before:
+        take_over(primary, standby)
+        store.commit(Changes(delete=["i001"]), {}, {"kind": "test"})
+    assert before == pointer and store.pointer().sequence == 1, "what the standby lacked is gone, nothing is half there"
+    upsert({"price": 2})
+    again = store.fetch(["x"])
+    assert again.versions.tolist() == lost.versions.tolist() == [2]
+    with pytest.raises(GalleryError, match="Commit 2 of the gallery"):
+        search(store, at=pointer)
+    rows = Rows("g2", ["x"], some_vectors(1, seed=5))  # of an item that is something else by now
+    for read, fills in ((lost, [False]), (again, [True])):
+        with store.writing("a backfill"):
+            assert (
+                store.commit(Changes(fill=Fill(rows, read.versions, read)), {}, {"kind": "test"}).filled.tolist()
+                == fills
+            )
+    with store.writing("a backfill"):
+        fill = Fill(Rows("g2", ["i015"], some_vectors(1)), kept.versions, kept)
+        assert store.commit(Changes(fill=fill), {}, {"kind": "test"}).filled.tolist() == [True]
+
+
+def test_a_gallery_knows_its_state_after_another_server_took_over(
+    pair: tuple[Server, Server, str], make_embeddings: Any
+) -> None:
+    primary, standby, url = pair
+    space = Hypersphere(4)
+    with Gallery.create(url, fingerprint="declared:a", space=space) as gallery, Gallery.open(url) as other:
+        caught_up(primary, standby)
+        standby.kill()
+        gallery.prepare("declared:b", space)
+        assert gallery.state.by_name["g2"].fingerprint == "declared:b"
+        take_over(primary, standby)
+        for _ in range(8):
+            with suppress(StoreError):
+                other.prepare("declared:c", space)
+                break
+        until = time.monotonic() + 60
+        while True:
+            with suppress(StoreError):
+                assert gallery.state.by_name["g2"].fingerprint == "declared:c"
+                break
+            assert time.monotonic() < until

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.stores.base import Fill, Items, NewGeneration, Rows, Upsert
+from holdfast.stores.base import Commit, Fill, Items, NewGeneration, Rows, Upsert
 from holdfast.stores.filters import Condition, checked, literal, read_filter, sql
 
 COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
@@ -73,7 +73,7 @@ def test_a_fill_has_a_version_for_every_row(versions: Any) -> None:
 
 
 def test_a_fill_is_of_the_items_that_were_seen() -> None:
-    seen = Items(["b", "a"], np.array([1, 1]), [frozenset({"g1"})] * 2, [{}, {}], 1)
+    seen = Items(["b", "a"], np.array([1, 1]), [frozenset({"g1"})] * 2, [{}, {}], Commit(1, 0.0))
     with pytest.raises(DataError, match="other items"):
         Fill(rows(["a", "b"]), np.array([1, 1]), seen)
 

@@ -11,7 +11,7 @@ from holdfast.galleries.links import Files, is_outside, packed_outside
 from holdfast.galleries.router import remainders
 from holdfast.galleries.state import GalleryState, advance
 from holdfast.galleries.status import Status, status
-from holdfast.stores.base import Changes, Committed, Pointer, Store, digest_of
+from holdfast.stores.base import Changes, Commit, Committed, Pointer, Store, digest_of
 from holdfast.stores.checks import damaged
 from holdfast.stores.ledger import FORMAT_VERSION
 
@@ -28,7 +28,7 @@ class GalleryBase:
 
     def __init__(self, store: Store, *, timeout: float = 10.0) -> None:
         self.store, self.timeout, self.files = store, timeout, Files(store)
-        self._states: tuple[int, GalleryState] = (-1, GalleryState())
+        self._states: tuple[Commit | None, GalleryState] = (None, GalleryState())
 
     def now(self) -> tuple[Pointer, GalleryState]:
         """Return the pointer, and the state that it names."""
@@ -37,11 +37,11 @@ class GalleryBase:
 
     def _state(self, pointer: Pointer) -> GalleryState:
         known, state = self._states
-        if known != pointer.sequence:
+        if known != pointer.commit:
             state = GalleryState.from_record(pointer.manifest)
             if pointer.sequence and not state.generations:
                 raise damaged("The state of the gallery", "it has no generation")
-            self._states = pointer.sequence, state
+            self._states = pointer.commit, state
         return state
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,18 @@ Metadata = Mapping[str, Any]
 Vectors = NDArray[np.float32]
 
 
+class Commit(NamedTuple):
+    """What tells one commit from every other: a server that takes over may lack some, whose numbers come again.
+
+    Args:
+        sequence: Its number.
+        time: When it was recorded, in seconds since 1970.
+    """
+
+    sequence: int
+    time: float
+
+
 @dataclass(frozen=True)
 class Pointer:
     """What exists, as of one commit.
@@ -36,11 +48,18 @@ class Pointer:
         sequence: Number of the commit, counted from 1; 0 before the first. Every commit has one entry in the journal.
         manifest: State of the gallery, plain values; stores keep it and do not read it.
         held: How many items have vectors in exactly these generations, by set of generation names.
+        time: When it was recorded, in seconds since 1970.
     """
 
     sequence: int
     manifest: Mapping[str, Any]
     held: Mapping[frozenset[str], int] = field(default_factory=dict)
+    time: float = 0.0
+
+    @property
+    def commit(self) -> Commit:
+        """Which commit it is."""
+        return Commit(self.sequence, self.time)
 
     @property
     def items(self) -> int:
@@ -62,14 +81,14 @@ class Items:
         versions: Number of the commit that last wrote the item itself (a backfill does not), int64 (N,).
         generations: Which generations have a vector of it.
         metadata: Values by column; a column that was not given is missing.
-        as_of: Number of a commit: they hold what it wrote, and if none came after it, nothing else; None if not known.
+        as_of: A commit: they hold what it wrote, and if none came after it, nothing else; None if not known.
     """
 
     ids: list[str]
     versions: NDArray[np.int64]
     generations: list[frozenset[str]]
     metadata: list[Metadata]
-    as_of: int | None = None
+    as_of: Commit | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

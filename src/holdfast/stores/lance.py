@@ -147,6 +147,7 @@ class LanceStore(LedgerStore):
     def _make_certain(self) -> None:
         """Write to the ledger, so that a commit that was begun cannot come back after a power failure."""
         with self.database.transaction():
+            self._must_be_writing()
             self.database.execute("UPDATE pointer SET one = one")
 
     def _write(self, plan: Plan, changes: Changes) -> Places:
@@ -368,6 +369,7 @@ class LanceStore(LedgerStore):
 
     def _trim(self, older_than: float, spared: int) -> None:
         """Remove what only commits name that were followed by another one so long ago, unless they are being read."""
+        self._make_certain()
         leased = self._leases.sequences()
         forgotten = self._history.forget(older_than, spared, leased)
         read = self._leases.sequences()  # also those that came meanwhile, see `_reading`

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError, HoldfastError
-from holdfast.stores.base import Changes, Committed, Entry, Items, Metadata, Pointer, Vectors, digest_of
+from holdfast.stores.base import Changes, Commit, Committed, Entry, Items, Metadata, Pointer, Vectors, digest_of
 from holdfast.stores.checks import damaged
 from holdfast.stores.filters import COLUMN_TYPES
 from holdfast.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
@@ -30,6 +30,8 @@ FORMAT_VERSION = 2
 _LATEST = 253_402_300_799.0  # end of the year 9999, in seconds since 1970
 _MOST = 2**63 - 1
 _WIDEST = 2**31 - 1
+
+_TIME = "coalesce((SELECT time FROM journal WHERE journal.sequence = pointer.sequence), 0)"
 
 _TABLES = (
     "meta (name text PRIMARY KEY, value text NOT NULL)",
@@ -51,8 +53,6 @@ class Database(Protocol):
     """Column type of texts that are ordered by their bytes."""
     bytes_type: str
     """Column type of bytes."""
-    keeps_commits: bool
-    """Whether no commit is ever lost again, so that its number tells it from every other."""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
@@ -127,11 +127,11 @@ class Ledger:
 
     def pointer(self) -> tuple[Pointer, dict[str, Any]]:
         """Return the pointer, and what the store wrote beside it."""
-        rows = self.database.execute("SELECT sequence, manifest, held, places FROM pointer WHERE one = 1")
+        rows = self.database.execute(f"SELECT sequence, manifest, held, places, {_TIME} FROM pointer WHERE one = 1")
         with reading("The pointer of the gallery"):
-            [(sequence, manifest, held, places)] = rows
+            [(sequence, manifest, held, places, moment)] = rows
             counts = {frozenset(names.split()): _whole(count) for names, count in _mapping(held).items()}
-            return Pointer(_whole(sequence), _mapping(manifest), counts), _mapping(places)
+            return Pointer(_whole(sequence), _mapping(manifest), counts, float(moment)), _mapping(places)
 
     def bits(self) -> dict[str, int]:
         """Return the bit of every generation in the masks of items."""
@@ -156,7 +156,7 @@ class Ledger:
             DataError: Vectors of another width, or metadata that no column can hold.
         """
         check(changes, self.generations())
-        return planned(changes, self.sequence(), self.fetch)
+        return planned(changes, self._last(), self.fetch, self.has)
 
     def record(
         self,
@@ -290,7 +290,7 @@ class Ledger:
         if not len(ids):
             return _items([], {}, None)
         clause, value = self.database.among("id", ids)
-        as_of = self._as_of()
+        as_of = self._last()
         rows, bits = self._rows(clause, lambda bits: [value])
         by_id = {row[0]: row for row in rows}
         return _items([by_id[identifier] for identifier in dict.fromkeys(ids) if identifier in by_id], bits, as_of)
@@ -303,19 +303,24 @@ class Ledger:
                 raise unknown_generation(lacking, bits)
             return [after, 0 if lacking is None else bits[lacking], limit]
 
-        as_of = self._as_of()
+        as_of = self._last()
         return _items(*self._rows("id > ? AND mask & ? = 0 ORDER BY id LIMIT ?", values), as_of)
 
     def sequence(self) -> int:
         """Return the number of the last commit."""
-        rows = self.database.execute("SELECT sequence FROM pointer WHERE one = 1")
-        with reading("The pointer of the gallery"):
-            [(sequence,)] = rows
-            return _whole(sequence)
+        return self._last().sequence
 
-    def _as_of(self) -> int | None:
-        """Return which commit rows will hold that are read from now on, at least; None where numbers may come again."""
-        return self.sequence() if self.database.keeps_commits else None
+    def _last(self) -> Commit:
+        """Return the last commit; what is read from now on holds what it wrote, at least."""
+        rows = self.database.execute(f"SELECT sequence, {_TIME} FROM pointer WHERE one = 1")
+        with reading("The pointer of the gallery"):
+            [(sequence, moment)] = rows
+            return Commit(_whole(sequence), float(moment))
+
+    def has(self, commit: Commit) -> bool:
+        """Say whether a commit is one of those that led here."""
+        known = "SELECT 1 FROM journal WHERE sequence = ? AND time = ?"
+        return commit.sequence == 0 or bool(self.database.execute(known, list(commit)))
 
     def _rows(
         self, condition: str, values: Callable[[Mapping[str, int]], Sequence[Any]]
@@ -426,7 +431,7 @@ def _event(text: Any) -> dict[str, Any]:
     return event
 
 
-def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: int | None) -> Items:
+def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: Commit | None) -> Items:
     with reading("The list of items"):
         ids = [_text(row[0]) for row in rows]
         known = {mask: _names(_whole(mask), bits) for mask in {row[2] for row in rows}}

@@ -82,9 +82,9 @@ class LedgerStore:
             yield self.pointer()
             return
         with self._lock.held(who, timeout):
-            self._recover()
             self._writer = threading.get_ident()
             try:
+                self._recover()
                 yield self.pointer()
             finally:
                 self._writer = None

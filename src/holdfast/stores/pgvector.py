@@ -21,9 +21,9 @@ from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
 from holdfast.stores.pgvector_backup import copy_in, copy_out
 from holdfast.stores.pgvector_rows import ROWS, append, create_table, decoded, drop_table, read, read_back
-from holdfast.stores.pgvector_search import Found, definition, index_of, is_indexed, nearest, table_of
+from holdfast.stores.pgvector_search import Found, index_of, is_indexed, nearest, table_of
 from holdfast.stores.planning import Plan, unknown_generation
-from holdfast.stores.postgres import Connection, PostgresDatabase, translated
+from holdfast.stores.postgres import EXTENSION, Connection, PostgresDatabase, translated
 from holdfast.stores.postgres_address import read_address
 from holdfast.stores.postgres_schema import check_extension, create_schema, is_there, missing
 from holdfast.stores.postgres_sharing import ConnectionLock, Snapshots
@@ -117,9 +117,11 @@ class PgvectorStore(LedgerStore):
 
     def pointer(self) -> Pointer:
         """Return what exists now; this thread's searches at this pointer see exactly that for the next moment."""
+        if self._writer == threading.get_ident():
+            return super().pointer()  # by the connection that holds the lock
         with self._snapshots.showing() as snapshot:
             pointer = super().pointer()
-            self._snapshots.name(snapshot, pointer.sequence)
+            self._snapshots.name(snapshot, pointer.commit)
             return pointer
 
     def commit(self, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Committed:
@@ -171,10 +173,10 @@ class PgvectorStore(LedgerStore):
         Searches of the thread that asked for the pointer see exactly that commit while they follow soon upon each
         other; later ones see one commit all of them, that one or a newer one.
         """
-        with self._snapshots.showing(at.sequence) as snapshot:
-            if snapshot.sequence != at.sequence:
-                self._refuse_future(at)
-                self._snapshots.name(snapshot, at.sequence)
+        with self._snapshots.showing(at.commit) as snapshot:
+            if snapshot.commit != at.commit:
+                self._refuse_unknown(at)
+                self._snapshots.name(snapshot, at.commit)
             known = self.database.execute("SELECT name, bit, width FROM generations")
             widths = {name: int(width) for name, _, width in known}
             if generation not in widths:
@@ -190,12 +192,11 @@ class PgvectorStore(LedgerStore):
             )
         return _hits(found)
 
-    def _refuse_future(self, at: Pointer) -> None:
-        now = super().pointer().sequence
-        if now < at.sequence:
+    def _refuse_unknown(self, at: Pointer) -> None:
+        if not self.ledger.has(at.commit):
             raise GalleryError(
-                f"Commit {at.sequence} of the gallery '{self.url}'.",
-                expected=f"one up to {now}, the last one",
+                f"Commit {at.sequence} of the gallery '{self.url}' is not what it was when its pointer was read.",
+                expected=f"one up to {super().pointer().sequence}, the last one, that a server which took over has",
                 to_do="ask for the pointer again. The gallery is intact.",
             )
 
@@ -239,9 +240,14 @@ class PgvectorStore(LedgerStore):
         if is_indexed(self.database, generation):
             return
         self._snapshots.forget()  # else the database would wait for this thread
+        index, schema = index_of(generation), self.database.address.schema
+        [(extension,)] = self.database.execute(f"SELECT {EXTENSION}")
         self._reached("pgvector.index")
-        self.database.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index_of(generation)}")  # an interrupted one
-        self.database.execute(f"CREATE INDEX CONCURRENTLY {definition(generation)}")
+        self.database.execute_alone(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}".{index}')  # an interrupted one
+        self.database.execute_alone(
+            f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{table_of(generation)} '
+            f"USING hnsw (vector {extension}.vector_ip_ops)"
+        )
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return rows, size with all indexes, and how many rows the approximate index covers."""
@@ -275,7 +281,7 @@ class PgvectorStore(LedgerStore):
                 freed = before - self._size()
         before = self._size()
         for table in self._tables():
-            self.database.execute(f'VACUUM (ANALYZE) "{table}"')
+            self.database.execute_alone(f'VACUUM (ANALYZE) "{self.database.address.schema}"."{table}"')
         return Tidied(freed + max(0, before - self._size()), self.waiting())
 
     def _dropped(self) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError, GalleryError
-from holdfast.stores.base import Changes, Fill, Items, Metadata, Rows, Upsert, digest_of
+from holdfast.stores.base import Changes, Commit, Fill, Items, Metadata, Rows, Upsert, digest_of
 from holdfast.stores.filters import fits
 
 MOST_GENERATIONS = 62  # bits of a mask
@@ -51,15 +51,18 @@ class Plan:
     deleted: Sequence[str]
 
 
-def planned(changes: Changes, last: int, fetch: Callable[[Sequence[str]], Items]) -> Plan:
+def planned(
+    changes: Changes, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]
+) -> Plan:
     """Return what must become of the vectors.
 
     Args:
         changes: Checked ones.
-        last: Number of the last commit.
+        last: The last commit.
         fetch: Returns items as they are now.
+        has: Says whether a commit led here.
     """
-    upsert, fill, sequence = changes.upsert, changes.fill, last + 1
+    upsert, fill, sequence = changes.upsert, changes.fill, last.sequence + 1
     gone = [*changes.delete, *(upsert.ids if upsert else ())]
     found = fetch(gone)
     remove: dict[str, list[str]] = {}
@@ -71,10 +74,17 @@ def planned(changes: Changes, last: int, fetch: Callable[[Sequence[str]], Items]
     append = _upserted(upsert, sequence) if upsert else []
     filled = np.empty(0, np.bool_)
     if fill is not None:
-        seen = fill.seen if fill.seen is not None and fill.seen.as_of == last else None
-        filled, rows = _fillable(fill, fetch(fill.rows.ids) if seen is None else seen, set(gone))
+        filled, rows = _fillable(fill, _to_fill(fill, last, fetch, has), set(gone))
         append += [rows] if filled.any() else []
     return Plan(sequence, remove, append, filled, deleted)
+
+
+def _to_fill(fill: Fill, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]) -> Items:
+    """Return the items of a fill as they are now; none where the numbers of what was read may stand for others."""
+    as_of = None if fill.seen is None else fill.seen.as_of
+    if fill.seen is not None and as_of == last:
+        return fill.seen
+    return fetch(fill.rows.ids if as_of is None or has(as_of) else [])
 
 
 def _fillable(fill: Fill, now: Items, replaced: Collection[str]) -> tuple[NDArray[np.bool_], Appended]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
+import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
@@ -17,31 +20,34 @@ from psycopg.types import TypeInfo
 
 from holdfast.errors import StoreError
 from holdfast.stores.disk import Disk
+from holdfast.stores.forks import at_fork, unforked
 from holdfast.stores.postgres_address import Address
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+BEGIN, SNAPSHOT = "BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+EXTENSION = """(SELECT quote_ident(nspname) FROM pg_catalog.pg_extension
+    JOIN pg_catalog.pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector')"""
+"""The schema of pgvector, in SQL."""
 
 _KEPT_CONNECTIONS = 8
-_SETTINGS: dict[str, Any] = {
+_PARAMETERS: dict[str, Any] = {
     "application_name": "holdfast", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
     "keepalives_count": 3,
 }  # fmt: skip
 _INSERT = re.compile(r"INSERT INTO (\w+) VALUES \((?:\?, )*\?\)")
-_PREPARED = """
-SELECT set_config('search_path', quote_ident(%s) || coalesce(', ' || (
-        SELECT quote_ident(nspname) FROM pg_catalog.pg_extension
-        JOIN pg_catalog.pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'), ''), false),
-    set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false),
-    set_config('jit', 'off', false)
+_SETTINGS = f"""
+SELECT set_config('search_path', quote_ident('%s') || coalesce(', ' || {EXTENSION}, ''), true),
+    set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
+    set_config('jit', 'off', true)
 """
 
 
 class PostgresDatabase:
     """The schema of one gallery in a PostgreSQL database; any thread may use it.
 
-    A connection serves one thread at a time; one that broke is replaced by the next call.
+    A connection serves one thread at a time; one that broke is replaced by the next call. Everything is done in
+    transactions, with settings that end with them: a pooler may give each of them another session of the server.
 
     Args:
         address: Where it is.
@@ -49,14 +55,24 @@ class PostgresDatabase:
     """
 
     text_type, bytes_type = 'text COLLATE "C"', "bytea"
-    keeps_commits = False  # a standby that takes over may lack the last ones
 
     def __init__(self, address: Address, disk: Disk) -> None:
         self.address, self.disk = address, disk
+        self._opened: WeakSet[Connection] = WeakSet()
         self._idle: list[Connection] = []
         self._own = threading.local()
         self._vector: TypeInfo | None = None
         self._closed = False
+        at_fork(self, in_child=PostgresDatabase._break_connections)
+
+    def _break_connections(self) -> None:
+        """In a forked child, let go of connections: the parent goes on with them, and is not to notice."""
+        broken, other_end = socket.socketpair()
+        with broken, other_end:
+            other_end.shutdown(socket.SHUT_RDWR)
+            for connection in self._opened:
+                if not connection.closed:
+                    os.dup2(broken.fileno(), connection.fileno(), inheritable=False)
 
     def take(self) -> Connection:
         """Return a connection that nobody else uses, to be given back by `give`."""
@@ -79,12 +95,15 @@ class PostgresDatabase:
             self._idle.append(connection)
 
     def _open(self) -> Connection:
+        settings = {**_PARAMETERS, **self.address.parameters}
         with translated(self.address.url):
-            settings = {**_SETTINGS, **self.address.parameters}
-            connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+            with unforked():
+                connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+                self._opened.add(connection)
             try:
-                connection.execute(_PREPARED, [self.address.schema])
-                self._vector = self._vector or TypeInfo.fetch(connection, "vector")
+                if self._vector is None:
+                    with self._begun(connection, BEGIN):
+                        self._vector = TypeInfo.fetch(connection, "vector")
                 if self._vector is not None:
                     register_vector_info(connection, self._vector)
             except BaseException:
@@ -94,26 +113,34 @@ class PostgresDatabase:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Give this thread a connection, the one that it is using already if there is one."""
+        """Give this thread the connection that it is using, or one with a transaction of its own."""
         own: Connection | None = getattr(self._own, "connection", None)
         if own is not None:
             yield own
             return
         connection = self.take()
         try:
-            with self.using(connection):
-                yield connection
+            with self._begun(connection, BEGIN):
+                with self.using(connection):
+                    yield connection
+                self._commit(connection, b"COMMIT")
         finally:
             self.give(connection)
 
     @contextmanager
-    def using(self, connection: Connection) -> Iterator[None]:
-        """Let all that this thread does go through one connection."""
-        before, self._own.connection = getattr(self._own, "connection", None), connection
+    def using(self, connection: Connection, *, between: bool = False) -> Iterator[None]:
+        """Let all that this thread does go through one connection, in which a transaction has begun.
+
+        Args:
+            connection: Which.
+            between: `transaction` commits that one and begins the next; otherwise it is part of it.
+        """
+        before = getattr(self._own, "connection", None), getattr(self._own, "between", False)
+        self._own.connection, self._own.between = connection, between
         try:
             yield
         finally:
-            self._own.connection = before
+            self._own.connection, self._own.between = before
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
@@ -133,18 +160,38 @@ class PostgresDatabase:
                 for row in values:
                     copy.write_row(row)
 
+    def execute_alone(self, statement: str) -> None:
+        """Run one statement that no transaction may hold, and that names the schema of everything in it."""
+        connection = self.take()
+        try:
+            with translated(self.address.url):
+                connection.execute(statement.encode())
+        finally:
+            self.give(connection)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; durable on leaving it without an error. One inside another is part of it."""
+        chained = getattr(self._own, "between", False)
+        begun = getattr(self._own, "connection", None) is not None and not chained
         with self.connection() as connection:
-            if connection.info.transaction_status == TransactionStatus.INTRANS:
-                yield
-                return
-            with self._begun(connection, "BEGIN"):
-                yield
-                with translated(self.address.url):
-                    self.disk.reached("database.commit")
-                self._commit(connection)
+            try:
+                with self.using(connection):
+                    yield
+                    if not begun:
+                        with translated(self.address.url):
+                            self.disk.reached("database.commit")
+                if chained:
+                    self._commit(connection, self.started("COMMIT AND CHAIN"))
+            except BaseException:
+                if chained:
+                    with suppress(psycopg.Error):
+                        connection.execute(self.started("ROLLBACK AND CHAIN"))
+                raise
+
+    def started(self, statement: str) -> bytes:
+        """Return a statement that starts a transaction, with the settings of the gallery."""
+        return f"{statement};{_SETTINGS % self.address.schema}".encode()
 
     @contextmanager
     def streaming(self) -> Iterator[Connection]:
@@ -160,7 +207,7 @@ class PostgresDatabase:
     def _begun(self, connection: Connection, statement: str) -> Iterator[None]:
         """Begin something that is rolled back if it is not committed."""
         with translated(self.address.url):
-            connection.execute(statement.encode())
+            connection.execute(self.started(statement))
         try:
             yield
         finally:
@@ -168,9 +215,9 @@ class PostgresDatabase:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
 
-    def _commit(self, connection: Connection) -> None:
+    def _commit(self, connection: Connection, statement: bytes) -> None:
         try:
-            done = connection.execute("COMMIT").statusmessage
+            done = connection.execute(statement).statusmessage
         except psycopg.OperationalError as error:
             raise StoreError(
                 f"The connection to '{self.address.url}' was lost while it committed: {_words(error)}",

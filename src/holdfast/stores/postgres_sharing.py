@@ -12,7 +12,9 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from holdfast.errors import GalleryError
-from holdfast.stores.postgres import SNAPSHOT, Connection, PostgresDatabase, translated
+from holdfast.stores.base import Commit
+from holdfast.stores.forks import at_fork
+from holdfast.stores.postgres import BEGIN, SNAPSHOT, Connection, PostgresDatabase, translated
 from holdfast.stores.sqlite import holder, writer_refused
 
 KEPT_SECONDS = 5.0
@@ -30,12 +32,12 @@ class Snapshot:
         self._database = database
         self.lock = threading.Lock()
         self.used = time.monotonic()
-        self.sequence = -1  # of the pointer that it shows
+        self.commit: Commit | None = None  # of the pointer that it shows
         self.connection = database.take()
         self.open = True
         try:
             with translated(database.address.url):
-                self.connection.execute(SNAPSHOT)
+                self.connection.execute(database.started(SNAPSHOT))
         except BaseException:
             self.end()
             raise
@@ -56,19 +58,24 @@ class Snapshots:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self.database = database
+        self._start_anew()
+        at_fork(self, in_child=Snapshots._start_anew)
+
+    def _start_anew(self) -> None:
+        """Have no snapshots; in a forked child, those that there are belong to threads of the parent."""
         self._own = threading.local()
         self._guard = threading.Lock()
         self._all: set[Snapshot] = set()
         self._watched = False
 
     @contextmanager
-    def showing(self, sequence: int | None = None) -> Iterator[Snapshot]:
+    def showing(self, commit: Commit | None = None) -> Iterator[Snapshot]:
         """Let all that this thread does see one moment.
 
         Args:
-            sequence: Of the pointer to see, where this thread asked for it just now; otherwise it sees what is now.
+            commit: Of the pointer to see, where this thread asked for it just now; otherwise it sees what is now.
         """
-        snapshot = self._locked(sequence)
+        snapshot = self._locked(commit)
         try:
             with self.database.using(snapshot.connection):
                 yield snapshot
@@ -78,11 +85,11 @@ class Snapshots:
                 snapshot.end()  # a statement failed, and with it the transaction
             snapshot.lock.release()
 
-    def _locked(self, sequence: int | None) -> Snapshot:
+    def _locked(self, commit: Commit | None) -> Snapshot:
         mine: list[Snapshot] = getattr(self._own, "snapshots", [])
         for snapshot in reversed(mine):
             snapshot.lock.acquire()
-            if snapshot.open and snapshot.sequence == sequence:
+            if snapshot.open and commit is not None and snapshot.commit == commit:
                 return snapshot
             snapshot.lock.release()
         snapshot = Snapshot(self.database)
@@ -95,10 +102,10 @@ class Snapshots:
                 threading.Thread(target=self._watch, name="holdfast snapshots", daemon=True).start()
         return snapshot
 
-    def name(self, snapshot: Snapshot, sequence: int) -> None:
+    def name(self, snapshot: Snapshot, commit: Commit) -> None:
         """Note which pointer the newest snapshot shows, and end all older ones but the last of another pointer."""
-        snapshot.sequence = sequence
-        others = [one for one in self._own.snapshots if one.open and one.sequence not in (sequence, -1)]
+        snapshot.commit = commit
+        others = [one for one in self._own.snapshots if one.open and one.commit not in (commit, None)]
         self._keep([*others[-1:], snapshot])
 
     def forget(self) -> None:
@@ -135,7 +142,10 @@ class Snapshots:
 
 
 class ConnectionLock:
-    """What only one writer holds: a lock of the connection that it writes with, so that neither outlives the other.
+    """What only one writer holds: a lock of the session that it writes with, so that neither outlives the other.
+
+    One transaction follows the other without a gap for as long as it is held. So a pooler in between, which may give
+    every transaction another session of the server, gives it one and the same; the server ends that if the writer dies.
 
     Args:
         database: Which is written.
@@ -147,22 +157,23 @@ class ConnectionLock:
 
     @contextmanager
     def held(self, who: str, timeout: float) -> Iterator[None]:
-        """Hold the lock, and let all that this thread does go through its connection.
+        """Hold the lock, and let all that this thread does go through its connection, in transactions.
 
         Raises:
             GalleryError: Somebody else holds it for longer than ``timeout`` seconds.
         """
         connection = self.database.take()
-        unlock = "SELECT 1"
+        end = "ROLLBACK"
         try:
             with translated(self.database.address.url):
+                connection.execute(self.database.started(BEGIN))
                 self._wait(connection, who, time.monotonic() + timeout)
-                unlock = f"SELECT pg_advisory_unlock({self._key})"
+                end = f"ROLLBACK AND CHAIN; SELECT pg_advisory_unlock({self._key}); COMMIT"
                 self._sign(connection, who)
-            with self.database.using(connection):
+            with self.database.using(connection, between=True):
                 yield
         finally:
-            _finish(self.database, connection, unlock)
+            _finish(self.database, connection, end)
 
     def check(self) -> None:
         """The lock is of the connection that commits: both end together."""
@@ -176,10 +187,12 @@ class ConnectionLock:
     def _sign(self, connection: Connection, who: str) -> None:
         """Write who holds the lock, for others that wait; this need not survive anything."""
         connection.execute(
-            "INSERT INTO meta SELECT 'writer', %s FROM (SELECT set_config('synchronous_commit', 'off', true)) AS quick "
+            "INSERT INTO meta SELECT 'writer', %s || ' (served by process ' || pg_backend_pid() || ' of the database)' "
+            "FROM (SELECT set_config('synchronous_commit', 'off', true)) AS quick "
             "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            [f"{holder(who)} (served by process {connection.info.backend_pid} of the database)"],
+            [holder(who)],
         )
+        connection.execute(self.database.started("COMMIT AND CHAIN"))
 
     def _refusal(self, connection: Connection, who: str) -> GalleryError:
         found = connection.execute("SELECT value FROM meta WHERE name = 'writer'").fetchall()

@@ -44,7 +44,6 @@ class SqliteDatabase:
     """
 
     text_type, bytes_type = "text", "blob"
-    keeps_commits = True
 
     def __init__(self, path: Path | str, disk: Disk) -> None:
         self.path, self.disk = path, disk
@@ -155,7 +154,9 @@ class SqliteDatabase:
             return connect_read_only(Path(self.path))
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal" and not self._in_ram:
+                raise sqlite3.OperationalError(f"it stays in journal mode '{mode}', which 'wal' was to replace")
             connection.execute("PRAGMA synchronous = FULL")
         except sqlite3.Error:
             connection.close()
@@ -214,7 +215,7 @@ class SqliteDatabase:
     def _must_be_durable(self) -> None:
         [(mode,)], [(synced,)] = self.execute("PRAGMA journal_mode"), self.execute("PRAGMA synchronous")
         if not self._in_ram and (mode != "wal" or synced < _FULL):
-            raise StoreError(
+            raise GalleryError(
                 f"The database '{self.path}' is in journal mode '{mode}' at synchronous={synced}: "
                 "a power failure could take what was acknowledged, or all of it.",
                 expected=f"journal mode 'wal' at synchronous={_FULL}, as holdfast sets them",
