@@ -112,3 +112,21 @@ def test_what_is_retrieved_is_counted_where_asked_for(embed, asked) -> None:
     gallery.search(asked("old"), k=2)
     gallery._write_traffic()
     assert sum(gallery.store.traffic().values()) == 6
+
+
+def test_a_search_whose_commit_is_tidied_away_meanwhile_asks_for_a_newer_one(tmp_path, embed, asked) -> None:
+    place = str(tmp_path / "gallery")
+    with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as gallery, Gallery.open(place) as other:
+        gallery.add(embed("old", IDS))
+        now, left = gallery.now, [1, 2, 3]
+
+        def overtaken():
+            known = now()
+            if left:
+                other.upsert(embed("old", [f"new {left.pop()}"]))
+                other.gc(older_than=0.0)
+            return known
+
+        gallery.now = overtaken
+        reply = gallery.search(asked("old"), k=20)
+        assert {len(hits) for hits in reply.hits} == {15} and reply.items == 15

@@ -24,7 +24,7 @@ from holdfast.galleries.state import GalleryState, Generation, Link
 from holdfast.galleries.steps import UpgradeSteps
 from holdfast.geometry import Space
 from holdfast.stores import open_store
-from holdfast.stores.base import Changes, NewGeneration, Store
+from holdfast.stores.base import Changes, NewGeneration, Pointer, Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition, checked
 from holdfast.stores.forks import at_fork
@@ -192,8 +192,31 @@ class Gallery(UpgradeSteps):
             DataError: The fingerprint is none of the gallery's.
             ConfigError: Nobody says which model made an array of queries, and there are several.
         """
-        pointer, state = self.now()
-        k = min(count_of("k", k), max(1, pointer.items))
+        k = count_of("k", k)
+        while True:
+            pointer, state = self.now()
+            try:
+                reply = self._search(pointer, state, queries, k, fingerprint, where, exact)
+            except (GalleryError, StoreError):
+                if self.store.pointer().commit == pointer.commit:
+                    raise
+            else:  # otherwise what this commit names was removed meanwhile, after later ones
+                break
+        if self.count_traffic:
+            self._count(hit.id for of_query in reply.hits for hit in of_query)
+        return reply
+
+    def _search(
+        self,
+        pointer: Pointer,
+        state: GalleryState,
+        queries: EmbeddingSet | NDArray[np.float32],
+        k: int,
+        fingerprint: str | None,
+        where: Sequence[Condition] | None,
+        exact: bool,
+    ) -> Reply:
+        k = min(k, max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
         query = generation_of(state, asked.fingerprint)
         _check_space(asked, query)
@@ -208,8 +231,6 @@ class Gallery(UpgradeSteps):
         ]  # fmt: skip
         rows = {source.generation: source.rows(pointer) for source in sources}
         hits, merge = merged(found, k, self.files.score_maps(sources), rows)
-        if self.count_traffic:
-            self._count(hit.id for of_query in hits for hit in of_query)
         names = [source.generation for source in sources]
         return Reply(
             hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,
