@@ -54,8 +54,28 @@ def brief(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
+_NAMED = r"""\w*(?:password|secret|scram_)\w*\s?=\s?(?:'(?:[^'\\]|\\.)*'|[^&\s'"]*)"""
+_SECRETS = (
+    (re.compile(r"(:/+[^\s:/@]*):\S*@"), r"\1@"),  # up to the last @, since a password may hold any sign
+    (re.compile(rf"(?<=\?){_NAMED}&?|&{_NAMED}|(?<!\w){_NAMED}\s?", re.IGNORECASE), ""),
+)
+
+
+def without_secrets(text: str) -> str:
+    """Leave the passwords of database URLs out of a text.
+
+    >>> without_secrets("no answer from postgresql://me:s3cret@host/db?password=x&a=b")
+    'no answer from postgresql://me@host/db?a=b'
+    >>> without_secrets("'postgresql:/me:p@ss/w?rd@host:1/db?a=b&sslpassword=x'; host=h password='my own' user=me")
+    "'postgresql:/me@host:1/db?a=b'; host=h user=me"
+    """
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
 class HoldfastError(Exception):
-    """Base of all errors of this package.
+    """Base of all errors of this package; whatever a message repeats, it holds no password of a URL.
 
     Args:
         given: What was found, with the offending value.
@@ -66,12 +86,12 @@ class HoldfastError(Exception):
     """
 
     def __init__(self, given: str, expected: str = "", to_do: str = "") -> None:
-        self.given, self.expected, self.to_do = given, expected, to_do
-        lines = [given]
+        self.given, self.expected, self.to_do = map(without_secrets, (given, expected, to_do))
+        lines = [self.given]
         if expected:
-            lines.append(f"Expected: {expected}")
+            lines.append(f"Expected: {self.expected}")
         if to_do:
-            lines.append(f"Next: {to_do}")
+            lines.append(f"Next: {self.to_do}")
         super().__init__("\n".join(map(printable, lines)))
 
 

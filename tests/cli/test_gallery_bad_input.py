@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -254,6 +255,23 @@ def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.C
     assert "s3cret" not in printed.out + printed.err and "t0psecret" not in printed.out + printed.err
     said = fails("gallery", "create", "--gallery", url.replace("sql", ""), "--model", "v1", "--dim", 4)
     assert "s3cret" not in said and "t0psecret" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["status", "{}"], ["create", "{}", "--model", "v1", "--dim", 4], ["delete", "memory:g", "--ids-from", "{}"],
+     ["import", "memory:g", "--embeddings", "{}", "--model", "v1"], ["status", "memory:g", "--json", "{}"],
+     ["import", "memory:g", "--postgres", "{}/&password=s3cret", "--table", "t", "--model", "v1"], ["{}"],
+     ["status", "memory:g", "--wait", "{}"], ["status", "memory:g", "--{}"], ["journal", "memory:g", "--config", "{}"]],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["mysql", "postgresql+psycopg"])
+def test_a_password_is_on_no_screen_and_in_no_folder(
+    words: list[Any], kind: str, fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["gallery", "create", "memory:g", "--model", "v1", "--dim", "4"]) == 0
+    said = fails("gallery", *(str(word).format(f"{kind}://ann:s3cret@localhost:1/shop") for word in words))
+    assert "s3cret" not in said and [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
 def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,14 +99,7 @@ def journal_not_synced(store: Any) -> None:
     if store.kind == "postgresql":
         from holdfast.stores import postgres
 
-        opened = postgres.PostgresDatabase._open
-
-        def lazy(self: Any) -> Any:
-            connection = opened(self)
-            connection.execute("SET synchronous_commit = off")
-            return connection
-
-        postgres.PostgresDatabase._open = lazy  # type: ignore[method-assign]
+        postgres._SETTINGS = postgres._SETTINGS.replace("'off', 'on'", "'on', 'off'")
         return
     from holdfast.stores import sqlite
 

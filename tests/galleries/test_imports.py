@@ -285,6 +285,44 @@ def test_a_table_of_postgresql(
         import_postgres(shop, url, "bazaar.items", id_column="seen")
 
 
+@pytest.mark.parametrize(
+    ("made", "read", "error"),
+    [
+        ("TABLE {} (id int, vector real[]); INSERT INTO {} VALUES (1, '{{{{1,0}},{{0,1}}}}')", "{}", DataError),
+        ("VIEW {} AS SELECT '1' AS id, ARRAY[1/(g-9)::real] AS vector FROM generate_series(1, 9) g", "{}", StoreError),
+        ("TABLE {} ()", "{}", ConfigError),
+        ("TABLE {} ()", "{}.x", ConfigError),
+        ("TABLE {} ()", "a.b.c.d", HoldfastError),
+        ("TABLE {} ()", "\udcff", ConfigError),
+        ("TABLE {} ()", "\0", ConfigError),
+        ("TABLE {} ()", "", ConfigError),
+    ],
+    ids=[
+        "lists of lists",
+        "fails on the way",
+        "no columns",
+        "no schema",
+        "too many parts",
+        "no text",
+        "no name",
+        "empty",
+    ],
+)
+def test_a_table_of_a_database_that_makes_no_sense(
+    shop: Gallery, postgres_url: str, made: str, read: str, error: type[HoldfastError]
+) -> None:
+    import psycopg
+
+    from holdfast.stores.postgres_address import read_address
+
+    name = read_address(postgres_url).schema
+    with psycopg.connect(**read_address(postgres_url).parameters, autocommit=True) as connection:
+        connection.execute(f"CREATE {made.format(name, name)}")
+    with pytest.raises(error) as refusal:
+        import_postgres(shop, postgres_url, read.format(name))
+    assert "Next:" in str(refusal.value) or "Expected:" in str(refusal.value)
+
+
 @pytest.fixture
 def full(shop: Gallery, write: Any) -> Gallery:
     import_parquet(shop, write())

@@ -64,13 +64,33 @@ def test_a_gallery_is_never_created_over_another(tmp_path: Path) -> None:
         open_store(f"lance:{tmp_path}")
 
 
-@pytest.mark.parametrize("url", ["", "s3://bucket/gallery", "sqlite:gallery", "memory:", "lance:"])
+@pytest.mark.parametrize(
+    "url", ["", "s3://bucket/gallery", "gs+http://bucket/g", "sqlite:gallery", "memory:", "lance:"]
+)
 def test_an_unknown_kind_lists_the_known(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for create in (True, False):
         with pytest.raises(ConfigError, match="memory:PATH") as refusal:
             open_store(url, create=create)
         assert all(f"{kind}:" in str(refusal.value) for kind in STORES)
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mysql://ann:s3cret@db/shop", "cockroachdb+psycopg://ann:s3cret@db/shop", "POSTGRESQL://ann:s3cret@db/shop",
+     "lance:postgresql://ann:s3/cr?et@db/s3cret@db", "host=db password=s3cret",
+     "postgresql+psycopg:/ann:s3cret@db/shop",
+     "host=db user=ann password = 'my s3cret'"],
+)  # fmt: skip
+def test_no_folder_is_named_after_a_password_and_no_message_repeats_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for create in (True, False):
+        with pytest.raises(ConfigError, match="postgresql://") as refusal:
+            open_store(url, create=create)
+        assert "s3" not in str(refusal.value)
     assert contents(tmp_path) == {}
 
 

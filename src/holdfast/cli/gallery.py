@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from holdfast.cli.gallery_common import without_passwords
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, HoldfastError, refuse, unknown_name
 
@@ -47,7 +46,7 @@ _ALIASES = {"-k": "--k", "--from": "--embeddings"}
 
 
 def main(words: list[str]) -> int:
-    """Run one subcommand and return its exit code; passwords in what it says of an error are left out.
+    """Run one subcommand and return its exit code.
 
     Raises:
         SystemExit: Help was asked for.
@@ -68,7 +67,7 @@ def main(words: list[str]) -> int:
         return _function(name)(**arguments)
     except HoldfastError as error:
         parts = (error.given, error.expected, _next_step(name, error))
-        raise type(error)(*map(without_passwords, parts)) from None
+        raise type(error)(*parts) from None
 
 
 def _function(name: str) -> Callable[..., int]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import command, opened, size, without_passwords
+from holdfast.cli.gallery_common import command, opened, size
+from holdfast.errors import without_secrets
 
 if TYPE_CHECKING:
     from holdfast.galleries.backup import Backup
@@ -50,10 +51,10 @@ def restore(gallery: str, backup: Path, json: bool = False) -> int:
 
     with rate_progress("restoring", None, unit="MiB") as on_step:
         done = restored(backup, gallery, on_step=on_step)
-    console.print(f"Restored {_told(done)} to {without_passwords(gallery)}.")
+    console.print(f"Restored {_told(done)} to {without_secrets(gallery)}.")
     console.print(f"Next, to look closer: {command('doctor', gallery)}")
     if json:
-        print_json({"gallery": without_passwords(gallery), **_document(done)})
+        print_json({"gallery": without_secrets(gallery), **_document(done)})
     return 0
 
 

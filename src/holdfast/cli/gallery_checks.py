@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import duration, opened, without_passwords
-from holdfast.errors import StoreError, printable
+from holdfast.cli.gallery_common import duration, opened
+from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.galleries.findings import Diagnosis, Finding
@@ -85,7 +85,7 @@ def doctor(
     _tell(found)
     if json:
         told = {"repaired": repaired.to_dict()} if repaired is not None else {}
-        print_json({**found.to_dict(), **told, "url": without_passwords(found.url)})
+        print_json({**found.to_dict(), **told, "url": without_secrets(found.url)})
     return 0 if found.healthy else 1
 
 
@@ -98,13 +98,13 @@ def _unreadable(url: str, error: StoreError) -> Diagnosis:
     from holdfast.galleries.findings import Diagnosis, Finding
 
     to_do = "check the disk or the server; if a file is damaged, restore the gallery from a copy, or import an export."
-    says = without_passwords(" ".join(error.given.split()))
+    says = without_secrets(" ".join(error.given.split()))
     return Diagnosis(url, 0, 0, {}, 0, (Finding("unreadable", "error", None, 1, (), says, to_do),), 0.0)
 
 
 def _tell(found: Diagnosis) -> None:
     rows = ", ".join(f"{count:,} of {name}" for name, count in found.rows.items()) or "none"
-    console.print(f"{without_passwords(found.url)}: {found.items:,} items; vectors read: {rows}; "
+    console.print(f"{without_secrets(found.url)}: {found.items:,} items; vectors read: {rows}; "
                   f"{duration(found.seconds)}.")  # fmt: skip
     for finding in found.findings:
         console.print(_written(finding))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
@@ -19,26 +18,6 @@ if TYPE_CHECKING:
 
 DECLARED = "declared:"
 IMPORTED = (".npz", ".npy", ".parquet")
-_PASSWORDS = (
-    (re.compile(r"(://[^/:@\s']*):[^@\s']*@"), r"\1@"),
-    (
-        re.compile(
-            r"(?<=\?)(\w*(?:password|secret)\w*)=[^&\s']*&?|&(\w*(?:password|secret)\w*)=[^&\s']*", re.IGNORECASE
-        ),
-        "",
-    ),
-)
-
-
-def without_passwords(text: str) -> str:
-    """Leave the passwords of database URLs out of a text.
-
-    >>> without_passwords("no answer from postgresql://me:secret@host/db?password=x&a=b")
-    'no answer from postgresql://me@host/db?a=b'
-    """
-    for pattern, instead in _PASSWORDS:
-        text = pattern.sub(instead, text)
-    return text
 
 
 def command(subcommand: str, url: str, *words: object) -> str:
@@ -47,7 +26,7 @@ def command(subcommand: str, url: str, *words: object) -> str:
     >>> command("swap", "my gallery", "--force", "REASON")
     "holdfast gallery swap --gallery 'my gallery' --force REASON"
     """
-    return shlex.join(["holdfast", "gallery", subcommand, "--gallery", without_passwords(url), *map(str, words)])
+    return shlex.join(["holdfast", "gallery", subcommand, "--gallery", without_secrets(url), *map(str, words)])
 
 
 @contextmanager

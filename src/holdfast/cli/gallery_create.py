@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.cli.console import console, print_json
-from holdfast.cli.gallery_common import DECLARED, Model, command, model_of, open_vectors, unnamed, without_passwords
+from holdfast.cli.gallery_common import DECLARED, Model, command, model_of, open_vectors, unnamed
 from holdfast.cli.gallery_import import add_set, add_table, is_parquet, tell
-from holdfast.errors import HoldfastError, refuse
+from holdfast.errors import HoldfastError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
@@ -62,7 +62,7 @@ def create(
         done = None if first is None else _filled(it, first, str(embeddings), gallery, named.fingerprint, cast)
         found = it.status()
     console.print(
-        f"Made the gallery {without_passwords(found.url)} ({found.kind}) for {named.fingerprint} on the {named.space}"
+        f"Made the gallery {without_secrets(found.url)} ({found.kind}) for {named.fingerprint} on the {named.space}"
         + (f", with {', '.join(f'{name} ({kind})' for name, kind in types.items())}." if types else ".")
     )
     if done is None:
@@ -70,7 +70,7 @@ def create(
     else:
         tell(done, found.items, gallery)
     if json:
-        print_json({"gallery": without_passwords(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
+        print_json({"gallery": without_secrets(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
                     "space": named.space.record(), "columns": types, "items": found.items})  # fmt: skip
     return 0
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, print_table, rate_progress
-from holdfast.cli.gallery_common import made_by, open_vectors, opened, without_passwords
-from holdfast.errors import ConfigError, refuse
+from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
@@ -128,7 +128,7 @@ def _queries(
 def _document(found: Drill) -> dict[str, Any]:
     from holdfast.reports.drill_page import drill_document
 
-    return drill_document({**found.to_dict(), "gallery": without_passwords(found.gallery)})
+    return drill_document({**found.to_dict(), "gallery": without_secrets(found.gallery)})
 
 
 def _write(document: dict[str, Any], out: Path) -> Path:

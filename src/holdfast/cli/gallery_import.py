@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import command, made_by, open_vectors, opened, unnamed, without_passwords
+from holdfast.cli.gallery_common import command, made_by, open_vectors, opened, unnamed
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import DataError, refuse
+from holdfast.errors import DataError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
@@ -84,7 +84,7 @@ def import_rows(
         items = len(it)
     tell(done, items, gallery)
     if json:
-        print_json({**vars(done), "source": without_passwords(done.source), "items": items})
+        print_json({**vars(done), "source": without_secrets(done.source), "items": items})
     return 0
 
 
@@ -174,5 +174,5 @@ def _known(ids: list[str], name: str, written: int) -> DataError:
 def tell(done: Imported, items: int, url: str) -> None:
     """Say what was imported, and what to type next."""
     skipped = f", {done.skipped:,} were there already" if done.skipped else ""
-    console.print(f"{done.written:,} items from {without_passwords(done.source)}{skipped}; {items:,} in the gallery.")
+    console.print(f"{done.written:,} items from {without_secrets(done.source)}{skipped}; {items:,} in the gallery.")
     console.print(f"Next: {command('status', url)}")

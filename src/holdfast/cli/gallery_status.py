@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.gallery_common import opened, without_passwords
-from holdfast.errors import refuse
+from holdfast.cli.gallery_common import opened
+from holdfast.errors import refuse, without_secrets
 
 _SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge")
 
@@ -25,7 +25,7 @@ def status(gallery: str, json: bool = False) -> int:
     with opened(gallery) as it:
         found = it.status()
     said, steps = standing(found), next_commands(found, gallery)
-    print_table(f"{without_passwords(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
+    print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
     if found.lacking or found.phase in ("prepared", "swapped"):
         console.print(f"\n{backfilled(found)}")
     console.print()
@@ -34,7 +34,7 @@ def status(gallery: str, json: bool = False) -> int:
     for purpose, typed in steps:
         console.print(f"Next, to {purpose}: {typed}")
     if json:
-        print_json({**found.to_dict(), "url": without_passwords(found.url), "says": said,
+        print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
                     "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
     return 0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import GalleryError, unknown_name
+from holdfast.errors import ConfigError, GalleryError, unknown_name, without_secrets
 from holdfast.stores.base import Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.folder import kind_of, missing
@@ -23,6 +24,9 @@ STORES = {
 and ``restore(place, backup, contents, disk)``."""
 
 _DEFAULT = "lance"
+_KNOWN = ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…"]
+_SCHEME = re.compile(r"([a-zA-Z][\w+.-]*):(/*)")
+_POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+\w+)?:")
 _INSTALL = {
     "lance": "pylance", "pyarrow": "pyarrow",
     "psycopg": "'holdfast[pgvector]'", "pgvector": "'holdfast[pgvector]'",
@@ -35,7 +39,8 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
     Args:
         url: ``PATH`` or ``lance:PATH`` for a LanceDB folder; ``memory:PATH`` for a folder with one SQLite file whose
             vectors are all held in RAM; ``memory://`` for RAM alone; ``postgresql://…`` for a database with pgvector.
-            ``PATH`` alone opens whatever kind of gallery is there.
+            ``PATH`` alone opens whatever kind of gallery is there. The name of a driver, as in
+            ``postgresql+psycopg://…``, is passed over.
         create: Make a new one, where none is.
         disk: What makes files durable; trials replace it.
 
@@ -85,14 +90,21 @@ def _parts(url: str) -> tuple[str, str]:
     (('', 'gallery'), ('lance', 'g'), ('memory', ''), ('postgresql', 'postgres://h/d'))
     """
     scheme, colon, rest = url.partition(":")
-    if scheme in ("postgresql", "postgres") and colon:
+    if _POSTGRESQL.match(url):
         return "postgresql", url
     if url == "memory://":
         return "memory", ""
+    named = _SCHEME.match(url)
+    if without_secrets(url) != url and not Path(url).exists():
+        raise ConfigError(
+            f"The place of a gallery, '{named[0] if named else ''}…', holds a password, and is no PostgreSQL URL.",
+            expected=f"one of {', '.join(_KNOWN)}",
+            to_do="write a database as postgresql://USER@HOST:PORT/DATABASE; nothing was made.",
+        )
     if scheme in STORES and colon and rest:
         return scheme, rest.removeprefix("//")
-    if not url or (colon and scheme.isalnum() and not Path(url).exists()):
-        raise unknown_name("kind of gallery", url, ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…"])
+    if not url or (named and (named[2].startswith("//") or scheme.isalnum()) and not Path(url).exists()):
+        raise unknown_name("kind of gallery", f"{named[0]}…" if named and named[2] else url, _KNOWN)
     return "", url
 
 

@@ -9,11 +9,12 @@ from urllib.parse import quote, unquote, urlencode
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, without_secrets
 
 DEFAULT_SCHEMA = "holdfast"
 
-_SECRET = re.compile("password|secret")
+_DRIVER = re.compile(r"(?<=^postgresql)\+\w+(?=://)|(?<=^postgres)\+\w+(?=://)")
+_SECRET = re.compile("password|secret|scram_")
 _SCHEMA = re.compile("[a-z_][a-z0-9_]{0,62}")
 _HOST = re.compile(r"[\w.-]+")
 
@@ -55,12 +56,12 @@ def read_address(url: str) -> Address:
 
     Args:
         url: As libpq reads it, with one parameter more: ``schema``, "holdfast" if it is left out. Every schema of a
-            database holds one gallery.
+            database holds one gallery. A driver that SQLAlchemy would take, ``postgresql+psycopg://…``, is passed over.
 
     Raises:
         ConfigError: It cannot be read. The message does not repeat it, since it may hold a password.
     """
-    place, _, query = url.partition("?")
+    place, _, query = _DRIVER.sub("", url).partition("?")
     parts = [part.partition("=") for part in query.split("&") if part]
     schemas = [unquote(value) for name, _, value in parts if name == "schema"] or [DEFAULT_SCHEMA]
     if len(schemas) > 1 or not _SCHEMA.fullmatch(schemas[0]):
@@ -70,11 +71,16 @@ def read_address(url: str) -> Address:
         )
     rest = "&".join("".join(part) for part in parts if part[0] != "schema")
     try:
-        found = conninfo_to_dict(f"{place}?{rest}" if rest else place)
-    except psycopg.Error:
+        parsed = conninfo_to_dict(f"{place}?{rest}" if rest else place)
+        parameters = {name: str(value) for name, value in parsed.items() if value}
+        for host in parameters.get("host", "").split(","):
+            host.encode("utf-8" if host.startswith("/") else "idna")
+    except (psycopg.Error, UnicodeError):
         raise _unreadable() from None
-    parameters = {name: str(value) for name, value in found.items() if value}
     ports = parameters.get("port", "").replace(",", "")
+    shown = [value for name, value in parameters.items() if not _SECRET.search(name)]
+    if any(without_secrets(value) != value for value in shown):
+        raise _unreadable()  # a ? or & before a password is missing, or written as another sign
     if "@" in place.partition("://")[2].partition("/")[2] + parameters.get("host", "") or (
         ports and not ports.isdigit()
     ):

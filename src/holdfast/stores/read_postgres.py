@@ -10,10 +10,10 @@ import psycopg
 import pyarrow as pa
 from pgvector.psycopg.halfvec import register_halfvec_info
 from pgvector.psycopg.vector import register_vector_info
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.types import TypeInfo
 
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import ConfigError, DataError, StoreError
 from holdfast.stores.postgres_address import read_address
 
 _ARROW = {
@@ -68,7 +68,21 @@ class PostgresTable:
         with self._connected() as connection, connection.cursor("holdfast_import", binary=True) as cursor:
             cursor.execute(sql.SQL("SELECT {} FROM {}").format(listed, self._identifier))
             while found := cursor.fetchmany(rows):
-                yield _batch(found, schema)
+                yield self._batch(found, schema)
+
+    def _batch(self, rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
+        try:
+            arrays = [
+                pa.array([_plain(value, kind) for value in values], type=kind)
+                for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
+            ]
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{self.name} holds something else than its columns say: {error}.",
+                expected="lists of numbers, not lists of lists",
+                to_do="correct the table, then import it again.",
+            ) from error
+        return pa.record_batch(arrays, schema=schema)
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -82,7 +96,7 @@ class PostgresTable:
                     if found is not None:
                         register(connection, found)
                 yield connection
-        except psycopg.errors.UndefinedTable as error:
+        except (errors.UndefinedTable, errors.InvalidSchemaName, UnicodeEncodeError) as error:
             raise ConfigError(
                 f"There is no {self.name}.",
                 expected="a table that exists",
@@ -90,18 +104,10 @@ class PostgresTable:
             ) from error
         except psycopg.Error as error:
             raise StoreError(
-                f"Cannot read {self.name}: {str(error).strip()}.",
+                f"Cannot read {self.name}: {' '.join(str(error).split()).removesuffix('.')}.",
                 expected="a database that can be reached, and a table that may be read",
                 to_do="check the address and the rights; the table was not changed.",
             ) from error
-
-
-def _batch(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
-    arrays = [
-        pa.array([_plain(value, kind) for value in values], type=kind)
-        for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
-    ]
-    return pa.record_batch(arrays, schema=schema)
 
 
 def _plain(value: Any, kind: Any) -> Any:
