@@ -74,6 +74,17 @@ def without_secrets(text: str) -> str:
     return text
 
 
+def reason(error: BaseException) -> str:
+    r"""Return what an error says, on one line and without a full stop, to be put into the message of another.
+
+    >>> reason(OSError("no header\n  at the end.\n")), reason(MemoryError()), reason(DataError("Two ids.", "one"))
+    ('no header at the end', 'MemoryError', 'Two ids; expected one')
+    """
+    parts = [error.given, error.expected] if isinstance(error, HoldfastError) else [str(error)]
+    said = [" ".join(part.split()).rstrip(".") for part in parts if part]
+    return "; expected ".join(said) or type(error).__name__
+
+
 class HoldfastError(Exception):
     """Base of all errors of this package; whatever a message repeats, it holds no password of a URL.
 

@@ -88,7 +88,7 @@ OFFSETS = {
 def test_offsets_that_lead_elsewhere_are_refused(what: str, verify: bool, texts: str, path: Path) -> None:
     edits = OFFSETS[what] if texts == "ids" else {1: 2**40 if what == "huge" else -5, 2: 0}
     with_offsets(path, texts, edits)
-    with pytest.raises(DataError, match=r"'.*e\.safetensors' is damaged: Strings that cannot be read"):
+    with pytest.raises(DataError, match=r"'.*e\.safetensors' is damaged: .*Strings that cannot be read"):
         storage.load(path, verify=verify)
 
 

@@ -7,6 +7,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -72,7 +73,7 @@ def changed_value(document: Any, chance: Random) -> Any:
             case 0 if isinstance(parent, dict) or parent is not holder:
                 del parent[key]
             case 1 if isinstance(parent, dict):
-                parent[chance.choice(["", "x", "__metadata__", str(key) + "_", "\x1b"])] = value
+                parent[chance.choice(["", "x", "__metadata__", str(key) + "_", "\x1b"])] = deepcopy(value)
             case 2:
                 parent[key] = [value]
             case 3:
@@ -83,7 +84,7 @@ def changed_value(document: Any, chance: Random) -> Any:
             case 5:
                 parent[key] = chance.choice([DIGITS, DEEP])
             case _:
-                parent[key] = chance.choice(WILD)
+                parent[key] = deepcopy(chance.choice(WILD))
     return holder[0]
 
 

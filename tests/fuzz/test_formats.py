@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 from collections.abc import Callable
@@ -37,7 +38,9 @@ def fail() -> None:
 
 
 def take() -> None:
-    os.urandom(2 * trials.MEMORY_BOUND)
+    with mmap.mmap(-1, 2 * trials.MEMORY_BOUND) as memory:
+        for place in range(0, len(memory), mmap.PAGESIZE):
+            memory[place] = 1
 
 
 def hang() -> None:

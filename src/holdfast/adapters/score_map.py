@@ -14,7 +14,7 @@ from scipy.optimize import isotonic_regression
 from holdfast.adapters.moments import FOLDS
 from holdfast.adapters.pairs import Direction
 from holdfast.documents import parsed_json
-from holdfast.errors import ConfigError, DataError, refuse
+from holdfast.errors import ConfigError, DataError, reason, refuse
 
 Scores = NDArray[np.float64]
 
@@ -245,7 +245,7 @@ def load_score_map(path: str | Path) -> ScoreMap:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise _unreadable(str(path), str(error)) from error
+        raise _unreadable(str(path), error) from error
     return unpack_score_map(content, str(path))
 
 
@@ -273,12 +273,12 @@ def unpack_score_map(content: bytes, where: str) -> ScoreMap:
         arrays = (np.asarray(record[name], np.float64) for name in ("knots", "values"))
         return ScoreMap(record["direction"], *arrays)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise _unreadable(where, error.given if isinstance(error, ConfigError) else str(error)) from error
+        raise _unreadable(where, error) from error
 
 
-def _unreadable(where: str, reason: str) -> DataError:
+def _unreadable(where: str, error: Exception) -> DataError:
     return DataError(
-        f"Cannot read the score map '{where}': {reason.rstrip('.')}.",
+        f"Cannot read the score map '{where}': {reason(error)}.",
         expected="score_map.json, as `holdfast adapt` writes it",
         to_do="fit it again: `holdfast adapt`.",
     )

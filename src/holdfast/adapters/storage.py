@@ -24,7 +24,7 @@ from holdfast.adapters import ADAPTERS, build_adapter
 from holdfast.adapters.base import Adapter, Fitted, State
 from holdfast.adapters.pairs import Direction
 from holdfast.embeddings.storage import write_atomically
-from holdfast.errors import DataError, HoldfastError, ReleaseError, SpaceMismatchError
+from holdfast.errors import DataError, HoldfastError, ReleaseError, SpaceMismatchError, reason
 from holdfast.geometry import Hypersphere, space_from_record
 from holdfast.version import __version__
 
@@ -186,8 +186,7 @@ def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) ->
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
         adapter.restore(_fitted(record, arrays()))
     except _UNREADABLE as error:
-        reason = " ".join(str(error).split())
-        raise _altered(where, f"it cannot be read ({reason})") from error
+        raise _altered(where, f"it cannot be read ({reason(error)})") from error
     if adapter.fingerprint != record.fingerprint:
         raise _altered(where, f"it has the fingerprint {adapter.fingerprint}, config.json says {record.fingerprint}")
     _check_maps(adapter, where)

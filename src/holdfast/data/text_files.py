@@ -13,7 +13,7 @@ import numpy as np
 
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import StringArray
-from holdfast.errors import DataError, nearest
+from holdfast.errors import DataError, nearest, reason
 
 Columns = dict[str, list[Any]]
 
@@ -146,7 +146,7 @@ def readable(path: Path, what: str = "a file of texts") -> Iterator[None]:
         raise DataError(f"There is no file '{path}'.", expected=what) from error
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise DataError(
-            f"Cannot read '{path}': {error}.",
+            f"Cannot read '{path}': {reason(error)}.",
             expected=f"a complete {path.suffix} file, its texts in UTF-8",
             to_do="write it again, or restore it from a copy.",
         ) from error

@@ -24,7 +24,7 @@ from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
 from holdfast.embeddings.room import gather
 from holdfast.embeddings.similarities import space_named
 from holdfast.embeddings.string_array import StringArray
-from holdfast.errors import DataError, HoldfastError, refuse
+from holdfast.errors import DataError, HoldfastError, reason, refuse
 from holdfast.geometry import Hypersphere, Space
 
 NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
@@ -69,7 +69,7 @@ def from_npz(
         raise
     except NPZ_ERRORS as error:
         raise DataError(
-            f"Cannot read '{path}': {error or type(error).__name__}.",
+            f"Cannot read '{path}': {reason(error)}.",
             expected="a complete .npy or .npz file of plain arrays (no pickled objects)",
             to_do="write it again with numpy.savez, or restore it from a copy.",
         ) from error

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from holdfast.embeddings.room import rows_at_once
-from holdfast.errors import DataError
+from holdfast.errors import DataError, reason
 
 READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
 ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
@@ -144,7 +144,8 @@ class Pass:
             return values.cast(pa.string()).cast(pa.large_binary()).cast(pa.large_string())
         except pa.ArrowException as error:
             raise DataError(
-                f"The column '{name}' of '{self.files.path}' is {values.type} and cannot be read as text: {error}.",
+                f"The column '{name}' of '{self.files.path}' is {values.type} and cannot be read as text: "
+                f"{reason(error)}.",
                 expected="texts or whole numbers",
                 to_do="write it as texts in UTF-8.",
             ) from error
@@ -157,7 +158,7 @@ def unreadable(path: str | Path) -> Iterator[None]:
         yield
     except ERRORS as error:
         raise DataError(
-            f"Cannot read '{path}': {error}.",
+            f"Cannot read '{path}': {reason(error)}.",
             expected="a complete Parquet file",
             to_do="write it again, or restore it from a copy.",
         ) from error

@@ -26,7 +26,7 @@ from holdfast.documents import parsed_json
 from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form
 from holdfast.embeddings.imports import from_npz, from_parquet
 from holdfast.embeddings.string_array import StringArray
-from holdfast.errors import DataError, HoldfastError
+from holdfast.errors import DataError, HoldfastError, reason
 from holdfast.geometry import space_from_record
 
 __all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "write_atomically"]
@@ -104,8 +104,7 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
         version = int(record["format_version"])
         embeddings = _assemble(arrays, record) if version <= FORMAT_VERSION else None
     except _MALFORMED as error:
-        reason = error.given if isinstance(error, HoldfastError) else f"it is no set of embeddings ({error})"
-        raise _damaged(path, reason) from error
+        raise _damaged(path, f"it is no set of embeddings ({reason(error)})") from error
     if embeddings is None:
         raise DataError(
             f"'{path}' has format version {version}.",
@@ -161,7 +160,7 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
             raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
             arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except _MALFORMED as error:
-        raise _damaged(path, f"its header cannot be read ({error})") from error
+        raise _damaged(path, f"its header cannot be read ({reason(error)})") from error
     return arrays, metadata
 
 

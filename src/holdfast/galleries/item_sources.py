@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import StringArray
-from holdfast.errors import DataError, nearest, refuse
+from holdfast.errors import DataError, nearest, reason, refuse
 from holdfast.galleries.id_index import IdIndex
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def images_in_parquet(
         ids = StringArray.from_arrow(table.column(id_column).cast(pa.large_string()))
     except (OSError, KeyError, pa.ArrowException) as error:
         raise DataError(
-            f"Cannot read images from '{path}': {error}.",
+            f"Cannot read images from '{path}': {reason(error)}.",
             expected="a complete Parquet file with a column of ids and one of encoded images",
             to_do="write it again, or restore it from a copy.",
         ) from error

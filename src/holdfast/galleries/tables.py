@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.documents import parsed_json
-from holdfast.errors import DataError
+from holdfast.errors import DataError, reason
 
 RECORD = b"holdfast"  # key in the metadata of Parquet files that `export` wrote
 
@@ -96,7 +96,7 @@ def _record_of(name: str, text: bytes) -> Mapping[str, Any]:
             return record
         problem = "no mapping"
     except ValueError as error:
-        problem = str(error)
+        problem = reason(error)
     raise DataError(
         f"What {name} says of its vectors (the metadata 'holdfast') cannot be read: {problem}.",
         expected="what `holdfast gallery export` wrote there",
@@ -113,7 +113,7 @@ def _opened(path: Path) -> Any:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
-        f"Cannot read '{path}': {error}.",
+        f"Cannot read '{path}': {reason(error)}.",
         expected="a complete Parquet file",
         to_do="write it again, or restore it from a copy.",
     )

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, reason
 
 
 def transformers_library() -> Any:
@@ -49,7 +49,7 @@ def local_model(build: Any, config: Any, weights: Path | None) -> nn.Module:
         )
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ConfigError(
-            f"Cannot read weights for this backbone from '{weights}': {error}",
+            f"Cannot read weights for this backbone from '{weights}': {reason(error)}.",
             expected="a local folder with config.json and model.safetensors of the same architecture",
         ) from error
     _refuse_partial(report, weights)

@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from holdfast.errors import HoldfastError, ReleaseError
+from holdfast.errors import HoldfastError, ReleaseError, reason
 from holdfast.geometry import Space, space_from_record
 from holdfast.methods.base import Head
 from holdfast.models.card import model_card
@@ -293,7 +293,7 @@ def load_release(folder: str | Path) -> Release:
     except HoldfastError:
         raise
     except (OSError, SafetensorError, RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise _altered(folder, f"its weights cannot be read ({error})") from error
+        raise _altered(folder, f"its weights cannot be read ({reason(error)})") from error
     found = fingerprint_of(encoder, space_from_record(record.space))
     if found != record.fingerprint:
         raise _altered(folder, f"weights or settings have fingerprint {found}, config.json says {record.fingerprint}")

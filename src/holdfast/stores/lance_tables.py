@@ -23,7 +23,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from holdfast.errors import GalleryError, HoldfastError, StoreError
+from holdfast.errors import GalleryError, HoldfastError, StoreError, reason
 from holdfast.stores.base import NewGeneration
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork
@@ -56,7 +56,7 @@ def translated(where: str, to_do: str = "check the disk; `holdfast gallery docto
         if not unreadable(error):
             raise
         raise StoreError(
-            f"The vectors in '{where}' cannot be read or written: {error}.",
+            f"The vectors in '{where}' cannot be read or written: {reason(error)}.",
             expected="a disk that works and has room, and all files of the gallery",
             to_do=to_do,
         ) from error
@@ -177,7 +177,7 @@ class LanceTables:
         except BaseException as error:
             if not unreadable(error):
                 raise
-            return " ".join(str(getattr(error, "given", error)).split())
+            return f"{reason(error)}."
         return ""
 
     # Changing: nothing counts before `settle`

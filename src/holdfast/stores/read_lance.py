@@ -10,7 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.errors import DataError, StoreError, unknown_name
+from holdfast.errors import DataError, StoreError, reason, unknown_name
 
 
 class LanceTable:
@@ -54,7 +54,7 @@ class LanceTable:
             yield
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
             raise StoreError(
-                f"Cannot read {self.name}: {error}.",
+                f"Cannot read {self.name}: {reason(error)}.",
                 expected="a table of LanceDB",
                 to_do="check the path and the table; it was not changed.",
             ) from error

@@ -13,7 +13,7 @@ from pgvector.psycopg.vector import register_vector_info
 from psycopg import errors, sql
 from psycopg.types import TypeInfo
 
-from holdfast.errors import ConfigError, DataError, StoreError
+from holdfast.errors import ConfigError, DataError, StoreError, reason
 from holdfast.stores.postgres_address import read_address
 
 _ARROW = {
@@ -104,7 +104,7 @@ class PostgresTable:
             ) from error
         except psycopg.Error as error:
             raise StoreError(
-                f"Cannot read {self.name}: {' '.join(str(error).split()).removesuffix('.')}.",
+                f"Cannot read {self.name}: {reason(error)}.",
                 expected="a database that can be reached, and a table that may be read",
                 to_do="check the address and the rights; the table was not changed.",
             ) from error
