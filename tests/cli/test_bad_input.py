@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 
 from holdfast.cli import main
 
@@ -281,13 +285,27 @@ def test_a_device_that_is_not_there(fails: Fails, made: Path, tmp_path) -> None:
     assert "The device 'nonsense' cannot be used" in said
 
 
-@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 8.00 EiB")])
-def test_too_little_memory_is_said_plainly(error: MemoryError, monkeypatch, tmp_path: Path, capsys) -> None:
-    def too_large(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("holdfast.cli.gallery_status.opened", too_large)
-    assert main(["gallery", "status", "--gallery", str(tmp_path), "--json"]) == 2
-    said = capsys.readouterr()
-    assert "There is not enough memory" in said.err and "is intact" in said.err and "Traceback" not in said.err
-    assert str(error) in json.loads(said.out)["error"]["given"]
+def test_too_little_memory_is_said_plainly(tmp_path: Path) -> None:
+    """An archive whose list claims 4 GiB of labels, opened by a process that gets 2 more."""
+    vectors, labels, path = io.BytesIO(), io.BytesIO(), tmp_path / "v.npz"
+    np.save(vectors, np.ones((3, 4), np.float32))
+    npy.write_array_header_1_0(labels, {"descr": "<i8", "fortran_order": False, "shape": (2**29 - 1000,)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("vectors.npy", vectors.getvalue())
+        archive.writestr("labels.npy", labels.getvalue())
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, content.rindex(b"labels.npy") - 22, 2**32 - 2)  # its size, in the archive's list
+    path.write_bytes(content)
+    code = textwrap.dedent(f"""
+        import resource, sys
+        import holdfast.cli.evaluate, holdfast.evaluation.evaluate, holdfast.embeddings.storage
+        from pathlib import Path
+        from holdfast.cli import main
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 2**31, taken + 2**31))
+        sys.exit(main(["evaluate", "--old", {str(path)!r}, "--new", {str(path)!r}, "--out", "out", "--json"]))
+    """)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 2 and "There is not enough memory for this: Unable to allocate" in ended.stderr
+    assert "is intact" in ended.stderr and "Traceback" not in ended.stderr
+    assert "not enough memory" in json.loads(ended.stdout)["error"]["given"]

@@ -63,8 +63,8 @@ class Format:
     """One format of files.
 
     Args:
-        make: Writes a sample into a folder.
-        read: Reads it and uses what was read as commands do.
+        make: Writes a sample into a folder, or several into folders there.
+        read: Reads the sample in a folder and uses what was read as commands do.
         sign: Computes digests within the files anew, as somebody would who altered them on purpose.
         left_alone: Files that are not altered.
         changes: How other files than those of `CHANGES` are altered.
@@ -160,18 +160,11 @@ def _make_adapters(folder: Path) -> None:
         save_adapter(adapter.fit(drawn("old", 64), drawn("newer", 64)), folder / kind)
 
 
-def _read_adapters(folder: Path) -> None:
-    for kind in ADAPTERS:
-        load_adapter(folder / kind).map(drawn("newer").vectors)
-
-
-def _sign_adapters(folder: Path) -> None:
-    for kind in ADAPTERS:
-        with suppress(Exception):
-            path = folder / kind / "config.json"
-            record = AdapterRecord.model_validate_json(path.read_text())
-            record = record.model_copy(update={"digest": record.computed_digest()})
-            path.write_text(record.model_dump_json())
+def _sign_adapter(folder: Path) -> None:
+    with suppress(Exception):
+        record = AdapterRecord.model_validate_json((folder / "config.json").read_text())
+        record = record.model_copy(update={"digest": record.computed_digest()})
+        (folder / "config.json").write_text(record.model_dump_json())
 
 
 def _make_score_map(folder: Path) -> None:
@@ -332,7 +325,7 @@ def _read_official(folder: Path) -> None:
 FORMATS: Mapping[str, Format] = {
     "embeddings": Format(_make_embeddings, _read_embeddings, _sign_embeddings),
     "release": Format(_make_release, load_release, _sign_release),
-    "adapter": Format(_make_adapters, _read_adapters, _sign_adapters),
+    "adapter": Format(_make_adapters, lambda folder: load_adapter(folder).map(drawn("newer").vectors), _sign_adapter),
     "score map": Format(_make_score_map, _read_score_map),
     "parquet": Format(_make_parquet, _read_parquet),
     "parquet into a gallery": Format(_make_parquet, _import_parquet),

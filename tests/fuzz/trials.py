@@ -143,28 +143,29 @@ def _trials(name: str, folder: Path, trials: range, seed: int, shared: mmap.mmap
     kind = FORMATS[name]
     kind.make(folder)
     files = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    kind.read(folder)  # as it is, it is read
+    for sample in {path.parent for path in files}:
+        kind.read(sample)  # as it is, it is read
     before = _resident()
     for trial in trials:
         struct.pack_into("<q", shared, 0, trial)
         chance = Random(f"{seed}:{name}:{trial}")
-        with _altered(kind, folder, files, chance), _peak() as peak:
-            outcome, what = _outcome(kind, folder)
+        with _altered(kind, files, chance) as sample, _peak() as peak:
+            outcome, what = _outcome(kind, sample)
         os.write(writer, f"{outcome}\t{trial}\t{max(0, peak[0] - before)}\t{what}\n".encode("utf-8", "replace"))
 
 
 @contextmanager
-def _altered(kind: Format, folder: Path, files: dict[Path, bytes], chance: Random) -> Iterator[None]:
-    """Alter one of the files, sometimes with its digests computed anew; put it back afterwards."""
+def _altered(kind: Format, files: dict[Path, bytes], chance: Random) -> Iterator[Path]:
+    """Alter one of the files, sometimes with its digests computed anew; yield its folder, and put all back."""
     path = chance.choice([path for path in files if path.name not in kind.left_alone])
     path.write_bytes(chance.choice(kind.mutations_of(path))(files[path], chance))
     if kind.sign is not None and chance.random() < 0.7:
-        kind.sign(folder)
+        kind.sign(path.parent)
     try:
-        yield
+        yield path.parent
     finally:
         for changed, content in files.items():
-            if changed == path or kind.sign is not None:
+            if changed.parent == path.parent:
                 changed.write_bytes(content)
 
 
