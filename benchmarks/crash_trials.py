@@ -6,8 +6,16 @@ the stores name (each write, sync, commit, drop and pointer move), or up to 4 ms
 gallery in a folder the power fails as well: files, or the parts of them, that were never synced are removed before the
 gallery is reopened, all of them or each by chance, and the database goes back to its last synced state. With
 PostgreSQL the server's processes are killed too in a share of the trials; which files it syncs is its own business.
-A fifth of the processes that reopen are killed themselves. In further trials the disk is full or fails at every point
-in turn, or files must not grow beyond a size; with PostgreSQL the server dies under a client that lives on.
+A fifth of the processes that reopen are killed themselves.
+
+Beside every process another one searches and scans all the time: every reply has to be of one commit, not older than
+the last one that was acknowledged, and nothing may fail. Beside the first one a second writer takes turns, and goes on
+where that was killed; a lock that no gallery knows of tells two at a time. In a third of the trials the clock of the
+process jumps by hours, in a quarter it forks a child that outlives it, and in two of five the gallery is moved before
+it is opened again, by its name or by copying it.
+
+In further trials the disk is full or fails at every point in turn, or files must not grow beyond a size; with
+PostgreSQL the server dies under a client that lives on.
 
 After every kill a fresh process opens the gallery and compares journal, state, items, vectors, census, counts and
 searches of every model's queries with the twin, writes at once, ends the backfill, rolls back, completes, collects
@@ -29,6 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from crash import faults
 from crash.run import BUG_TRIALS, HITS, STORES, Tally, run
 
 RESULTS = Path(__file__).parent / "results"
@@ -46,6 +55,10 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="folder for galleries and logs; a temporary one if left out")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    try:
+        faults.preload()
+    except faults.NoCompiler as reason:
+        _say(f"clocks do not jump: {reason}")
     errors = options.trials // 10 if options.errors is None else options.errors
     work = Path(tempfile.mkdtemp(prefix="crash_trials-", dir=options.work))
     work.chmod(0o755)
@@ -88,6 +101,9 @@ def record_of(tally: Tally, trials: int, errors: int, seed: int) -> dict[str, An
         "kills_by_operation": dict(sorted(tally.kinds.items())),
         "power": dict(sorted(tally.powers.items())),
         "lost_with_power": tally.lost,
+        "moved": tally.moved,
+        "replies_beside": tally.replies,
+        "clocks": "jumping" if faults.preloaded() else "steady",
         "errors_by_point": dict(sorted(_by_point(tally.errors).items())),
         "violations": [{"plan": vars(plan), "found": found} for plan, found in tally.violations],
         "planted_bugs": caught,
@@ -126,6 +142,8 @@ def table(records: dict[str, dict[str, Any]]) -> str:
             f"kill between first and last write, {record['kills_at_random_times']} of them at random times",
             f"violations {len(record['violations'])}",
             f"power      {_listed(record['power'])}; {record['lost_with_power']} files, databases or servers lost",
+            f"beside     {record['replies_beside']} replies, each of one commit; {record['clocks']} clocks; "
+            f"galleries moved {record['moved']} times",
             "",
             "kills by point             " + _listed(record["kills_by_point"]),
             "kills by operation         " + _listed(record["kills_by_operation"]),

@@ -141,25 +141,51 @@ def _check_held(gallery: Gallery, twin: Twin) -> None:
     _same("held", "counts", held, dict(Counter(frozenset(item.holding) for item in twin.items.values())))
 
 
+def asked(seed: int) -> list[tuple[str, int]]:
+    """Return the two queries of a search, as items whose vectors are known."""
+    return [(f"query {seed}", 0), (f"query {seed + 1}", 0)]
+
+
+def condition(seed: int) -> list[Condition] | None:
+    """Return the condition of a search: every third has one."""
+    return [Condition("colour", "=", "red")] if seed % 3 == 0 else None
+
+
 def _check_search(gallery: Gallery, twin: Twin, name: str, seed: int) -> None:
-    """Compare searches by queries of one model with a comparison of every vector that they may search."""
+    queries = world.embedded(twin.models[name], asked(seed), world.SPACES[twin.space], "query")
+    reply = gallery.search(queries, K, where=condition(seed))
+    hits = [[[hit.id, hit.score, hit.generation] for hit in of_query] for of_query in reply.hits]
+    compare_search(twin, name, seed, (reply.covered, reply.items, reply.sequence), hits)
+
+
+def compare_search(twin: Twin, name: str, seed: int, counts: tuple[int, int, int], replied: list[list[Any]]) -> None:
+    """Compare searches by queries of one model with a comparison of every vector that they may search.
+
+    Args:
+        twin: Of the gallery at that moment.
+        name: Of the model's generation.
+        seed: Of the queries and the condition.
+        counts: Items covered, items, and number of the commit, as the reply says.
+        replied: Id, score and generation of every hit of every query.
+
+    Raises:
+        Violation: Something else was to be found.
+    """
     space = world.SPACES[twin.space]
-    queries = world.embedded(twin.models[name], [(f"query {seed}", 0), (f"query {seed + 1}", 0)], space, "query")
     sources = twin.sources(name)
-    colour = "red" if seed % 3 == 0 else None
-    reply = gallery.search(queries, K, where=[Condition("colour", "=", colour)] if colour else None)
-    _same("search", "covered, items and commit", (reply.covered, reply.items, reply.sequence),
+    _same("search", "covered, items and commit", counts,
           (len(twin.items) - twin.lacking(sources), len(twin.items), twin.sequence))  # fmt: skip
+    queries = world.embedded(twin.models[name], asked(seed), space, "query")
     form = space.index_form(queries.vectors, "query")
-    for row, hits in enumerate(reply.hits):
-        expected = _expected(twin, sources, form[row], colour)
+    for row, hits in enumerate(replied):
+        expected = _expected(twin, sources, form[row], "red" if condition(seed) else None)
         scores = {identifier: score for score, identifier, _ in expected}
         origin = {identifier: source for _, identifier, source in expected}
         _same("search", f"number of hits of {name}", len(hits), min(K, len(expected)))
-        for hit, (score, _, _) in zip(hits, expected, strict=False):
-            found = (hit.id in scores, abs(hit.score - score) < 1e-4, abs(scores.get(hit.id, 9.0) - score) < 1e-4)
-            _same("search", f"hit {hit} of {name}, in place of {score}", found, (True, True, True))
-            _same("search", f"generation of {hit}", hit.generation, origin[hit.id])
+        for (identifier, found, generation), (score, _, _) in zip(hits, expected, strict=False):
+            right = (abs(found - score) < 1e-4, abs(scores.get(identifier, 9.0) - score) < 1e-4)
+            _same("search", f"hit {identifier} {found} of {name}, in place of {score}", right, (True, True))
+            _same("search", f"generation of {identifier}", generation, origin[identifier])
 
 
 def _expected(

@@ -27,6 +27,9 @@ class Place(Protocol):
     def lose(self, how: str, seed: int) -> list[str]:
         """Lose power after the process was killed, unless ``how`` is "kept"; return what was lost."""
 
+    def move(self, how: str) -> bool:
+        """Bring the gallery to another place, "renamed" or "copied"; say whether that was done."""
+
     def end(self) -> None:
         """Remove everything."""
 
@@ -45,6 +48,7 @@ class FolderPlace:
         self.kind, self.folder = kind, folder
         self.gallery, self.kept, self.log = folder / "gallery", folder / "kept", folder / "log"
         self.url = f"{kind}:{self.gallery}"
+        self._moves = 0
 
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another place, all of it durable, or from nothing."""
@@ -69,6 +73,21 @@ class FolderPlace:
         keep(self.gallery / DATABASE, self.kept)  # what is there now was on the disk, whether it had said so or not
         self._note()
         return lost
+
+    def move(self, how: str) -> bool:
+        """Bring the gallery to another folder, "renamed" or "copied"; nothing is left where it was."""
+        if not self.gallery.exists():
+            return False
+        self._moves += 1
+        target = self.folder / f"moved {self._moves}"
+        if how == "renamed":
+            self.gallery.rename(target)
+        else:
+            shutil.copytree(self.gallery, target)
+            shutil.rmtree(self.gallery)
+        self.gallery, self.url = target, f"{self.kind}:{target}"
+        self._note()
+        return True
 
     def end(self) -> None:
         """Remove everything."""
@@ -109,6 +128,10 @@ class ServerPlace:
         self.server.kill()
         self.server.start()
         return ["the server"]
+
+    def move(self, how: str) -> bool:
+        """Leave it where it is: where its files lie is the server's business."""
+        return False
 
     def end(self) -> None:
         """Remove the database."""

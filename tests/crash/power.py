@@ -84,10 +84,22 @@ def keep(database: Path, kept: Path) -> None:
     new.mkdir(parents=True)
     for file in (database, database.with_name(database.name + "-wal")):
         if file.exists():
-            shutil.copyfile(file, new / file.name)
+            (new / file.name).write_bytes(_content(file))
     number = 1 + max((int(found.name) for found in kept.iterdir() if found.name.isdigit()), default=-1)
     new.rename(kept / str(number))
     shutil.rmtree(kept / str(number - 1), ignore_errors=True)
+
+
+_opened: dict[tuple[int, int], int] = {}
+"""Files that were read, by device and inode; to close one would end the locks that SQLite has on it."""
+
+
+def _content(path: Path) -> bytes:
+    about = path.stat()
+    key = about.st_dev, about.st_ino
+    if key not in _opened:
+        _opened[key] = os.open(path, os.O_RDONLY)
+    return os.pread(_opened[key], about.st_size, 0)
 
 
 def durable_line(folder: Path) -> Line:

@@ -80,6 +80,8 @@ class Tally:
         errors: Errors of the disk, by point and operation.
         powers: What became of files that were not durable, by trial.
         lost: Files that power failures took.
+        moved: How often galleries were moved.
+        replies: How often galleries were read beside trials.
         violations: Of trials without a planted bug.
         caught: For every planted bug: trials until it was caught, and the check that found it.
         seconds: How long it took.
@@ -92,6 +94,8 @@ class Tally:
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     powers: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    moved: int = 0
+    replies: int = 0
     violations: list[tuple[Plan, tuple[str, str]]] = field(default_factory=list)
     caught: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     seconds: float = 0.0
@@ -127,6 +131,8 @@ class Tally:
             self.powers[outcome.plan.power] += 1
         self.kills.update(outcome.kills)
         self.lost += outcome.lost
+        self.moved += outcome.moved
+        self.replies += outcome.replies
         if outcome.violation is not None:
             self.violations.append((outcome.plan, outcome.violation))
 

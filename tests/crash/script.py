@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from crash import world
 from crash.disk import TrialDisk
 from crash.log import TrialLog, unlimited
+from crash.power import DATABASE, keep
 from crash.twin import Op, Twin, Violation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.galleries import Gallery
 from holdfast.geometry import Space
+from holdfast.stores.base import Pointer
 
 WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "vouch": 1, "swap": 3, "backfill": 4, "complete": 2,
            "rollback": 2, "abandon": 1, "gc": 2, "reopen": 1}  # fmt: skip
@@ -25,6 +31,7 @@ TOWARDS = {
 """Steps that make another one possible, the nearest first."""
 BATCH = 10
 ITEMS = 40
+TURN = 60.0  # seconds until a turn has to come
 
 
 class Source:
@@ -72,19 +79,68 @@ class Driver:
 
     Args:
         url: Of the gallery.
-        log: Of the trial.
+        log: Of the trial; its twin is fed from it.
         disk: Of the gallery.
-        twin: As the log left it.
+        shared: Whether another process writes to the gallery, and to the log, as well.
     """
 
-    def __init__(self, url: str, log: TrialLog, disk: TrialDisk, twin: Twin) -> None:
-        self.url, self.log, self.disk, self.twin = url, log, disk, twin
+    def __init__(self, url: str, log: TrialLog, disk: TrialDisk, *, shared: bool = False) -> None:
+        self.url, self.log, self.disk, self.shared = url, log, disk, shared
         self.gallery: Gallery | None = None
+        self.twin, self._fed = Twin(), 0
+        self.catch_up()
 
     def tell(self, *line: Any) -> None:
         """Write a line to the log, and feed it to the twin."""
         self.log.write(*line)
-        self.twin.feed(list(line))
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Feed what was added to the log to the twin."""
+        with self.log.path.open("rb") as file:
+            file.seek(self._fed)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._fed += len(whole)
+        for line in whole.splitlines():
+            self.twin.feed(json.loads(line))
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Be the only one that writes, where there are others, and know what they wrote.
+
+        Raises:
+            Violation: Another one writes all the same.
+        """
+        if not self.shared:
+            yield
+            return
+        with self.open().store.writing("a turn", timeout=TURN), self._witnessed():
+            self.catch_up()
+            if self.twin.doing:  # of one that was killed
+                if self.disk.kept is not None:  # what can be seen is durable
+                    keep(Path(self.url.partition(":")[2]) / DATABASE, self.disk.kept)
+                self.tell("died", self.sequence())
+            yield
+
+    def _is_ghost(self) -> bool:
+        """Say whether the last commit is one that nobody saw when its process died."""
+        ghost = self.twin.ghost
+        if ghost is None or self.sequence() != ghost.sequence:
+            return False
+        items = self.open().store.scan(limit=10**6)
+        there = list(zip(items.ids, items.versions.tolist(), map(set, items.generations), strict=True))
+        return there == [(one, item.version, item.holding) for one, item in sorted(ghost.items.items())]
+
+    @contextmanager
+    def _witnessed(self) -> Iterator[None]:
+        """Hold a lock that the gallery knows nothing of, and that no child inherits."""
+        with self.log.path.with_name("witness").open("w") as witness:
+            try:
+                fcntl.lockf(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Violation("one writer", "two processes write at the same time") from error
+            yield
 
     def open(self) -> Gallery:
         """Open the gallery, and take over how far it came.
@@ -97,7 +153,8 @@ class Driver:
                 self.gallery = Gallery.open(self.url, disk=self.disk)
             except HoldfastError as error:
                 raise Violation("opens", f"{type(error).__name__}: {error}") from error
-            self.tell("opened", self.gallery.store.pointer().sequence)
+            if not self.shared:
+                self.tell(*(["ghost"] if self._is_ghost() else ["opened", self.sequence()]))
         return self.gallery
 
     def open_or_create(self, script: Script) -> None:
@@ -114,13 +171,15 @@ class Driver:
                 self.create(script)
                 return
         self.open()
-        if not self.twin.items:
-            self.do(script.filling(self.twin, ITEMS))
+        with self.turn():
+            if not self.twin.items:
+                self.do(script.filling(self.twin, ITEMS))
 
     def create(self, script: Script) -> None:
         """Create the gallery, and add items."""
         self.do(script.creation())
-        self.do(script.filling(self.twin, ITEMS))
+        with self.turn():
+            self.do(script.filling(self.twin, ITEMS))
 
     def close(self) -> None:
         """Close the gallery."""
@@ -226,8 +285,19 @@ class Driver:
         self.open().abandon()
 
     def _gc(self, op: Op) -> list[int]:
+        store, active = self.open().store, self.twin.active
+        before = store.pointer()
+        pinned = self._pinned(active, before)
         self.open().gc(older_than=op["older_than"])
+        if op["older_than"] and self._pinned(active, before) != pinned:
+            raise Violation("pinned", "a reader of the commit before gc finds something else after it")
         return [self.sequence()]
+
+    def _pinned(self, generation: str, at: Pointer) -> list[list[str]]:
+        """Return what a reader finds that asked for the pointer some time ago."""
+        queries = self._set(generation, [("query", 0)])
+        form = queries.space.index_form(queries.vectors, "query")
+        return self.open().store.search(form, 5, generation=generation, at=at).ids
 
 
 class Script:
@@ -236,10 +306,15 @@ class Script:
     Args:
         seed: Of all choices.
         wanted: Kind of operation to come to often.
+        kinds: Those that may come at all.
+        spares: Whether gc always leaves what readers need.
     """
 
-    def __init__(self, seed: int, wanted: str | None = None) -> None:
+    def __init__(
+        self, seed: int, wanted: str | None = None, *, kinds: Collection[str] = tuple(WEIGHTS), spares: bool = False
+    ) -> None:
         self.chance, self.wanted = random.Random(seed), wanted if wanted in WEIGHTS else None
+        self.kinds, self.spares = kinds, spares
 
     def creation(self) -> Op:
         """Return the creation of a gallery."""
@@ -266,7 +341,7 @@ class Script:
             for kind in (self.wanted, *TOWARDS.get(self.wanted, ())):
                 if self._sensible(kind, twin):
                     return kind
-        kinds = [kind for kind in WEIGHTS if self._sensible(kind, twin)]
+        kinds = [kind for kind in WEIGHTS if kind in self.kinds and self._sensible(kind, twin)]
         return self.chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
 
     def _sensible(self, kind: str, twin: Twin) -> bool:
@@ -333,15 +408,16 @@ class Script:
         }
 
     def _gc(self, twin: Twin) -> Op:
-        return {"kind": "gc", "older_than": self.chance.choice([0.0, 3600.0])}
+        return {"kind": "gc", "older_than": 3600.0 if self.spares else self.chance.choice([0.0, 3600.0])}
 
 
 def play(driver: Driver, script: Script, count: int) -> None:
     """Do so many operations."""
     for _ in range(count):
-        op = script.next(driver.twin)
+        with driver.turn():
+            op = script.next(driver.twin)
+            if op["kind"] != "reopen":
+                driver.do(op)
         if op["kind"] == "reopen":
             driver.close()
             driver.open()
-        else:
-            driver.do(op)

@@ -10,22 +10,27 @@ import os
 import random
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from crash import bugs, check
+from crash import beside, bugs, check, faults
 from crash.disk import Arm, TrialDisk
 from crash.log import TrialLog, lines_of
 from crash.places import Place
 from crash.processes import PATIENCE, finished, forked, note_modules, violation_of
 from crash.script import Driver, Script, play
-from crash.twin import Twin, Violation
+from crash.twin import Violation
 from holdfast.errors import StoreError
 
 OPERATIONS = 40  # at most, until what is to happen has happened
 AGAIN = 0.2  # how often the process that reopens is killed, too
+MOVED = 0.4  # how often a gallery is moved between two processes
+AFTERWARDS = 0.03  # seconds, at most, in which the second writer goes on alone
+DAY = 86_400
 SPANS = {"memory": 0.3, "lance": 1.5, "pgvector": 0.8}  # seconds within which a kill at a random time comes
 
 
@@ -52,6 +57,21 @@ class Plan:
     power: str = "kept"
     bug: str | None = None
 
+    @property
+    def jumps(self) -> bool:
+        """Whether the clock of the process jumps."""
+        return self.seed % 3 == 0 and faults.preloaded()
+
+    @property
+    def forks(self) -> bool:
+        """Whether the process forks a child that outlives it."""
+        return self.seed % 4 == 1
+
+    @property
+    def spares(self) -> bool:
+        """Whether gc leaves what readers need, so that none of them may be refused."""
+        return self.seed % 2 == 0
+
 
 @dataclass
 class Outcome:
@@ -63,6 +83,8 @@ class Outcome:
         errors: Point and operation of every error that the disk made.
         violation: Check and finding, or None.
         lost: Files that a power failure took.
+        moved: How often the gallery was moved.
+        replies: How often it was read beside the trial, each time as it was at some commit.
         seconds: How long it took.
     """
 
@@ -71,6 +93,8 @@ class Outcome:
     errors: list[tuple[str, str]] = field(default_factory=list)
     violation: tuple[str, str] | None = None
     lost: int = 0
+    moved: int = 0
+    replies: int = 0
     seconds: float = 0.0
 
 
@@ -99,38 +123,54 @@ def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
     place.begin(template)
     errors = plan.how in ("full", "broken", "limit", "server")
     work = _with_errors if errors else _until_killed
-    killed = _life(plan, place, outcome, chance, lambda: work(plan, place))
-    life = 0
-    while outcome.violation is None and (killed or life == 0):
+    killed = _life(plan, place, outcome, chance, 1, partial(work, plan, place), shared=not errors)
+    life = 1
+    while outcome.violation is None and (killed or life == 1):
         life += 1
         if killed:
             outcome.lost += len(place.lose(plan.power, plan.seed + life))
+        if chance.random() < MOVED:
+            outcome.moved += place.move(chance.choice(["renamed", "copied"]))
         arm = None
-        if not errors and life < 3 and chance.random() < AGAIN:
+        if not errors and life < 4 and chance.random() < AGAIN:
             arm = Arm(
                 chance.choice(["kill", "later"]), occurrence=chance.randint(1, 30), delay=chance.uniform(0, 0.004)
             )
-        killed = _life(plan, place, outcome, chance, lambda arm=arm, life=life: _afterwards(plan, place, arm, life))  # type: ignore[misc]
+        killed = _life(plan, place, outcome, chance, life, partial(_afterwards, plan, place, arm, life))
+    if outcome.violation is None:
+        try:
+            outcome.replies = beside.check_replies(place, failing=plan.how == "server")
+        except Violation as error:
+            outcome.violation = error.check, error.found
     outcome.seconds = time.monotonic() - started
     return outcome
 
 
-def _life(plan: Plan, place: Place, outcome: Outcome, chance: random.Random, work: Callable[[], None]) -> bool:
-    """Let a process do something, and say whether it was killed as planned."""
+def _life(
+    plan: Plan, place: Place, outcome: Outcome, chance: random.Random, life: int, work: Callable[[], None],
+    *, shared: bool = False,
+) -> bool:  # fmt: skip
+    """Let a process do something, others beside it, and say whether it was killed as planned."""
+    TrialLog(place.log).write("life", life)
     before = len(lines_of(place.log))
     pid = forked(place.folder, lambda: _with_bug(plan.bug, place.kind, work))
+    writer = partial(driver_of, place, shared=True) if shared else None
+    others = beside.Beside(place, life, plan.seed + life, partial(bugs.plant, plan.bug, place.kind), writer)
     first = not outcome.kills and plan.how == "random"
     if first:
         _kill_at_random(pid, place, before, chance, SPANS[place.kind])
     wrong = finished(pid, place.folder)
+    if shared:
+        time.sleep(chance.uniform(0.0, AFTERWARDS))  # it takes over where this one died
+    wrong_beside = others.stop()
     lines = lines_of(place.log)[before:]
     outcome.errors += [
         (line[1], line[2]) for line in lines if line[0] == "struck" and line[3] in ("full", "broken", "server")
     ]
     doing = [line[1]["kind"] for line in lines if line[0] == "begin"]
     outcome.errors += [("size limit", doing[-1] if doing else "open") for line in lines if line[0] == "limited"]
+    outcome.violation = wrong_beside if wrong in (None, "killed") else violation_of(str(wrong))
     if wrong != "killed":
-        outcome.violation = None if wrong is None else violation_of(wrong)
         return False
     struck = [line for line in lines if line[0] == "struck"]
     if doing and ["played"] not in lines:
@@ -141,6 +181,17 @@ def _life(plan: Plan, place: Place, outcome: Outcome, chance: random.Random, wor
 def _with_bug(bug: str | None, kind: str, work: Callable[[], None]) -> None:
     bugs.plant(bug, kind)
     work()
+
+
+def _let_the_clock_jump(chance: random.Random) -> None:
+    """Set the clock of this process hours forward and back, again and again."""
+
+    def jump() -> None:
+        while True:
+            faults.set_clock(chance.randint(-DAY, DAY))
+            time.sleep(chance.uniform(0.0, 0.05))
+
+    threading.Thread(target=jump, daemon=True).start()
 
 
 def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, span: float) -> None:
@@ -157,12 +208,10 @@ def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, 
 # What processes do
 
 
-def driver_of(place: Place, arm: Arm | None = None) -> Driver:
-    twin = Twin()
-    for line in lines_of(place.log):
-        twin.feed(line)
+def driver_of(place: Place, arm: Arm | None = None, *, shared: bool = False, fork: int = 0) -> Driver:
+    """Return a driver of the gallery at a place; see `TrialDisk` and `Driver`."""
     log = TrialLog(place.log)
-    return Driver(place.url, log, TrialDisk(log, arm, place.kept, place.server), twin)
+    return Driver(place.url, log, TrialDisk(log, arm, place.kept, place.server, fork), shared=shared)
 
 
 def _until_killed(plan: Plan, place: Place) -> None:
@@ -171,11 +220,16 @@ def _until_killed(plan: Plan, place: Place) -> None:
     if plan.how != "random":
         most = 1 if plan.kind == "create" else 2 if str(plan.point).startswith("driver") else 4
         arm = Arm(plan.how, plan.point, plan.kind, chance.randint(1, most), chance.uniform(0.0, 0.004))
-    driver, script = driver_of(place, arm), Script(plan.seed, plan.kind)
+    if plan.jumps:
+        _let_the_clock_jump(random.Random(plan.seed))
+    fork = chance.randint(1, 40) if plan.forks else 0
+    driver = driver_of(place, arm, shared=True, fork=fork)
+    script = Script(plan.seed, plan.kind, spares=plan.spares)
     driver.open_or_create(script)
     play(driver, script, OPERATIONS)
     driver.log.write("played")
-    check.verify(driver.open(), driver.twin, plan.seed)
+    with driver.turn():
+        check.verify(driver.open(), driver.twin, plan.seed)
     driver.close()
 
 

@@ -8,6 +8,8 @@ source, of which all but the last are certain. Whatever the process was doing wh
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +76,7 @@ class Twin:
     """Embedded vectors whose batch a crash or an error took."""
     dead: set[str] = field(default_factory=set)
     contents: int = 0
+    ghost: Twin | None = None
 
     # What is told
 
@@ -89,6 +92,26 @@ class Twin:
             self._embed(*values)
         elif what in ("opened", "failed"):
             self.settle(values[0])
+            self.ghost = None
+        elif what == "died":
+            self._settle_among_others(values[0])
+        elif what == "ghost":
+            assert self.ghost is not None
+            self.__dict__.update(self.ghost.__dict__)
+
+    def _settle_among_others(self, found: int) -> None:
+        """Take over how far the gallery came, as others see it that had it open when a process died.
+
+        SQLite may have in its log what that one was about to commit, unseen by the others; it comes to light if nobody
+        commits before all of them are gone.
+        """
+        ghost = None
+        if found == self.sequence:
+            ghost = deepcopy(self)
+            with suppress(Violation):
+                ghost.settle(found + 1)
+        self.settle(found)
+        self.ghost = ghost if ghost is not None and ghost.sequence > found else None
 
     def _done(self, result: Any) -> None:
         op = self.doing.pop()
@@ -142,6 +165,7 @@ class Twin:
     # What it does
 
     def _commit(self, op: Op) -> None:
+        self.ghost = None
         self.sequence += 1
         self.events.append(op["kind"])
         getattr(self, f"_{op['kind']}")(op)
@@ -149,6 +173,7 @@ class Twin:
     def _commit_fill(self) -> None:
         if self.fill is None:
             return
+        self.ghost = None
         self.sequence += 1
         self.events.append("backfill")
         for identifier, version in self.fill.versions.items():
