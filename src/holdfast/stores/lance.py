@@ -110,7 +110,7 @@ class LanceStore(LedgerStore):
         with self._without_traces():
             committed = self._record(plan, changes, manifest, event, self._write(plan, changes))
         if plan.sequence % TRIMMED_EVERY == 0:
-            with suppress(StoreError):  # what cannot be removed now is removed the next time
+            with suppress(StoreError), translated(self.url):  # what cannot be removed now is removed the next time
                 self._trim(KEPT_SECONDS, _SPARED)
         return committed
 
