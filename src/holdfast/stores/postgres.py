@@ -66,13 +66,13 @@ class PostgresDatabase:
         at_fork(self, in_child=PostgresDatabase._break_connections)
 
     def _break_connections(self) -> None:
-        """In a forked child, let go of connections: the parent goes on with them, and is not to notice."""
+        """In a forked child, let go of connections: the parent goes on with them, and its server is not to notice."""
         broken, other_end = socket.socketpair()
         with broken, other_end:
-            other_end.shutdown(socket.SHUT_RDWR)
             for connection in self._opened:
                 if not connection.closed:
                     os.dup2(broken.fileno(), connection.fileno(), inheritable=False)
+                    connection.close()
 
     def take(self) -> Connection:
         """Return a connection that nobody else uses, to be given back by `give`."""
@@ -218,7 +218,7 @@ class PostgresDatabase:
     def _commit(self, connection: Connection, statement: bytes) -> None:
         try:
             done = connection.execute(statement).statusmessage
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             raise StoreError(
                 f"The connection to '{self.address.url}' was lost while it committed: {_words(error)}",
                 expected="an answer of the server",
