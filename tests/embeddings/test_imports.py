@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,3 +247,37 @@ def test_texts_of_numpy_and_their_kinds_like_numpy_does() -> None:
 def test_blocks_are_as_large_as_they_are_meant_to_be() -> None:
     assert rows_at_once(4 * 128) * 4 * 128 == 2**22
     assert (rows_at_once(4), rows_at_once(2**40)) == (65_536, 1)
+
+
+def member(kind: str, shape: str, content: bytes) -> bytes:
+    """Return an array as .npy has it, with a header that may say anything."""
+    header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + content
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shape", "content", "said"),
+    [
+        ("ids", "<U1", "(3,)", struct.pack("<3I", 97, 0x110000, 98), "the sign 0x110000"),
+        ("ids", ">U1", "(3,)", struct.pack(">3I", 97, 0xFFFFFFFF, 98), "the sign 0xffffffff"),
+        ("words", "<U1", "(3,)", struct.pack("<3I", 97, 0x110000, 98), "the sign 0x110000"),
+        ("labels", "<U1", "(3,)", struct.pack("<3I", 97, 0x110000, 98), "the sign 0x110000"),
+        ("labels", "|V7", "(3,)", b"a" * 21, "'labels' holds records"),
+        ("labels", "<i8", "(True,)", b"a" * 8, r"'labels' would be of shape \(True,\)"),
+        ("vectors", "<f4", "(3, True)", b"\0" * 12, r"'vectors' would be of shape \(3, True\)"),
+        ("vectors", "<f4", "(3, 4 4)", b"\0" * 48, "[Ii]nvalid syntax|header"),
+        ("vectors", "<f4", "(3, " + "(" * 300 + ")", b"\0" * 48, "header|parenthes|nest|parse"),
+        ("vectors", "<f4", "(3, 9" + "9" * 5000 + ")", b"\0" * 48, "header|digits"),
+    ],
+    ids=["sign", "sign of other order", "sign in a column", "sign in labels", "records", "truth value as length",
+         "truth value as dimension", "no syntax", "nested", "digits"],
+)  # fmt: skip
+def test_headers_and_texts_that_nobody_can_read_are_refused(
+    name: str, kind: str, shape: str, content: bytes, said: str, tmp_path: Path
+) -> None:  # fmt: skip
+    path = tmp_path / "a.npz"
+    np.savez(path, **({} if name == "vectors" else {"vectors": np.eye(3, 4, dtype=np.float32)}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{name}.npy", member(kind, shape, content))
+    with pytest.raises(DataError, match=said):
+        from_npz(path, fingerprint="declared:v1")

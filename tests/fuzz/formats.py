@@ -25,6 +25,7 @@ from holdfast.bench.suite import read_suite
 from holdfast.cli.embed import embed
 from holdfast.cli.train import train
 from holdfast.config import known_options, leaves, read_yaml
+from holdfast.data.arrays import arrays
 from holdfast.data.ijbc_truth import FaceTruth
 from holdfast.data.intents import official_json
 from holdfast.data.plain_pickle import read_plain_pickle
@@ -42,6 +43,7 @@ from holdfast.geometry import Hypersphere
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
+from holdfast.models.seeding import seeded
 from holdfast.reports import words
 from holdfast.reports.combined_results import combined_document, combined_table, only_evaluation
 from holdfast.reports.results import read_results, results_document, write_results
@@ -88,6 +90,14 @@ def drawn(model: str, rows: int = 12, **values: Any) -> EmbeddingSet:
         ids=[f"Zoë {row:02d}" for row in range(rows)], vectors=rng.normal(size=(rows, 4)).astype(np.float32),
         fingerprint=f"declared:{model}", space=SPACE, labels=np.arange(rows) % 3, class_names=["x", "ÿ", "z"], **values,
     )  # fmt: skip
+
+
+def _folders(folder: Path, *names: str) -> list[Path]:
+    """Make folders for several samples of one format."""
+    made = [folder / name for name in names]
+    for one in made:
+        one.mkdir()
+    return made
 
 
 def _used(found: EmbeddingSet) -> None:
@@ -137,8 +147,9 @@ def _sign_embeddings(folder: Path) -> None:
 
 
 def _make_release(folder: Path) -> None:
-    encoder = EncoderSpec(dim=4, image_size=8, backbone_options={"filters": 2}).build()
-    head = build_head("softmax", 3, 4, {"bias": True})
+    with seeded(0):
+        encoder = EncoderSpec(dim=4, image_size=8, backbone_options={"filters": 2}).build()
+        head = build_head("softmax", 3, 4, {"bias": True})
     release = make_release(encoder, SPACE, classifier=head, classes=("a", "b", "c"), head="softmax",
                            head_options={"bias": True}, method_options={"weight": 1.0}, data={"name": "x"})  # fmt: skip
     save_release(release, folder)
@@ -188,32 +199,30 @@ def _make_parquet(folder: Path) -> None:
         "stock": list(range(12)), "price": np.linspace(0, 1, 12), "new": [True, False] * 6,
     })  # fmt: skip
     said = {b"holdfast": json.dumps({"fingerprint": "declared:v1", "space": SPACE.record()}).encode()}
-    pq.write_table(table.replace_schema_metadata(said), folder / "plain.parquet", compression="none")
-    pq.write_table(table, folder / "packed.parquet", compression="zstd", use_dictionary=False, row_group_size=5)
+    plain, packed = _folders(folder, "plain", "packed")
+    pq.write_table(table.replace_schema_metadata(said), plain / "a.parquet", compression="none")
+    pq.write_table(table, packed / "a.parquet", compression="zstd", use_dictionary=False, row_group_size=5)
 
 
 def _read_parquet(folder: Path) -> None:
-    for name in ("plain", "packed"):
-        _used(storage.from_parquet(folder / f"{name}.parquet", fingerprint="declared:v1", cast=True))
+    _used(storage.from_parquet(folder / "a.parquet", fingerprint="declared:v1", cast=True))
 
 
 def _import_parquet(folder: Path) -> None:
-    for name in ("plain", "packed"):
-        path = folder / f"{name}.parquet"
-        columns = columns_of(ParquetTable(path))
-        with Gallery.create("memory://", fingerprint="declared:v1", space=SPACE, columns=columns) as gallery:
-            import_parquet(gallery, path, cast=True)
-            gallery.search(drawn("v1").vectors[:1], 3)
+    columns = columns_of(ParquetTable(folder / "a.parquet"))
+    with Gallery.create("memory://", fingerprint="declared:v1", space=SPACE, columns=columns) as gallery:
+        import_parquet(gallery, folder / "a.parquet", cast=True)
+        gallery.search(drawn("v1").vectors[:1], 3)
 
 
 def _make_numpy(folder: Path) -> None:
-    np.save(folder / "plain.npy", drawn("old").vectors)
-    np.save(folder / "columns.npy", np.asfortranarray(drawn("old").vectors))
+    rows, columns = _folders(folder, "rows", "columns")
+    np.save(rows / "a.npy", drawn("old").vectors)
+    np.save(columns / "a.npy", np.asfortranarray(drawn("old").vectors))
 
 
 def _read_numpy(folder: Path) -> None:
-    for name in ("plain", "columns"):
-        _used(storage.from_npz(folder / f"{name}.npy", fingerprint="declared:v1", cast=True))
+    _used(storage.from_npz(folder / "a.npy", fingerprint="declared:v1", cast=True))
 
 
 def _read_archive(folder: Path) -> None:
@@ -223,10 +232,10 @@ def _read_archive(folder: Path) -> None:
 # Settings and results
 
 SETTINGS = {
-    "train.yaml": "data: photos\nmethod: [bct, p2s]\nseed: 3\nmethod_options: {bct: {weight: 1.0}}\nmean: [0.5, 0.4]\n"
+    "train": "data: photos\nmethod: [bct, p2s]\nseed: 3\nmethod_options: {bct: {weight: 1.0}}\nmean: [0.5, 0.4]\n"
     "recipe:\n  epochs: 3\n  batch_size: 32\n  augmentation: {flip: true}\nhead_options: &a {scale: 16}\n"
     "scenario: extended-class\nscenario_options: {<<: *a, old_fraction: 0.5}\n",
-    "embed.yaml": "release: [a, b]\ndata: photos\nout: there\n",
+    "embed": "release: [a, b]\ndata: photos\nout: there\n",
 }
 SUITE = """name: mine
 title: A suite
@@ -241,15 +250,17 @@ recipe: {epochs: 2, batch_size: 32, learning_rate: 0.05}
 """
 
 
+KNOWN = {"train": known_options(train), "embed": known_options(embed)}
+
+
 def _make_settings(folder: Path) -> None:
-    for name, text in SETTINGS.items():
-        (folder / name).write_text(text)
+    for place, text in zip(_folders(folder, *SETTINGS), SETTINGS.values(), strict=True):
+        (place / "a.yaml").write_text(text)
 
 
 def _read_settings(folder: Path) -> None:
-    for name, command in (("train.yaml", train), ("embed.yaml", embed)):
-        known = known_options(command)
-        dict(leaves(read_yaml(folder / name, known), known))
+    known = KNOWN[folder.name]
+    dict(leaves(read_yaml(folder / "a.yaml", known), known))
 
 
 def _make_results(folder: Path) -> None:
@@ -314,6 +325,12 @@ def _make_official(folder: Path) -> None:
     (folder / "intents.json").write_text(json.dumps({"train": [["hello", "greet"]], "oos": []}))
 
 
+def _make_images(folder: Path) -> None:
+    images = np.arange(12 * 8 * 8, dtype=np.uint32).astype(np.uint8).reshape(12, 8, 8)
+    names, ids = np.array(["a", "b", "ÿ"]), np.array([f"i{row}" for row in range(12)])
+    np.savez(folder / "a.npz", images=images, labels=np.arange(12) % 3, class_names=names, ids=ids)
+
+
 def _read_official(folder: Path) -> None:
     file = RecordFile(folder / "train.rec", folder / "train.idx")
     for row in range(len(file.keys)):
@@ -336,5 +353,6 @@ FORMATS: Mapping[str, Format] = {
     "results": Format(_make_results, _read_results),
     "ground truth": Format(_make_truths, _read_truths),
     "texts": Format(_make_texts, _read_texts),
+    "images": Format(_make_images, lambda folder: arrays(folder / "a.npz", held_out=0.3)),
     "official files": Format(_make_official, _read_official),
 }

@@ -28,7 +28,7 @@ from holdfast.errors import DataError, HoldfastError, reason, refuse
 from holdfast.geometry import Hypersphere, Space
 
 NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
-              tokenize.TokenError, zipfile.BadZipFile, zlib.error)  # fmt: skip
+              tokenize.TokenError, SyntaxError, zipfile.BadZipFile, zlib.error)  # fmt: skip
 """What NumPy raises for files that are no archives, are cut off, damaged, encrypted, or hold Python objects."""
 
 Arrays = dict[str, NDArray[Any] | StringArray]

@@ -18,6 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from holdfast.embeddings.room import rows_at_once, spool_folder
+from holdfast.embeddings.string_array import refuse_no_text
 
 _ARCHIVE = b"PK"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -56,7 +57,7 @@ class NumpyFile:
     What NumPy raises for files that are damaged or hold Python objects is left to the caller.
 
     Args:
-        path: The file.
+        path: The file. The attribute `archive` says whether it holds several arrays, `names` which.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +69,7 @@ class NumpyFile:
                 raise ValueError("it begins like neither of these files")
             file.seek(0)
             self.names = ["vectors"] if single else list(np.load(file, allow_pickle=False).files)
-        self._archive = not single
+        self.archive = not single
 
     def header(self, name: str) -> Header:
         """Read the header of an array, and compare it with what there is of its contents."""
@@ -87,14 +88,18 @@ class NumpyFile:
         return found
 
     def array(self, name: str) -> NDArray[Any]:
-        """Read an array as a whole."""
+        """Read an array as a whole, after its header."""
+        self.header(name)
         with self.path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
-            return np.asarray(content[name] if self._archive else content)
+            array = np.asarray(content[name] if self.archive else content)
+        if array.dtype.kind == "U":
+            refuse_no_text(array)
+        return array
 
     def mapped(self, name: str, header: Header) -> NDArray[Any] | None:
         """Return the contents without reading them, where they lie in the file as they would in memory; or None."""
-        if self._archive or not header.size or header.offset % header.dtype.alignment:
+        if self.archive or not header.size or header.offset % header.dtype.alignment:
             return None
         return _map(self.path, header)
 
@@ -133,7 +138,7 @@ class NumpyFile:
     @contextmanager
     def _stream(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
         """Open the file of an array: bytes, and how many there are."""
-        if not self._archive:
+        if not self.archive:
             with self.path.open("rb") as file:
                 yield file, os.fstat(file.fileno()).st_size
             return

@@ -5,6 +5,7 @@ A million identifiers open in no time this way, because nothing is decoded befor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -161,8 +162,25 @@ class StringArray(Sequence[str]):
         return found
 
 
+def refuse_no_text(texts: NDArray[np.str_]) -> None:
+    """Refuse texts of a file with signs that Unicode does not have, which Python cannot even show.
+
+    Raises:
+        DataError: There are some.
+    """
+    native = np.ascontiguousarray(texts, texts.dtype.newbyteorder("="))
+    largest = int(np.frombuffer(native.data.cast("B"), np.uint32).max(initial=0)) if native.nbytes else 0
+    if largest > sys.maxunicode:
+        raise DataError(
+            f"A text with the sign {largest:#x}.",
+            expected=f"signs of Unicode, which ends with {sys.maxunicode:#x}",
+            to_do="the file is damaged; write it again from its source.",
+        )
+
+
 def _arrow_of(texts: NDArray[np.str_]) -> Any:
     try:
         return pa.array(texts.astype(texts.dtype.newbyteorder("="), copy=False), pa.large_string())
     except UnicodeDecodeError:  # no UTF-8: one by one, to find which
+        refuse_no_text(texts)
         return StringArray.of(texts.tolist()).arrow()
