@@ -634,6 +634,14 @@ def test_ordinary_writes_keep_pieces_and_files_few(
     assert found(store) == found(store, G1, [G2]) == names(40)
 
 
+def test_pieces_that_an_index_covers_are_merged(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lance moves the index along then, and cannot show in Python that it did; the commit is whole all the same."""
+    monkeypatch.setattr(lance_rows, "_UNINDEXED", 2)
+    for gone, new in zip(names(19), names(19, 100), strict=True):
+        commit(store, Changes(delete=[gone], upsert=written([new]).upsert))
+    assert found(store) == found(store, G1, [G2]) == names(1, 19) + names(19, 100)
+
+
 def test_a_reader_that_takes_its_time_is_spared(store: LanceStore, folder: Path) -> None:
     commit(store, written(names(300, 100)))
     reading = store.scan_rows(G1, batch=10)
