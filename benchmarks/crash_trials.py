@@ -38,6 +38,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from crash import faults
+from crash.bugs import BUGS, shown_by
 from crash.run import BUG_TRIALS, HITS, STORES, Tally, run
 
 RESULTS = Path(__file__).parent / "results"
@@ -52,6 +53,7 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=2, help="trials at a time")
     parser.add_argument("--templates", type=int, default=10, help="galleries to start from")
     parser.add_argument("--no-bugs", action="store_true", help="plant no bugs")
+    parser.add_argument("--bug", choices=BUGS, action="append", help="plant this one only; may be repeated")
     parser.add_argument("--work", type=Path, help="folder for galleries and logs; a temporary one if left out")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -64,7 +66,7 @@ def main() -> int:
     work.chmod(0o755)
     tally = run(
         options.store, work, trials=options.trials, errors=errors, seed=options.seed, lanes=options.lanes,
-        bugs=not options.no_bugs, templates=options.templates, say=_say,
+        bugs=[] if options.no_bugs else options.bug or shown_by(options.store, sweep=False), templates=options.templates, say=_say,
     )  # fmt: skip
     record = record_of(tally, options.trials, errors, options.seed)
     write(options.out, record)

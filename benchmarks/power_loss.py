@@ -130,8 +130,8 @@ class MountedPlace(FolderPlace):
     """
 
     def __init__(self, kind: str, folder: Path, gallery: Path) -> None:
-        super().__init__(kind, folder)
-        self.gallery, self.url, self.kept = gallery, f"{kind}:{gallery}", None
+        super().__init__(kind, folder, keeps=False)
+        self.gallery, self.url = gallery, f"{kind}:{gallery}"
 
     def begin(self, template: FolderPlace | None) -> None:
         """Start from a copy of another place."""

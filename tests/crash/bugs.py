@@ -1,4 +1,4 @@
-"""Six bugs that the harness has to catch, each planted in the processes of a trial only.
+"""Bugs that the harness has to catch, each planted in the processes of a trial only.
 
 A bug is a change of a class of a store, made before the gallery is opened. Those that a kill reveals have a point of
 their own in the gap that they open.
@@ -6,19 +6,28 @@ their own in the gap that they open.
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crash.script import BATCH
-from holdfast.stores.base import Changes, Items, Rows, Upsert
+from holdfast.errors import GalleryError, StoreError
+from holdfast.stores.base import Changes, Fill, Items, Rows, Upsert
+from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
+from holdfast.stores.sqlite import WriterLock
 
 Commit = Callable[..., Any]
+STALE = 0.2  # seconds for which a pointer is believed
+AGE = 0.02  # seconds after which a lock is stolen
 
 
 def plant(name: str | None, kind: str) -> None:
@@ -29,7 +38,7 @@ def plant(name: str | None, kind: str) -> None:
         kind: Of the store.
     """
     if name is not None:
-        BUGS[name](_store(kind))
+        BUGS[name].plant(_store(kind))
 
 
 def _store(kind: str) -> Any:
@@ -90,7 +99,7 @@ def pointer_before_data(store: Any) -> None:
 def _writer(store: Any) -> tuple[Any, str, tuple[str, ...]]:
     """Return what makes vectors durable: an object, its method, and methods that look at the result."""
     if store.kind == "lance":
-        return store._tables, "sync", ()
+        return store._tables, "_sync", ()
     return (store._rows, "write", ("read_back",)) if store.kind == "memory" else (store, "_write", ())
 
 
@@ -101,16 +110,27 @@ def journal_not_synced(store: Any) -> None:
 
         postgres._SETTINGS = postgres._SETTINGS.replace("'off', 'on'", "'on', 'off'")
         return
+    _change_connections("PRAGMA synchronous = OFF")
+
+
+def journal_in_memory(store: Any) -> None:
+    """The database keeps what it needs to undo half a commit in RAM alone."""
+    _change_connections("PRAGMA journal_mode = MEMORY")
+
+
+def _change_connections(statement: str) -> None:
+    """Give every connection another setting, and believe in it."""
     from holdfast.stores import sqlite
 
-    opened_file = sqlite.SqliteDatabase._open
+    opened = sqlite.SqliteDatabase._open
 
     def careless(self: Any) -> Any:
-        connection = opened_file(self)
-        connection.execute("PRAGMA synchronous = OFF")
+        connection = opened(self)
+        connection.execute(statement)
         return connection
 
     sqlite.SqliteDatabase._open = careless  # type: ignore[method-assign]
+    sqlite.SqliteDatabase._must_be_durable = lambda self: None  # type: ignore[method-assign]
 
 
 def deleted_id_resurrected(store: Any) -> None:
@@ -166,6 +186,145 @@ def rollback_drops_later_writes(store: Any) -> None:
     store.commit = wrong
 
 
+def folders_not_synced(store: Any) -> None:
+    """Files are made durable, their names are not."""
+    from holdfast.stores.disk import Disk
+
+    def files_only(self: Disk, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path.is_file():
+                self.sync_one(path)
+
+    Disk.sync = files_only  # type: ignore[method-assign]
+
+
+def fill_ignores_versions(store: Any) -> None:
+    """A backfill writes vectors of items as they were read, whatever became of these since."""
+    plan = Ledger.plan
+
+    def wrong(self: Ledger, changes: Changes) -> Any:
+        if changes.fill is not None:
+            now = self.fetch(changes.fill.rows.ids)
+            versions = dict(zip(changes.fill.rows.ids, changes.fill.versions.tolist(), strict=True))
+            versions |= dict(zip(now.ids, now.versions.tolist(), strict=True))
+            fill = Fill(changes.fill.rows, np.array(list(versions.values()), np.int64))
+            changes = replace(changes, fill=fill)
+        return plan(self, changes)
+
+    Ledger.plan = wrong  # type: ignore[method-assign]
+
+
+def pointer_stale_elsewhere(store: Any) -> None:
+    """A process that has read the pointer believes it for a while, whatever others write."""
+    pointer, commit = store.pointer, store.commit
+
+    def wrong(self: Any) -> Any:
+        read, known = getattr(self, "_believed", (0.0, None))
+        if time.monotonic() - read > STALE:
+            self._believed = time.monotonic(), pointer(self)
+            return self._believed[1]
+        return known
+
+    def right(self: Any, *values: Any) -> Any:
+        committed = commit(self, *values)
+        self._believed = time.monotonic(), committed.pointer
+        return committed
+
+    store.pointer, store.commit = wrong, right
+
+
+def lock_stolen_by_age(store: Any) -> None:
+    """Who waits for the lock for a moment takes it to be one that a dead process left."""
+    held = WriterLock.held
+
+    @contextmanager
+    def wrong(self: WriterLock, who: str, timeout: float) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(self, who, min(timeout, AGE)))
+            except GalleryError:
+                self.path.unlink(missing_ok=True)
+                stack.enter_context(held(self, who, timeout))
+            yield
+
+    WriterLock.held = wrong  # type: ignore[method-assign]
+
+
+def lock_kept_by_a_child(store: Any) -> None:
+    """A child that was forked meanwhile keeps the lock of its parent."""
+    held = WriterLock.held
+
+    @contextmanager
+    def wrong(self: WriterLock, who: str, timeout: float) -> Iterator[None]:
+        with held(self, who, timeout):
+            handles = [int(path.name) for path in Path("/proc/self/fd").iterdir() if _names(path, self.path)]
+            kept = [os.dup(handle) for handle in handles]
+            try:
+                yield
+            finally:
+                for handle in kept:
+                    os.close(handle)
+
+    WriterLock.held = wrong  # type: ignore[method-assign]
+
+
+def _names(link: Path, path: Path) -> bool:
+    with suppress(OSError):
+        return link.resolve(strict=True) == path.resolve()
+    return False
+
+
+def gc_ignores_age(store: Any) -> None:
+    """Nothing is spared for readers, however short ago they asked for the pointer."""
+    tidy = store.tidy
+
+    def wrong(self: Any, *, older_than: float = 3600.0) -> Any:
+        return tidy(self, older_than=0.0)
+
+    store.tidy = wrong
+
+
+def reads_nothing_back(store: Any) -> None:
+    """What a commit wrote to Lance is not looked at before it counts."""
+    from holdfast.stores import lance_tables
+
+    lance_tables.compare = lambda *values: None
+
+
+def paths_that_do_not_move(store: Any) -> None:
+    """A gallery remembers where it was opened first, and looks for itself there."""
+    opened = store.open.__func__
+
+    def wrong(cls: Any, place: str, disk: Any) -> Any:
+        home = Path(place) / "home"
+        if not home.exists() and home.parent.exists():
+            home.write_text(place)
+        return opened(cls, home.read_text(), disk)
+
+    store.open = classmethod(wrong)
+
+
+def connection_stays_read_only(store: Any) -> None:
+    """A file that could not be opened once is opened for reading alone, and stays so."""
+    from holdfast.stores import sqlite
+
+    opened = sqlite.SqliteDatabase._open
+
+    def wrong(self: Any) -> Any:
+        try:
+            connection = opened(self)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("CREATE TABLE unseen (one)")
+            connection.execute("ROLLBACK")
+        except (sqlite3.Error, StoreError):
+            self._stays = True
+        if not hasattr(self, "_stays"):
+            return connection
+        return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+
+    sqlite.SqliteDatabase._open = wrong  # type: ignore[method-assign]
+
+
 def _remember_disk(store: Any) -> None:
     """Let the store know the disk of the trial, whatever it calls it itself."""
     start = store.__init__
@@ -177,20 +336,50 @@ def _remember_disk(store: Any) -> None:
     store.__init__ = begin
 
 
-BUGS: dict[str, Callable[[Any], None]] = {
-    "stamp before write": stamp_before_write,
-    "pointer before data": pointer_before_data,
-    "journal not synced": journal_not_synced,
-    "deleted id resurrected": deleted_id_resurrected,
-    "row encoded twice": row_encoded_twice,
-    "rollback drops a later write": rollback_drops_later_writes,
+@dataclass(frozen=True)
+class Bug:
+    """A bug, and where it shows best.
+
+    Args:
+        plant: Changes a store.
+        point: A trial kills there; "" for bugs that only a fault below the libraries shows.
+        kind: During this operation; None for any.
+        stores: Kinds of stores that can have it.
+        only: Which points of a sweep show it, as a part of their descriptions.
+        power: What becomes of what was not durable; None for any.
+        rest: Remainder of the seed by 12, which decides what else happens; None for any.
+    """
+
+    plant: Callable[[Any], None]
+    point: str = "driver.acknowledge"
+    kind: str | None = None
+    stores: tuple[str, ...] = ("memory", "lance", "pgvector")
+    only: str = ""
+    power: str | None = "lost"
+    rest: int | None = None
+
+
+FILES = ("memory", "lance")
+BUGS = {
+    "stamp before write": Bug(stamp_before_write, "bug.stamped", "backfill", power=None),
+    "pointer before data": Bug(pointer_before_data, "bug.moved"),
+    "journal not synced": Bug(journal_not_synced),
+    "deleted id resurrected": Bug(deleted_id_resurrected, kind="backfill"),
+    "row encoded twice": Bug(row_encoded_twice, kind="backfill"),
+    "rollback drops a later write": Bug(rollback_drops_later_writes, kind="rollback"),
+    "fill ignores versions": Bug(fill_ignores_versions, kind="backfill"),
+    "pointer stale elsewhere": Bug(pointer_stale_elsewhere, stores=FILES),
+    "lock stolen by age": Bug(lock_stolen_by_age, kind="backfill", stores=FILES, power="kept"),
+    "lock kept by a child": Bug(lock_kept_by_a_child, stores=FILES, power="kept", rest=1),
+    "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=FILES, power="kept", rest=0),
+    "paths that do not move": Bug(paths_that_do_not_move, stores=FILES, power="kept"),
+    "folders not synced": Bug(folders_not_synced, stores=("lance",)),
+    "journal in memory": Bug(journal_in_memory, "", stores=FILES, only="kill at 'write gallery.db'"),
+    "connection stays read-only": Bug(connection_stays_read_only, "", stores=FILES, only="at 'open gallery.db'"),
+    "nothing is read back": Bug(reads_nothing_back, "", stores=("lance",), only="at 'write g1-*.lance/_deletions"),
 }
-FAVOURED: dict[str, tuple[str, str | None]] = {
-    "stamp before write": ("bug.stamped", "backfill"),
-    "pointer before data": ("bug.moved", None),
-    "journal not synced": ("driver.acknowledge", None),
-    "deleted id resurrected": ("driver.acknowledge", "backfill"),
-    "row encoded twice": ("driver.acknowledge", "backfill"),
-    "rollback drops a later write": ("driver.acknowledge", "rollback"),
-}
-"""Where a kill is most likely to show a bug: point and operation."""
+
+
+def shown_by(store: str, *, sweep: bool) -> list[str]:
+    """Return the bugs that trials of a store, or a sweep, have to catch."""
+    return [name for name, bug in BUGS.items() if store in bug.stores and sweep == (not bug.point)]

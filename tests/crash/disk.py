@@ -10,8 +10,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from crash import faults
 from crash.log import TrialLog, unlimited
-from crash.power import keep
+from crash.power import DATABASE, keep
 from crash.server import Server
 from holdfast.stores.disk import Disk
 
@@ -59,7 +60,7 @@ class TrialDisk(Disk):
         arm: What is to happen.
         kept: Folder for copies of the database as it was when it was last made durable; None to make none.
         server: Of the gallery, if it has one.
-        fork: At which point reached a child is forked that outlives the process; 0 for none.
+        forks: Whether a child is forked that outlives the process: where the arm strikes, or else at once.
     """
 
     def __init__(
@@ -68,18 +69,24 @@ class TrialDisk(Disk):
         arm: Arm | None = None,
         kept: Path | None = None,
         server: Server | None = None,
-        fork: int = 0,
+        forks: bool = False,
     ) -> None:
-        self.log, self.arm, self.kept, self.server, self.fork = log, arm, kept, server, fork
+        self.log, self.arm, self.kept, self.server = log, arm, kept, server
+        self.forks = forks
         self.kind = ""
         self.struck = False
+        self._syncs = 0
+        if kept is not None and faults.preloaded():
+            faults.arm(log.path.parent.absolute(), faults.Action.COUNT, pattern=f"sync */{DATABASE}*")
 
     def reached(self, point: str) -> None:
         self.log.write("point", point, self.kind)
-        self.fork -= 1
-        if self.fork == 0 and os.fork() == 0:
-            _linger(self.log.path)
-        if self.arm is None or not self.arm.strikes(point, self.kind):
+        struck = self.arm is not None and self.arm.strikes(point, self.kind)
+        if self.forks and (struck or self.arm is None):
+            self.forks = False
+            if os.fork() == 0:
+                _linger(self.log.path)
+        if self.arm is None or not struck:
             return
         self.struck = True
         self.log.write("struck", point, self.kind, self.arm.how)
@@ -110,11 +117,16 @@ class TrialDisk(Disk):
             self.log.write("sync", str(path), found.st_ino, found.st_size)
 
     def database_synced(self, path: Path) -> None:
-        if self.kept is not None:
+        if self.kept is not None and self._was_synced():
             with unlimited():
                 keep(path, self.kept)
         self.log.write("database", str(path))
         self.reached("database.synced")
+
+    def _was_synced(self) -> bool:
+        """Say whether the operating system was asked for it, too; believe it where nobody can know."""
+        before, self._syncs = self._syncs, faults.count() if faults.preloaded() else self._syncs + 1
+        return self._syncs > before
 
 
 def _kill_after(delay: float) -> None:

@@ -8,7 +8,12 @@ from typing import Protocol
 
 from crash.log import TrialLog, lines_of
 from crash.power import DATABASE, durable_line, keep, lose_power
+from crash.processes import finished, forked, violation_of
 from crash.server import Server
+from crash.twin import Violation
+from holdfast.errors import GalleryError, HoldfastError
+from holdfast.galleries import Gallery
+from holdfast.galleries.backup import restore
 
 
 class Place(Protocol):
@@ -28,7 +33,7 @@ class Place(Protocol):
         """Lose power after the process was killed, unless ``how`` is "kept"; return what was lost."""
 
     def move(self, how: str) -> bool:
-        """Bring the gallery to another place, "renamed" or "copied"; say whether that was done."""
+        """Bring the gallery to another place, "renamed", "copied" or "restored"; say whether that was done."""
 
     def end(self) -> None:
         """Remove everything."""
@@ -40,51 +45,56 @@ class FolderPlace:
     Args:
         kind: Of the store.
         folder: Of the trial: the gallery, the log and what else belongs to it.
+        keeps: Whether it may lose its power.
     """
 
     server: Server | None = None
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, *, keeps: bool = True) -> None:
         self.kind, self.folder = kind, folder
-        self.gallery, self.kept, self.log = folder / "gallery", folder / "kept", folder / "log"
+        self.gallery, self.log = folder / "gallery", folder / "log"
+        self.kept: Path | None = folder / "kept" if keeps else None
         self.url = f"{kind}:{self.gallery}"
         self._moves = 0
 
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another place, all of it durable, or from nothing."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.kept.mkdir(parents=True)
+        self.folder.mkdir(parents=True)
         if template is None:
             return
         assert isinstance(template, FolderPlace)
         shutil.copytree(template.gallery, self.gallery)
         shutil.copyfile(template.log, self.log)
-        keep(self.gallery / DATABASE, self.kept)
         self._note()
 
     def _note(self) -> None:
-        TrialLog(self.log).write(*durable_line(self.gallery))
+        """Take everything for durable as it is."""
+        if self.kept is not None:
+            keep(self.gallery / DATABASE, self.kept)
+            TrialLog(self.log).write(*durable_line(self.gallery))
 
     def lose(self, how: str, seed: int) -> list[str]:
         """Lose power after the process was killed, unless ``how`` is "kept"."""
-        if how == "kept" or not self.gallery.exists():
+        if how == "kept" or self.kept is None or not self.gallery.exists():
             return []
         lost = lose_power(self.gallery, self.kept, lines_of(self.log), how, seed)
-        keep(self.gallery / DATABASE, self.kept)  # what is there now was on the disk, whether it had said so or not
-        self._note()
+        self._note()  # what is there now was on the disk, whether it had said so or not
         return lost
 
     def move(self, how: str) -> bool:
-        """Bring the gallery to another folder, "renamed" or "copied"; nothing is left where it was."""
+        """Bring the gallery to another folder; nothing is left where it was."""
         if not self.gallery.exists():
             return False
         self._moves += 1
         target = self.folder / f"moved {self._moves}"
         if how == "renamed":
             self.gallery.rename(target)
-        else:
+        elif how == "copied":
             shutil.copytree(self.gallery, target)
-            shutil.rmtree(self.gallery)
+        elif not _restored(self.url, f"{self.kind}:{target}", self.folder):
+            return False
+        shutil.rmtree(self.gallery, ignore_errors=True)
         self.gallery, self.url = target, f"{self.kind}:{target}"
         self._note()
         return True
@@ -109,6 +119,7 @@ class ServerPlace:
         self.server, self.folder, self.log = server, folder, folder / "log"
         self.database = f"d_{folder.name}"
         self.url = server.url(self.database)
+        self._moves = 0
 
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another database, or from an empty one."""
@@ -130,10 +141,50 @@ class ServerPlace:
         return ["the server"]
 
     def move(self, how: str) -> bool:
-        """Leave it where it is: where its files lie is the server's business."""
-        return False
+        """Bring the gallery to another database by a backup; where its files lie is the server's business."""
+        old = self.database
+        self._moves += 1
+        new = f"d_{self.folder.name}_{self._moves}"
+        self.server.execute(f'CREATE DATABASE "{new}"')
+        moved = _restored(self.url, self.server.url(new), self.folder)
+        self.database, gone = (new, old) if moved else (old, new)
+        self.url = self.server.url(self.database)
+        self._drop(gone)
+        return moved
 
     def end(self) -> None:
         """Remove the database."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.server.execute(f'DROP DATABASE IF EXISTS "{self.database}" WITH (FORCE)')
+        self._drop(self.database)
+
+    def _drop(self, database: str) -> None:
+        self.server.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+
+
+def _restored(old: str, new: str, folder: Path) -> bool:
+    """Restore a backup of a gallery at another place, unless its creation was interrupted; say whether that was done.
+
+    Raises:
+        Violation: It cannot be done.
+    """
+    backup, there = folder / "backup", folder / "restored"
+    for path in (backup, there):
+        shutil.rmtree(path, ignore_errors=True)
+
+    def work() -> None:
+        try:
+            gallery = Gallery.open(old)
+        except GalleryError:
+            return
+        try:
+            with gallery:
+                gallery.backup(backup)
+            restore(backup, new)
+        except HoldfastError as error:
+            raise Violation("backup", f"{type(error).__name__}: {error}") from error
+        there.mkdir()
+
+    wrong = finished(forked(folder, work), folder)
+    if wrong is not None:
+        raise Violation(*violation_of(wrong))
+    return there.exists()

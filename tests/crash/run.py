@@ -6,13 +6,13 @@ import multiprocessing
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crash.bugs import BUGS, FAVOURED
+from crash.bugs import BUGS
 from crash.disk import ONLY_KILLS
 from crash.log import lines_of
 from crash.places import FolderPlace, Place, ServerPlace
@@ -182,10 +182,10 @@ class Needs:
 
     def bug(self, name: str) -> Plan:
         """Return a trial of a planted bug."""
-        point, kind = FAVOURED[name]
-        kind = kind or self.chance.choice(["upsert", "delete", "backfill", "add"])
-        power = self.chance.choice(["kept", "lost"]) if point == "bug.stamped" else "lost"
-        return self._plan("kill", point, kind, name, power)
+        bug = BUGS[name]
+        kind = bug.kind or self.chance.choice(["upsert", "delete", "backfill", "add"])
+        plan = self._plan("kill", bug.point, kind, name, bug.power or self.chance.choice(["kept", "lost"]))
+        return plan if bug.rest is None else replace(plan, seed=plan.seed // 12 * 12 + bug.rest)
 
 
 def _begin(lanes: Any, grounds: list[Ground]) -> None:
@@ -204,7 +204,7 @@ def _do(plan: Plan) -> Outcome:
 
 
 def run(
-    store: str, folder: Path, *, trials: int, errors: int, seed: int, lanes: int = 2, bugs: bool = True,
+    store: str, folder: Path, *, trials: int, errors: int, seed: int, lanes: int = 2, bugs: Sequence[str] = (),
     templates: int = TEMPLATES, say: Callable[[str], None] = lambda text: None,
 ) -> Tally:  # fmt: skip
     """Run trials until so many kills counted.
@@ -216,7 +216,7 @@ def run(
         errors: Trials with errors of the disk.
         seed: Of all choices.
         lanes: Trials at a time.
-        bugs: Whether to plant bugs, too.
+        bugs: Names in `BUGS` of those to plant, too.
         templates: Galleries to start from.
         say: Told of progress.
     """
@@ -236,7 +236,7 @@ def run(
             for done, outcome in enumerate(_outcomes(pool, lanes, _plans(needs, tally, trials, errors)), 1):
                 tally.add(outcome)
                 _tell(tally, outcome, done, say)
-            for name in BUGS if bugs else ():
+            for name in bugs:
                 tally.caught[name] = _hunt(pool, lanes, needs, name)
                 say(f"{store}: planted '{name}': {tally.caught[name]}")
     finally:

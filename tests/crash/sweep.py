@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ from crash.places import FolderPlace
 from crash.processes import finished, forked, import_noted, note_modules, violation_of
 from crash.script import Driver, Script
 from crash.trials import driver_of
-from crash.twin import Op, Violation
-from holdfast.errors import StoreError
+from crash.twin import Op, Twin, Violation
+from holdfast.errors import GalleryError, HoldfastError, StoreError
+from holdfast.galleries import Gallery
+from holdfast.galleries.backup import restore
 
 ITEMS = 24
+BACKUPS = "backups"
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ OPERATIONS: dict[str, list[Op]] = {
         _delete(8, 11),
         {"kind": "prepare", "model": _model(100)},
         {"kind": "open"},
+        {"kind": "backup"},
         _GC,
     ],
     "prepared": [{"kind": "swap"}, _BACKFILL, {"kind": "upsert", **_items(6, 12, 9, "g1", "g2")}],
@@ -115,6 +120,7 @@ OPERATIONS: dict[str, list[Op]] = {
         {"kind": "complete"},
         {"kind": "rollback"},
         {"kind": "open"},
+        {"kind": "backup"},
         _GC,
     ],
     "complete": [_GC],
@@ -176,7 +182,7 @@ class Sweep:
 
     def __init__(self, store: str, folder: Path, bug: str | None = None) -> None:
         self.store, self.folder, self.bug = store, folder, bug
-        self.templates = {state: FolderPlace(store, folder / state.replace(" ", "_")) for state in STATES}
+        self.templates = {state: FolderPlace(store, folder / state.replace(" ", "_"), keeps=False) for state in STATES}
 
     def prepare(self) -> None:
         """Write the gallery of every state.
@@ -186,14 +192,20 @@ class Sweep:
         """
         for state, place in self.templates.items():
             place.begin(None)
-            wrong = finished(forked(place.folder, lambda place=place, state=state: _write(place, state)), place.folder)  # type: ignore[misc]
+            wrong = self._process(place, partial(_write, place, state))
             if wrong is not None:
                 raise RuntimeError(f"Without any trouble, '{state}': {wrong}")
             import_noted(place.folder)
 
+    def every_point(self) -> Iterator[Point]:
+        """Yield the points of all operations in all states, after doing each operation without a fault."""
+        for state, operations in OPERATIONS.items():
+            for number in range(len(operations)):
+                yield from self.points(state, number)
+
     def points(self, state: str, operation: int) -> list[Point]:
         """Do an operation without a fault, and return every fault that its calls can meet."""
-        place = FolderPlace(self.store, self.folder / "counted")
+        place = FolderPlace(self.store, self.folder / "counted", keeps=False)
         self._begin(place, state)
         trace = place.folder / "trace"
         op = OPERATIONS[state][operation]
@@ -202,11 +214,11 @@ class Sweep:
             driver = driver_of(place)
             if op["kind"] not in ("create", "open"):
                 driver.open()
-            with faults.traced(place.gallery.absolute(), trace):
-                _do(driver, op)
+            with faults.traced(_where(place, op), trace):
+                _do(driver, op, place)
             driver.close()
 
-        wrong = finished(forked(place.folder, work), place.folder)
+        wrong = self._process(place, work)
         if wrong is not None:
             raise RuntimeError(f"Without any trouble, {op['kind']}, {state}: {wrong}")
         seen: Counter[str] = Counter()
@@ -227,7 +239,7 @@ class Sweep:
 
     def run(self, point: Point, name: str = "point") -> Result:
         """Let a fault happen, and look at what is left."""
-        place = FolderPlace(self.store, self.folder / name)
+        place = FolderPlace(self.store, self.folder / name, keeps=False)
         self._begin(place, point.state)
         wrong = self._process(place, lambda: _meet(place, point))
         if wrong not in (None, "killed"):
@@ -243,7 +255,10 @@ class Sweep:
     def _process(self, place: FolderPlace, work: Any) -> str | None:
         def planted() -> None:
             bugs.plant(self.bug, self.store)
-            work()
+            try:
+                work()
+            except HoldfastError as error:
+                raise Violation("refused", f"{type(error).__name__}: {error}") from error
 
         return finished(forked(place.folder, planted), place.folder)
 
@@ -275,12 +290,47 @@ def _write(place: FolderPlace, state: str) -> None:
     note_modules(place.folder)
 
 
-def _do(driver: Driver, op: Op) -> None:
+def _where(place: FolderPlace, op: Op) -> Path:
+    """Return the folder below which calls are counted."""
+    return (place.folder / BACKUPS if op["kind"] == "backup" else place.gallery).absolute()
+
+
+def _do(driver: Driver, op: Op, place: FolderPlace) -> None:
+    if op["kind"] == "backup":
+        _back_up(driver, place)
+        return
     if op["kind"] == "open":
         driver.close()
         driver.open()
-        op = {"kind": "upsert", **_items(12, 13, driver.twin.contents + 1, driver.twin.active)}
+        op = _small_write(driver)
     driver.do(op)
+
+
+def _small_write(driver: Driver) -> Op:
+    return {"kind": "upsert", **_items(12, 13, driver.twin.contents + 1, driver.twin.active)}
+
+
+def _back_up(driver: Driver, place: FolderPlace) -> None:
+    """Take a backup, and restore it; what is restored has to be the gallery, too."""
+    folder = place.folder / BACKUPS
+    folder.mkdir(exist_ok=True)
+    number = len(list(folder.iterdir()))
+    driver.open().backup(folder / f"backup{number}")
+    url = f"{place.kind}:{folder / f'restored{number}'}"
+    restore(folder / f"backup{number}", url)
+    with Gallery.open(url) as gallery:
+        check.verify(gallery, driver.twin)
+
+
+def _check_restored(place: FolderPlace, twin: Twin) -> None:
+    """Compare what an interrupted restoration left: all of the gallery or nothing."""
+    for path in (place.folder / BACKUPS).glob("restored?"):
+        try:
+            gallery = Gallery.open(f"{place.kind}:{path}")
+        except GalleryError:
+            continue
+        with gallery:
+            check.verify(gallery, twin)
 
 
 def _meet(place: FolderPlace, point: Point) -> None:
@@ -289,11 +339,11 @@ def _meet(place: FolderPlace, point: Point) -> None:
     if op["kind"] not in ("create", "open"):
         driver.open()
     before = driver.twin.sequence
-    where = place.gallery.absolute()
-    faults.arm(where, fault.action, pattern=point.pattern, occurrence=point.occurrence, error=fault.error)
+    (place.folder / BACKUPS).mkdir(exist_ok=True)
+    faults.arm(_where(place, op), fault.action, pattern=point.pattern, occurrence=point.occurrence, error=fault.error)
     end = "acknowledged"
     try:
-        _do(driver, op)
+        _do(driver, op, place)
     except (StoreError, Violation) as error:
         if isinstance(error, Violation) and error.check != "opens":
             raise
@@ -303,10 +353,12 @@ def _meet(place: FolderPlace, point: Point) -> None:
         end = "missed"
     driver.log.write("end", end, faults.struck())
     if end == "refused":
+        if op["kind"] == "open":  # and if it is open, then it stays so
+            op = _small_write(driver)
         if driver.gallery is None and driver.twin.sequence:
             driver.open()
-        if driver.twin.sequence == before or op["kind"] == "open":
-            _do(driver, op)
+        if driver.twin.sequence == before:
+            _do(driver, op, place)
     check.verify(driver.open(), driver.twin)
     driver.close()
 
@@ -318,6 +370,7 @@ def _look(place: FolderPlace) -> None:
     gallery, twin = driver.open(), driver.twin
     gallery.timeout = 2.0  # the lock of a process that is gone holds nobody up
     check.verify(gallery, twin)
+    _check_restored(place, twin)
     driver.do({"kind": "upsert", **_items(14, 17, twin.contents + 1, twin.active)})
     if twin.possible("gc"):
         driver.do(_GC)
@@ -342,10 +395,3 @@ def sample(points: list[Point], most: int) -> list[Point]:
     rest = sorted(set(points) - set(chosen), key=points.index)
     left = most - len(chosen)
     return chosen + [rest[number * len(rest) // left] for number in range(left if left < len(rest) else 0)]
-
-
-def every_operation() -> Iterator[tuple[str, int]]:
-    """Yield the operations of all states."""
-    for state, operations in OPERATIONS.items():
-        for number in range(len(operations)):
-            yield state, number

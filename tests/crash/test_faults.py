@@ -151,12 +151,16 @@ def test_a_sample_is_the_same_each_time_and_has_every_write_that_is_certain() ->
     assert set(patterns[:2]) <= {point.pattern for point in chosen}
 
 
-@pytest.mark.parametrize(("store", "most"), [("memory", 80), ("lance", 90)])
-def test_every_call_may_fail(store: str, most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("store", "most", "more"), [
+    ("memory", 80, ["--bugs"]),
+    ("lance", 80, ["--bug", "nothing is read back"]),
+])  # fmt: skip
+def test_every_call_may_fail(store: str, most: int, more: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", str(SWEEP), "--store", store, "--most", str(most), "--lanes", "1"]
-    command += ["--out", str(tmp_path), "--work", str(tmp_path)]
+    command += [*more, "--out", str(tmp_path), "--work", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-4000:]
     record = json.loads((tmp_path / "fault_sweep.json").read_text())["stores"][store]
     assert record["points"] >= most and record["violations"] == []
+    assert record["planted_bugs"] and [name for name, found in record["planted_bugs"].items() if not found] == []
     assert record["outcomes"].get("missed", 0) <= most // 20  # threads of Lance take turns as they like

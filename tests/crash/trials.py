@@ -130,7 +130,11 @@ def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
         if killed:
             outcome.lost += len(place.lose(plan.power, plan.seed + life))
         if chance.random() < MOVED:
-            outcome.moved += place.move(chance.choice(["renamed", "copied"]))
+            try:
+                outcome.moved += place.move(chance.choice(["renamed", "copied", "restored"]))
+            except Violation as error:
+                outcome.violation = error.check, error.found
+                break
         arm = None
         if not errors and life < 4 and chance.random() < AGAIN:
             arm = Arm(
@@ -208,10 +212,10 @@ def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, 
 # What processes do
 
 
-def driver_of(place: Place, arm: Arm | None = None, *, shared: bool = False, fork: int = 0) -> Driver:
+def driver_of(place: Place, arm: Arm | None = None, *, shared: bool = False, forks: bool = False) -> Driver:
     """Return a driver of the gallery at a place; see `TrialDisk` and `Driver`."""
     log = TrialLog(place.log)
-    return Driver(place.url, log, TrialDisk(log, arm, place.kept, place.server, fork), shared=shared)
+    return Driver(place.url, log, TrialDisk(log, arm, place.kept, place.server, forks), shared=shared)
 
 
 def _until_killed(plan: Plan, place: Place) -> None:
@@ -222,8 +226,7 @@ def _until_killed(plan: Plan, place: Place) -> None:
         arm = Arm(plan.how, plan.point, plan.kind, chance.randint(1, most), chance.uniform(0.0, 0.004))
     if plan.jumps:
         _let_the_clock_jump(random.Random(plan.seed))
-    fork = chance.randint(1, 40) if plan.forks else 0
-    driver = driver_of(place, arm, shared=True, fork=fork)
+    driver = driver_of(place, arm, shared=True, forks=plan.forks)
     script = Script(plan.seed, plan.kind, spares=plan.spares)
     driver.open_or_create(script)
     play(driver, script, OPERATIONS)
