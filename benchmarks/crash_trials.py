@@ -64,9 +64,10 @@ def main() -> int:
     errors = options.trials // 10 if options.errors is None else options.errors
     work = Path(tempfile.mkdtemp(prefix="crash_trials-", dir=options.work))
     work.chmod(0o755)
+    bugs = [] if options.no_bugs else options.bug or shown_by(options.store, sweep=False)
     tally = run(
-        options.store, work, trials=options.trials, errors=errors, seed=options.seed, lanes=options.lanes,
-        bugs=[] if options.no_bugs else options.bug or shown_by(options.store, sweep=False), templates=options.templates, say=_say,
+        options.store, work, trials=options.trials, errors=errors, seed=options.seed, lanes=options.lanes, bugs=bugs,
+        templates=options.templates, say=_say,
     )  # fmt: skip
     record = record_of(tally, options.trials, errors, options.seed)
     write(options.out, record)
