@@ -152,8 +152,8 @@ def test_a_sample_is_the_same_each_time_and_has_every_write_that_is_certain() ->
 
 
 @pytest.mark.parametrize(("store", "most", "more"), [
-    ("memory", 80, ["--bugs"]),
-    ("lance", 80, ["--bug", "nothing is read back"]),
+    ("memory", 60, ["--bugs"]),
+    ("lance", 60, ["--bug", "nothing is read back"]),
 ])  # fmt: skip
 def test_every_call_may_fail(store: str, most: int, more: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", str(SWEEP), "--store", store, "--most", str(most), "--lanes", "1"]

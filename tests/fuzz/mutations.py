@@ -98,7 +98,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
