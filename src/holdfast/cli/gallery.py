@@ -16,7 +16,7 @@ SUBCOMMANDS = {
     "delete": ("gallery_rows:delete", "remove items with all their vectors"),
     "search": ("gallery_search:search", "find the nearest items, with the generation of every hit"),
     "status": ("gallery_status:status", "show where the gallery and its upgrade stand, and what to type next"),
-    "doctor": ("gallery_checks:doctor", "read everything again and say what is wrong; exit code 1 if something is"),
+    "doctor": ("gallery_checks:doctor", "read everything again, say what is wrong, or --repair it; exit code 1 if so"),
     "export": ("gallery_checks:export", "write the vectors and metadata of a generation to a file"),
     "backup": ("gallery_backup:backup", "copy everything to a new folder, while the gallery is written to"),
     "restore": ("gallery_backup:restore", "make the gallery of a backup in a new place"),

@@ -10,7 +10,7 @@ from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.gallery_common import opened
 from holdfast.errors import refuse, without_secrets
 
-_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge")
+_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state", "files")
 
 
 def status(gallery: str, json: bool = False) -> int:
@@ -70,6 +70,8 @@ def _details(event: Mapping[str, Any]) -> str:
 
     >>> _details({"kind": "backfill", "generation": "g2", "embedded": 512})
     'generation g2, embedded 512'
+    >>> _details({"kind": "repair", "to": 7, "state": {"active": "g1"}})
+    'to 7'
     """
     shown = {name: value for name, value in event.items() if name not in _SHOWN_ELSEWHERE and value not in (None, [])}
     named = {
