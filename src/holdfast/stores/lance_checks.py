@@ -154,23 +154,25 @@ def _in_blocks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _compare_removals(
     before: Table | None, after: Table, changed: Sequence[tuple[Piece, Piece]], removed: Sequence[str]
 ) -> None:
-    """Look whether the rows removed from pieces that stayed are those that were to be removed."""
+    """Look whether the rows that vanished from pieces that stayed are those that were to be removed, row by row."""
     if not changed:
         return
-    for _, now in changed:
-        now.validate()
-    was, now_there = ([pair[side] for pair in changed] for side in (0, 1))
-    lost = sum(piece.count_rows() for piece in was) - sum(piece.count_rows() for piece in now_there)
-    asked, left = 0, 0
-    for portion in portions(list(removed)):
-        asked += _matching(before, was, portion)
-        left += _matching(after, now_there, portion)
-    if left or lost != asked:
+    was, now = zip(*changed, strict=True)
+    for piece in now:
+        piece.validate()
+    there = _addresses(before, was)
+    asked = [_addresses(before, was, among(portion)) for portion in portions(list(removed))]
+    kept = there[np.isin(there, np.concatenate(asked), invert=True)] if asked else there
+    if not np.array_equal(kept, _addresses(after, now)):
         raise _different("removals are")
 
 
-def _matching(table: Table, pieces: Sequence[Piece], ids: Sequence[str]) -> int:
-    return len(table.scanner(columns=["id"], fragments=list(pieces), filter=among(ids)).to_table())
+def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = None) -> NDArray[np.uint64]:
+    """Return the places of the rows of pieces that were not removed and that meet a condition, in order."""
+    options = {"columns": [], "with_row_address": True, "scan_in_order": True}
+    rows = table.scanner(fragments=list(pieces), filter=condition, **options).to_table()
+    addresses: NDArray[np.uint64] = rows.column("_rowaddr").to_numpy()
+    return addresses
 
 
 def _read_history(path: Path, last: int, after: Table) -> None:
