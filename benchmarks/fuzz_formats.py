@@ -6,13 +6,14 @@ most trials with digests those are computed anew, as somebody would who altered 
 reads and uses the files; it is counted what was refused (a `HoldfastError`), accepted, met with any other exception,
 ended the process, did not end within 30 seconds of computing, or took more memory than the bound.
 
-    nice -n 19 python benchmarks/fuzz_formats.py                # hours; benchmarks/results/fuzz_formats.{json,txt}
+    nice -n 19 python benchmarks/fuzz_formats.py    # an hour alone; adds to benchmarks/results/fuzz_formats.{json,txt}
     python benchmarks/fuzz_formats.py --trials 1000 --formats npz suite --out somewhere
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def page(document: dict[str, Any]) -> str:
     names = "".join(f"{name.replace('_', ' '):>13}" for name in COLUMNS)
     lines = [document["command"], document["machine"], f"Bounds of one file: {bounds}.", ""]
     lines += [f"{'format':24}{names}{'peak MiB':>10}{'seconds':>10}"]
-    for row in document["formats"]:
+    for row in document["formats"].values():
         counts = "".join(f"{row[name]:13,}" for name in COLUMNS)
         lines.append(f"{row['format']:24}{counts}{row['peak_bytes'] / 2**20:10.1f}{row['seconds']:10,.0f}")
         lines += [f"    {fault}" for fault in row["faults"]]
@@ -48,16 +49,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    path = arguments.out / "fuzz_formats.json"
     document: dict[str, Any] = {
         "command": " ".join(["python", "benchmarks/fuzz_formats.py", *sys.argv[1:]]), "machine": describe("pyarrow"),
-        "memory_bound": MEMORY_BOUND, "cpu_seconds": CPU_SECONDS, "formats": [],
+        "memory_bound": MEMORY_BOUND, "cpu_seconds": CPU_SECONDS,
+        "formats": json.loads(path.read_text(encoding="utf-8"))["formats"] if path.exists() else {},
     }  # fmt: skip
     sound = True
     for name in arguments.formats:
         counts = run(name, arguments.trials, arguments.seed)
         sound &= counts.sound
-        document["formats"].append(counts.to_dict())
-        write_json(arguments.out / "fuzz_formats.json", document)
+        document["formats"][name] = counts.to_dict()
+        write_json(path, document)
         (arguments.out / "fuzz_formats.txt").write_text(page(document), encoding="utf-8")
         print(f"{name}: {counts}")
     return 0 if sound else 1

@@ -28,6 +28,7 @@ from holdfast.galleries import Gallery
 from holdfast.galleries.state import Generation
 from holdfast.stores.base import Pointer
 
+PAUSE = 0.05  # seconds between two turns, at most
 WAIT = 0.005  # seconds until a gallery that is not there yet is looked for again
 
 
@@ -78,9 +79,10 @@ def write_in_turn(driver: Driver, seed: int) -> None:
     while not driver.twin.items or driver.twin.doing:
         driver.catch_up()
         time.sleep(WAIT)
-    script = Script(seed, kinds=("add", "upsert", "delete"))
+    script, chance = Script(seed, kinds=("add", "upsert", "delete")), random.Random(seed)
     while True:
         play(driver, script, 1)
+        time.sleep(chance.uniform(0.0, PAUSE))
 
 
 def search_all_the_time(place: Place, life: int, seed: int) -> None:

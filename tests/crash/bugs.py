@@ -304,6 +304,17 @@ def paths_that_do_not_move(store: Any) -> None:
     store.open = classmethod(wrong)
 
 
+def adapter_outside_the_commit(store: Any) -> None:
+    """A gallery reads the adapter of queries from the folder that was given to it."""
+    from holdfast.adapters.storage import load_adapter
+    from holdfast.galleries import links
+
+    def wrong(self: Any, name: str) -> Any:
+        return load_adapter(Path(self._store.url.partition(":")[2]).with_name("adapter"))
+
+    links.Files.adapter = wrong  # type: ignore[method-assign]
+
+
 def connection_stays_read_only(store: Any) -> None:
     """A file that could not be opened once is opened for reading alone, and stays so."""
     from holdfast.stores import sqlite
@@ -373,6 +384,7 @@ BUGS = {
     "lock kept by a child": Bug(lock_kept_by_a_child, stores=FILES, power="kept", rest=1),
     "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=FILES, power="kept", rest=0),
     "paths that do not move": Bug(paths_that_do_not_move, stores=FILES, power="kept"),
+    "adapter outside the commit": Bug(adapter_outside_the_commit, kind="prepare", stores=FILES, power="kept"),
     "folders not synced": Bug(folders_not_synced, stores=("lance",)),
     "journal in memory": Bug(journal_in_memory, "", stores=FILES, only="kill at 'write gallery.db'"),
     "connection stays read-only": Bug(connection_stays_read_only, "", stores=FILES, only="at 'open gallery.db'"),

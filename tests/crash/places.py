@@ -60,7 +60,7 @@ class FolderPlace:
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another place, all of it durable, or from nothing."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        (self.kept or self.folder).mkdir(parents=True)
         if template is None:
             return
         assert isinstance(template, FolderPlace)

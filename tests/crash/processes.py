@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from crash.twin import Violation
+from holdfast.errors import HoldfastError
 
 PATIENCE = 300.0  # seconds until a process counts as hanging
 
@@ -41,8 +42,11 @@ def forked(folder: Path, work: Callable[[], None]) -> int:
         code = 0
     except BaseException as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        trace = ["error", traceback.format_exc()[-3000:]]
-        wrong = [error.check, error.found] if isinstance(error, Violation) else trace
+        wrong = ["error", traceback.format_exc()[-3000:]]
+        if isinstance(error, Violation):
+            wrong = [error.check, error.found]
+        elif isinstance(error, HoldfastError):
+            wrong = ["refused", f"{type(error).__name__}: {error}"]
         (folder / "wrong").write_text(json.dumps(wrong))
     finally:
         os._exit(code)

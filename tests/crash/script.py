@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import random
+import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from crash.disk import TrialDisk
 from crash.log import TrialLog, unlimited
 from crash.power import DATABASE, keep
 from crash.twin import Op, Twin, Violation
+from holdfast.adapters.storage import save_adapter
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.galleries import Gallery
@@ -31,7 +33,7 @@ TOWARDS = {
 """Steps that make another one possible, the nearest first."""
 BATCH = 10
 ITEMS = 40
-TURN = 60.0  # seconds until a turn has to come
+TURN = 300.0  # seconds until a turn has to come; nobody queues for it
 
 
 class Source:
@@ -248,7 +250,18 @@ class Driver:
         return deleted
 
     def _prepare(self, op: Op) -> str:
-        return self.open().prepare(op["model"], world.SPACES[self.twin.space]).name
+        space = world.SPACES[self.twin.space]
+        if "adapter" not in op:
+            return self.open().prepare(op["model"], space).name
+        folder, models = self.log.path.with_name("adapter"), (op["model"], self.twin.models[self.twin.active])
+        with unlimited():
+            shutil.rmtree(folder, ignore_errors=True)
+            save_adapter(world.adapter(*models, op["adapter"]), folder)
+        name = self.open().prepare(op["model"], space, adapter=folder).name
+        with unlimited():  # somebody fits it anew, in the same folder
+            shutil.rmtree(folder)
+            save_adapter(world.adapter(*models, op["adapter"] + 1), folder)
+        return name
 
     def _vouch(self, op: Op) -> None:
         self.open().vouch(op["query"], op["gallery"], force="a trial")
@@ -386,7 +399,10 @@ class Script:
         return {"kind": "delete", "ids": [*ids, *self.chance.sample(["nobody", "nothing"], self.chance.randint(0, 1))]}
 
     def _prepare(self, twin: Twin) -> Op:
-        return {"kind": "prepare", "model": self._model()}
+        op: Op = {"kind": "prepare", "model": self._model()}
+        if twin.space == "hypersphere" and self.chance.random() < 0.3:
+            op["adapter"] = self.chance.randrange(1000)
+        return op
 
     def _vouch(self, twin: Twin) -> Op:
         query, gallery = self.chance.sample(list(twin.models), 2)

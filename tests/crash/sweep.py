@@ -24,7 +24,7 @@ from crash.processes import finished, forked, import_noted, note_modules, violat
 from crash.script import Driver, Script
 from crash.trials import driver_of
 from crash.twin import Op, Twin, Violation
-from holdfast.errors import GalleryError, HoldfastError, StoreError
+from holdfast.errors import GalleryError, StoreError
 from holdfast.galleries import Gallery
 from holdfast.galleries.backup import restore
 
@@ -255,10 +255,7 @@ class Sweep:
     def _process(self, place: FolderPlace, work: Any) -> str | None:
         def planted() -> None:
             bugs.plant(self.bug, self.store)
-            try:
-                work()
-            except HoldfastError as error:
-                raise Violation("refused", f"{type(error).__name__}: {error}") from error
+            work()
 
         return finished(forked(place.folder, planted), place.folder)
 

@@ -64,7 +64,8 @@ class Twin:
     prepared: str | None = None
     previous: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
-    links: dict[tuple[str, str], None] = field(default_factory=dict)
+    links: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    """Who may search what; the seed of an adapter that maps the queries, or None."""
     completed: bool = False
     allowed_missing: int = 0
     created: int = 0
@@ -202,6 +203,8 @@ class Twin:
         self.created += 1
         self.prepared = f"g{self.created}"
         self.models[self.prepared] = op["model"]
+        if "adapter" in op:
+            self.links[self.prepared, self.active] = op["adapter"]
 
     def _vouch(self, op: Op) -> None:
         self.links[op["query"], op["gallery"]] = None
@@ -234,7 +237,7 @@ class Twin:
 
     def _retire(self, gone: set[str]) -> None:
         self.models = {name: model for name, model in self.models.items() if name not in gone}
-        self.links = {link: None for link in self.links if not gone & set(link)}
+        self.links = {link: adapter for link, adapter in self.links.items() if not gone & set(link)}
         self.retired += sorted(gone)
 
     # What is expected of it

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.adapters import build_adapter
+from holdfast.adapters.base import Adapter
 from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere, Lorentz, Space
 
@@ -38,6 +40,15 @@ def embedded(model: str, contents: Sequence[tuple[str, int]], space: Space, role
     vectors = points(model, contents, space)
     ids: Any = [identifier for identifier, _ in contents]
     return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=model, space=space, role=role)  # type: ignore[arg-type]
+
+
+@lru_cache
+def adapter(new: str, old: str, seed: int) -> Adapter:
+    """Return an adapter that maps queries of one model to another, fitted on pairs that depend on the seed."""
+    pairs = [(f"pair {number}", seed) for number in range(4 * DIM)]
+    space = SPACES["hypersphere"]
+    fitted = build_adapter("procrustes", {"direction": "new_to_old"})
+    return fitted.fit(embedded(old, pairs, space), embedded(new, pairs, space))
 
 
 def metadata(content: int) -> dict[str, Any]:

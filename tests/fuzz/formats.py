@@ -341,18 +341,18 @@ def _read_official(folder: Path) -> None:
 
 FORMATS: Mapping[str, Format] = {
     "embeddings": Format(_make_embeddings, _read_embeddings, _sign_embeddings),
-    "release": Format(_make_release, load_release, _sign_release),
     "adapter": Format(_make_adapters, lambda folder: load_adapter(folder).map(drawn("newer").vectors), _sign_adapter),
     "score map": Format(_make_score_map, _read_score_map),
     "parquet": Format(_make_parquet, _read_parquet),
-    "parquet into a gallery": Format(_make_parquet, _import_parquet),
     "npy": Format(_make_numpy, _read_numpy),
     "npz": Format(lambda folder: storage.to_npz(drawn("old"), folder / "a.npz"), _read_archive),
-    "settings": Format(_make_settings, _read_settings),
-    "suite": Format(lambda folder: (folder / "a.yaml").write_text(SUITE), lambda folder: read_suite(folder / "a.yaml")),
     "results": Format(_make_results, _read_results),
     "ground truth": Format(_make_truths, _read_truths),
     "texts": Format(_make_texts, _read_texts),
     "images": Format(_make_images, lambda folder: arrays(folder / "a.npz", held_out=0.3)),
     "official files": Format(_make_official, _read_official),
+    "release": Format(_make_release, load_release, _sign_release),
+    "parquet into a gallery": Format(_make_parquet, _import_parquet),
+    "settings": Format(_make_settings, _read_settings),
+    "suite": Format(lambda folder: (folder / "a.yaml").write_text(SUITE), lambda folder: read_suite(folder / "a.yaml")),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from holdfast.errors import StoreError
 from holdfast.stores.lance_rows import Table, among, index_folders, portions
-
-_COMPARED_AT_ONCE = 65_536  # rows
 
 Piece = Any
 """A fragment of a Lance table: a file of rows, and a file that says which of them were removed."""
@@ -58,11 +56,11 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
     come = [piece for number, piece in new.items() if number not in old]
     rows = _rows(after, come)
     kept = chain(_without(_rows(before, gone), removed), added)
-    if (_total(kept) != _total(rows)) if gone else not _alike(kept, rows):  # a merge may change the order
+    if not (_total(kept) == _total(rows) if gone else _alike(added, rows)):  # a merge may change the order
         raise _different("rows are")
     stayed = [(piece, new[number]) for number, piece in old.items() if number in new]
     changed = [(was, now) for was, now in stayed if was.metadata.to_json() != now.metadata.to_json()]
-    _compare_removals(before, after, changed, removed)
+    _compare_removals(path, before, after, changed, removed)
     _read_history(path, 0 if before is None else before.version, after)
     known = set() if before is None else index_folders(before)
     read_indexes(path, after, known)
@@ -101,13 +99,22 @@ def _without(rows: Iterable[pa.Table], ids: Sequence[str]) -> Iterator[pa.Table]
     return (part.filter(pc.invert(pc.is_in(part.column("id"), gone))) for part in rows)
 
 
-def _alike(expected: Iterable[pa.Table], rows: Iterable[pa.Table]) -> bool:
-    """Say whether two streams have the same rows in the same order."""
-    pairs = zip_longest(_in_blocks(expected), _in_blocks(rows), fillvalue=pa.table({}))
-    return all(
-        len(wanted) == len(there) and all(map(pa.ChunkedArray.equals, wanted.columns, there.columns))
-        for wanted, there in pairs
-    )
+def _alike(expected: Sequence[pa.Table], rows: Iterable[pa.Table]) -> bool:
+    """Say whether a stream has these rows in this order."""
+    whole, seen = pa.concat_tables(expected) if expected else pa.table({}), 0
+    for part in rows:
+        wanted = whole.slice(seen, len(part))
+        if len(wanted) < len(part) or not all(map(_equal, wanted.columns, part.columns)):
+            return False
+        seen += len(part)
+    return seen == len(whole)
+
+
+def _equal(wanted: pa.ChunkedArray, there: pa.ChunkedArray) -> bool:
+    """Say whether two columns are equal, vectors bit by bit."""
+    if pa.types.is_fixed_size_list(wanted.type):
+        return np.array_equal(_bits(wanted), _bits(there))
+    return bool(wanted.equals(there))
 
 
 def _total(rows: Iterable[pa.Table]) -> tuple[int, int]:
@@ -126,9 +133,14 @@ def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
     if not pa.types.is_fixed_size_list(column.type):
         return np.fromiter(map(hash, column.to_pylist()), np.int64, len(column)).view(np.uint64)
     width = column.type.list_size
-    numbers = np.ascontiguousarray(column.combine_chunks().flatten().to_numpy(zero_copy_only=False))
-    keys: NDArray[np.uint64] = (numbers.view(np.uint32).reshape(-1, width) * _factors(width)).sum(axis=1)
+    keys: NDArray[np.uint64] = (_bits(column).reshape(-1, width) * _factors(width)).sum(axis=1)
     return keys
+
+
+def _bits(column: pa.ChunkedArray) -> NDArray[np.uint32]:
+    """Return the numbers of a column of vectors, one after another, as they are stored."""
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies even one
+    return np.ascontiguousarray(whole.flatten().to_numpy(zero_copy_only=False)).view(np.uint32)
 
 
 @lru_cache(maxsize=8)
@@ -137,40 +149,39 @@ def _factors(count: int) -> NDArray[np.uint64]:
     return np.random.default_rng(count).integers(2**62, 2**63, count, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
-def _in_blocks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of equal length, but the last."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        while sum(map(len, waiting)) >= _COMPARED_AT_ONCE:
-            joined = pa.concat_tables(waiting)
-            yield joined.slice(0, _COMPARED_AT_ONCE)
-            waiting = [joined.slice(_COMPARED_AT_ONCE)]
-    joined = pa.concat_tables(waiting) if waiting else []
-    if len(joined):
-        yield joined
-
-
 def _compare_removals(
-    before: Table | None, after: Table, changed: Sequence[tuple[Piece, Piece]], removed: Sequence[str]
+    path: Path, before: Table | None, after: Table, changed: Sequence[tuple[Piece, Piece]], removed: Sequence[str]
 ) -> None:
-    """Look whether the rows removed from pieces that stayed are those that were to be removed."""
+    """Look whether the rows that vanished from pieces that stayed are those that were to be removed, row by row."""
     if not changed:
         return
-    for _, now in changed:
-        now.validate()
-    was, now_there = ([pair[side] for pair in changed] for side in (0, 1))
-    lost = sum(piece.count_rows() for piece in was) - sum(piece.count_rows() for piece in now_there)
-    asked, left = 0, 0
-    for portion in portions(list(removed)):
-        asked += _matching(before, was, portion)
-        left += _matching(after, now_there, portion)
-    if left or lost != asked:
+    was, now = zip(*changed, strict=True)
+    for piece in now:
+        piece.validate()
+    asked = [_addresses(before, was, among(portion)) for portion in portions(list(removed))]
+    gone, gone_now = (
+        [_removed(path, table, piece) for piece in pieces] for table, pieces in ((before, was), (after, now))
+    )
+    if not np.array_equal(np.sort(np.concatenate([*gone, *asked])), np.sort(np.concatenate(gone_now))):
         raise _different("removals are")
 
 
-def _matching(table: Table, pieces: Sequence[Piece], ids: Sequence[str]) -> int:
-    return len(table.scanner(columns=["id"], fragments=list(pieces), filter=among(ids)).to_table())
+def _removed(path: Path, table: Table, piece: Piece) -> NDArray[np.uint64]:
+    """Return the places of the rows that were removed from a piece."""
+    first, file = np.uint64(piece.fragment_id << 32), piece.deletion_file()
+    if file is None:
+        return np.empty(0, np.uint64)
+    if file.endswith(".arrow"):  # a few: listed one by one
+        listed: NDArray[np.uint32] = pa.ipc.open_file(str(path / file)).read_all().column(0).to_numpy()
+        return first + listed.astype(np.uint64)
+    return np.setdiff1d(first + np.arange(piece.physical_rows, dtype=np.uint64), _addresses(table, [piece]))
+
+
+def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = None) -> NDArray[np.uint64]:
+    """Return the places of the rows of pieces that were not removed, and that meet a condition."""
+    rows = table.scanner(columns=[], with_row_address=True, fragments=list(pieces), filter=condition).to_table()
+    addresses: NDArray[np.uint64] = rows.column("_rowaddr").to_numpy()
+    return addresses
 
 
 def _read_history(path: Path, last: int, after: Table) -> None:
