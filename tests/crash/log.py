@@ -6,6 +6,7 @@ gallery's folder.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -26,14 +27,23 @@ class TrialLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists():
-            os.truncate(path, len(_whole(path)))
         self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        with self._alone():
+            os.ftruncate(self._handle, len(_whole(path)))
 
     def write(self, *values: Any) -> None:
         """Add a line; a limit on the size of files, where a trial set one, is not for this file."""
-        with unlimited():
+        with unlimited(), self._alone():
             os.write(self._handle, (json.dumps(values) + "\n").encode())
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from writing, or from removing what this one has half written."""
+        fcntl.lockf(self._handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._handle, fcntl.LOCK_UN)
 
 
 @contextmanager
