@@ -15,7 +15,7 @@ from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import Pointer, Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.folder import refuse_taken
-from holdfast.stores.sqlite import LOCK
+from holdfast.stores.sqlite import DATABASE, LOCK
 
 UNFINISHED = ".unfinished"
 """What the name of a folder ends with until it has everything."""
@@ -292,7 +292,7 @@ def restore_folder(
     """
     with appearing(path, disk, "restore") as folder:
         copies = DigestedFolder(folder, disk, on_bytes=backup.on_bytes)
-        for name in backup.digests:
+        for name in sorted(backup.digests, key=lambda name: name == DATABASE):  # last: without it this is no gallery
             copies.copy(backup.path / name, name)
         copies.digests.update(backup.digests)
         copies.check()

@@ -341,15 +341,15 @@ class LanceStore(LedgerStore):
                         return pointer
 
     def _copy(self, places: Places, pointer: Pointer, into: DigestedFolder) -> None:
-        self.database.copy_to(into.path / DATABASE, into.on_bytes)
-        with closing(SqliteDatabase(into.path / DATABASE, into.disk)) as copy:
-            History(copy).forget_before(pointer.sequence)  # which names tables that are not copied
-            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        into.take(DATABASE)
         for place in places:
             for file in self._tables.files_of(place):
                 name = f"{place.table}.lance/{file}"
                 into.copy(Path(self.url.removeprefix("lance:")) / name, name)
+        self.database.copy_to(into.path / DATABASE, into.on_bytes)  # last: a folder without it is no gallery
+        with closing(SqliteDatabase(into.path / DATABASE, into.disk)) as copy:
+            History(copy).forget_before(pointer.sequence)  # which names tables that are not copied
+            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        into.take(DATABASE)
 
     def waiting(self) -> int:
         """Return the bytes of files that nothing in the gallery needs any more."""
