@@ -27,9 +27,10 @@ class TrialLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        with self._alone():
-            os.ftruncate(self._handle, len(_whole(path)))
+        self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        with self._alone():  # to open the file otherwise would end the lock
+            content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+            os.ftruncate(self._handle, content.rfind(b"\n") + 1)
 
     def write(self, *values: Any) -> None:
         """Add a line; a limit on the size of files, where a trial set one, is not for this file."""
