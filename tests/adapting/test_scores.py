@@ -135,7 +135,7 @@ def test_a_saved_map_is_the_same_map(through_ridge, tmp_path) -> None:
         ({"knots": [0.5, 0.1]}, "out of order"),
         ({"values": [0.1, "x"]}, "could not convert"),
         ({"direction": "sideways"}, "direction='sideways'"),
-        ({"values": [0.1, float("nan")]}, "out of order"),
+        ({"values": [0.1, float("nan")]}, "NaN is no number"),
     ],
 )
 def test_a_damaged_map_is_refused(tmp_path, damage, reason) -> None:

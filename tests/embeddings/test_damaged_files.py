@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
+from holdfast.embeddings.numpy_files import NumpyFile
 from holdfast.errors import DataError
 from holdfast.geometry import Hypersphere
 
@@ -215,3 +216,12 @@ def test_a_file_without_a_digest_is_refused_where_it_is_compared(path: Path) -> 
 def test_texts_are_checked_where_they_are_built(data: list[int], offsets: list[int]) -> None:
     with pytest.raises(DataError):
         StringArray(np.array(data, np.uint8), np.array(offsets, np.int64))
+
+
+def test_a_header_of_numpy_whose_names_are_of_several_types_is_refused(tmp_path: Path) -> None:
+    """NumPy sorts the names, which it cannot."""
+    np.save(tmp_path / "file.npy", np.ones((2, 3), np.float32))
+    content = (tmp_path / "file.npy").read_bytes()
+    (tmp_path / "file.npy").write_bytes(content.replace(b"'descr'", b"b'desc'"))
+    with pytest.raises(ValueError, match="makes no sense"):
+        NumpyFile(tmp_path / "file.npy").header("vectors")

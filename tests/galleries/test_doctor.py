@@ -131,7 +131,7 @@ def test_damage_is_found_and_named(damage: str, upgraded: Gallery) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_finding(upgraded: Gallery) -> None:
-    sql(upgraded, "DROP TABLE journal")
+    sql(upgraded, "ALTER TABLE journal RENAME COLUMN event TO lost")
     found = doctor(upgraded)
     assert finding(found, "unreadable").says.startswith("Following the journal failed: The database")
     assert [one for one in kinds(found, "error") if one[0] != "unreadable"] == []

@@ -77,7 +77,10 @@ class NumpyFile:
             version = npy.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"'{name}' is of format version {'.'.join(map(str, version))}")
-            shape, by_columns, dtype = _HEADERS[version](stream)
+            try:
+                shape, by_columns, dtype = _HEADERS[version](stream)
+            except TypeError as error:  # NumPy sorts the names in it, which may be of any type
+                raise ValueError(f"the header of '{name}' makes no sense") from error
             found = Header(shape, dtype, by_columns and len(shape) > 1, stream.tell())
         if any(type(length) is not int or length < 0 for length in shape):
             raise ValueError(f"'{name}' would be of shape {shape}")

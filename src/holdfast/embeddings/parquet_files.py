@@ -40,6 +40,8 @@ class ParquetFiles:
             opened = [(found.schema_arrow, found.metadata.num_rows) for found in map(pq.ParquetFile, self.files)]
             self.schema = opened[0][0]
             self.rows = sum(rows for _, rows in opened)
+            if any(rows < 0 for _, rows in opened):
+                raise ValueError(f"it says that it has {self.rows} rows")
             self._check(schema for schema, _ in opened)
 
     def _check(self, schemas: Iterator[Any]) -> None:

@@ -65,6 +65,8 @@ class ParquetTable:
                 )
         self.schema = dict(zip(first.names, first.types, strict=True))
         self.rows = sum(file.metadata.num_rows for file in opened)
+        if any(file.metadata.num_rows < 0 for file in opened):
+            raise _unreadable(self.path, ValueError(f"it says that it has {self.rows} rows"))
         twice = next((name for name in first.names if first.names.count(name) > 1), None)
         if twice is not None:
             raise DataError(
