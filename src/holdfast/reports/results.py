@@ -210,7 +210,7 @@ def check_keys(
         ConfigError: With the place of the first of them.
     """
     try:
-        schema.model_validate(document)
+        schema.model_validate_json(json.dumps(document), strict=True)  # of JSON, lists are tuples, and texts no numbers
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
