@@ -100,7 +100,7 @@ def raised(given: str, expected: str = "", to_do: str = "") -> DataError:
     [
         (raised("3 seeds.", "two", "add one"), "3 seeds. Expected: two. Next: add one."),
         (raised("No room!", to_do="free some."), "No room! Next: free some."),
-        (raised("Two\n\nlines"), "Two. lines."),
+        (raised("Two\n\nlines"), r"Two\n\nlines."),
         (raised(""), "DataError"),
     ],
 )
