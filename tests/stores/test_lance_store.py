@@ -659,6 +659,22 @@ def test_a_reader_that_takes_its_time_is_spared(store: LanceStore, folder: Path)
     other.close()
 
 
+def test_a_reader_that_comes_while_its_commit_is_forgotten_is_spared_for_as_long_as_it_reads(
+    store: LanceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer, seen = store.pointer(), store._leases.sequences
+    commit(store, written(["x"]))
+    answers = [set[int]()]
+    monkeypatch.setattr(store._leases, "sequences", lambda: answers.pop() if answers else {pointer.sequence})
+    for _ in range(2):
+        store.tidy(older_than=0.0)
+        assert found(store, at=pointer) == names(20)
+    monkeypatch.setattr(store._leases, "sequences", seen)
+    store.tidy(older_than=0.0)
+    with pytest.raises(GalleryError, match="not there any more"):
+        found(store, at=pointer)
+
+
 @pytest.mark.parametrize("hours", [-30.0, 30.0])
 def test_a_clock_that_jumps_removes_nothing_that_is_young(
     store: LanceStore, folder: Path, monkeypatch: pytest.MonkeyPatch, hours: float

@@ -372,10 +372,12 @@ class LanceStore(LedgerStore):
         self._make_certain()
         leased = self._leases.sequences()
         forgotten = self._history.forget(older_than, spared, leased)
-        read = self._leases.sequences()  # also those that came meanwhile, see `_reading`
-        kept = [self._current()[1], *self._history.named().values()]
-        kept += [places for sequence, places in forgotten.items() if sequence in read]
-        versions = versions_by_table(kept)
+        with self.database.transaction():
+            for sequence in (
+                forgotten.keys() & self._leases.sequences()
+            ):  # of readers that came meanwhile, see `_reading`
+                self._history.write(sequence, forgotten[sequence])
+        versions = versions_by_table([self._current()[1], *self._history.named().values()])
         self._tables.clear(versions)
         self._tables.prune(versions)
 
