@@ -41,7 +41,7 @@ class ParquetFiles:
             self.schema = opened[0][0]
             self.rows = sum(rows for _, rows in opened)
             if any(rows < 0 for _, rows in opened):
-                raise ValueError(f"it says that it has {self.rows} rows")
+                raise pa.ArrowInvalid(f"it says that it has {self.rows} rows")
             self._check(schema for schema, _ in opened)
 
     def _check(self, schemas: Iterator[Any]) -> None:
