@@ -68,6 +68,16 @@ class Loss:
     violation: tuple[str, str] | None = None
 
 
+def has_ext4(folder: Path) -> bool:
+    """Say whether a file system can be made here; where not, print why."""
+    try:
+        with Ext4(folder / "attempt", 8):
+            return True
+    except NoExt4 as reason:
+        print(f"skipped: {reason}")
+        return False
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--store", choices=STORES, action="append", help="may be repeated; all if left out")
@@ -79,11 +89,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="power_loss-", dir=options.work))
-    try:
-        with Ext4(work / "attempt", 8):
-            pass
-    except NoExt4 as reason:
-        print(f"skipped: {reason}")
+    if not has_ext4(work):
         return 0
     import_stores()
     records = {}
