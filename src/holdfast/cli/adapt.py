@@ -12,6 +12,7 @@ from rich.text import Text
 
 from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
+from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.training.compatible_head import HEAD_RECIPE
@@ -57,6 +58,7 @@ def adapt(
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
     seed: int = 0,
+    report: Report | None = None,
     json: bool = False,
 ) -> None:
     """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
@@ -104,6 +106,8 @@ def adapt(
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set; label_column names the labels in a file of texts.
         seed: Of the held-out items, the intervals and the training of heads.
+        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
+            installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
     """
 
@@ -115,6 +119,7 @@ def main(words: list[str]) -> int:
     from holdfast.cli.adapt_sides import open_pair
 
     arguments, text = parse(adapt, words, "adapt")
+    check_report(arguments["report"])
     _refuse_other_run(arguments["out"])
     check_options(arguments, {name: option.default for name, option in signature(adapt).parameters.items()})
     choice = choice_of(arguments)
@@ -124,10 +129,10 @@ def main(words: list[str]) -> int:
     with _progress() as events:
         found = compare(pair.old, pair.new, choice, **options, **events)
     thresholds = [_threshold(found, asked) for asked in arguments["threshold"]]
-    document = _write(arguments, pair, found, choice)
+    document, page = _write(arguments, pair, found, choice)
     write_settings(arguments["out"], "adapt.yaml", text)
     saved = _save(arguments, pair, found, choice)
-    _tell(document, arguments, found.followed, thresholds)
+    _tell(document, arguments, page, found.followed, thresholds)
     if saved is not None:
         _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(document))}")
     if arguments["json"]:
@@ -192,8 +197,8 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
         )  # fmt: skip
 
 
-def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> dict[str, Any]:
-    """Write results.json and report.html, and return the document."""
+def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[dict[str, Any], Path | None]:
+    """Write results.json and report.html, and return the document, and the page if there is one."""
     from holdfast.adapting.document import Names, document
     from holdfast.adapting.scores import score_map_record
     from holdfast.reports.adapt_page import write_adapt_report
@@ -209,13 +214,16 @@ def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice
         )
     )  # fmt: skip
     write_adapt(whole, arguments["out"])
-    with console.status("writing the report"):
-        write_adapt_report(whole, arguments["out"])
-    return dict(whole)
+    page = page_written(arguments["report"], lambda: write_adapt_report(whole, arguments["out"]))
+    return dict(whole), page
 
 
 def _tell(
-    document: dict[str, Any], arguments: dict[str, Any], followed: str | None, thresholds: list[dict[str, Any]]
+    document: dict[str, Any],
+    arguments: dict[str, Any],
+    page: Path | None,
+    followed: str | None,
+    thresholds: list[dict[str, Any]],
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
     from holdfast.reports.adapt_results import adapt_table, failures
@@ -228,8 +236,7 @@ def _tell(
     _say(f"\n{adapt_headline(document)}", style="bold")
     for line in (*document["recommendation"]["sentences"], *(_threshold_words(one, followed) for one in thresholds)):
         _say(line)
-    out = arguments["out"]
-    _say(f"\nresults  {out / 'results.json'}\nreport   {out / 'report.html'}  (open it in a browser)")
+    _say(f"\nresults  {arguments['out'] / 'results.json'}{page_line(arguments['report'], page)}")
 
 
 def _threshold_words(one: dict[str, Any], followed: str | None) -> str:

@@ -6,10 +6,11 @@ import json as json_text
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import data_root as root_of
 from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, refuse
 
@@ -32,6 +33,7 @@ def bench(
     dry_run: bool = False,
     retry_failed: bool = False,
     data_root: Path | None = None,
+    report: Report | None = None,
     json: bool = False,
 ) -> None:
     """Compare methods over data sets, scenarios and seeds, from one file, and end with a leaderboard.
@@ -53,6 +55,8 @@ def bench(
         dry_run: Say what would be run, and about how long it takes by what was measured before; change nothing.
         retry_failed: Run again what failed of this suite.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
+            are installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document.
     """
 
@@ -71,6 +75,7 @@ def main(words: list[str]) -> int:
     if arguments["suite"] is None:
         _refuse_without_suite(words)
         return _list_suites(arguments["json"])
+    check_report(arguments["report"])
     suite = _with_seeds(recipe_named(arguments["suite"]), arguments["seeds"])
     out = arguments["out"] or Path("runs/bench") / suite.name
     _refuse_file("out", out)
@@ -89,7 +94,7 @@ def main(words: list[str]) -> int:
         cache.forget_failures(found.unfinished)
     if former is not None and former != sorted(suite.seeds):
         console.print(f"The former board in '{out}', of {seeds_in_words(former)}, will be replaced.")
-    return _run(suite, Bench(cache, root, processes, devices), out, arguments["json"], words)
+    return _run(suite, Bench(cache, root, processes, devices), out, arguments, words)
 
 
 def _refuse_without_suite(words: list[str]) -> None:
@@ -164,7 +169,7 @@ def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
     )
 
 
-def _run(suite: Suite, bench: Bench, out: Path, as_json: bool, words: list[str]) -> int:
+def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words: list[str]) -> int:
     """Run to the end, write the board, and say what was found."""
     from dataclasses import replace
 
@@ -197,12 +202,12 @@ def _run(suite: Suite, bench: Bench, out: Path, as_json: bool, words: list[str])
     )
     results = write_leaderboard(document, out)
     tables = write_tables(document, out)
-    page = write_leaderboard_page(document, out)
-    if as_json:
+    page = page_written(arguments["report"], lambda: write_leaderboard_page(document, out))
+    if arguments["json"]:
         print_json(document)
     console.print(leaderboard_text(document))
     console.print(
-        f"results  {results}\ntables   {', '.join(map(str, tables))}\nboard    {page}  (open it in a browser)"
+        f"results  {results}\ntables   {', '.join(map(str, tables))}{page_line(arguments['report'], page, 'board')}"
     )
     for sentence in failure_sentences(found, bench.cache.root):
         console.print(sentence)

@@ -11,6 +11,7 @@ from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides,
 from holdfast.cli.evaluate_alone import handed_over
 from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
 from holdfast.cli.evidence import Pictures, Sides, write_evidence
+from holdfast.cli.pages import Report, check_report
 from holdfast.cli.parsing import parse
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
@@ -67,6 +68,7 @@ def evaluate(
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
     seed: int = 0,
+    report: Report | None = None,
     json: bool = False,
 ) -> None:
     """Measure whether new queries can search the old gallery.
@@ -124,6 +126,8 @@ def evaluate(
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, such as image_size.
         seed: Of the bootstrap, the random backfill orders and the choice of examples.
+        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
+            installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
     """
 
@@ -134,6 +138,7 @@ def main(words: list[str]) -> int:
     if arguments["protocol"] == "list":
         return _list_protocols(arguments["json"])
     _check_protocol_name(arguments["protocol"])
+    check_report(arguments["report"])
     done = handed_over(arguments, text)
     if done is not None:
         return done
@@ -167,6 +172,7 @@ def main(words: list[str]) -> int:
         cross={} if cross is None else {name: cross},
         old_classes=classes,
         protocol=protocol,
+        report=arguments["report"],
     )
     if arguments["json"]:
         print_json({"schema_version": document["schema_version"], **document["evaluations"][name], **link})

@@ -9,6 +9,9 @@ from typing import Any
 
 from holdfast.errors import ConfigError, refuse
 
+ALWAYS = ("out", "report", "json")
+"""Options that go with all of them."""
+
 
 def handed_over(arguments: dict[str, Any], settings: str) -> int | None:
     """Run what --combine or --chain asks for and return its exit code; None where neither was given.
@@ -68,13 +71,13 @@ def refuse_others(option: str, arguments: Mapping[str, Any], allowed: Sequence[s
     given = [
         f"--{name.replace('_', '-')}"
         for name, value in arguments.items()
-        if name not in (option, "out", "json", *allowed) and value != defaults[name]
+        if name not in (option, *ALWAYS, *allowed) and value != defaults[name]
     ]
     if given:
         raise ConfigError(
             f"--{option} was given together with {', '.join(given)}.",
             expected=f"--{option} and what goes with it: "
-            + ", ".join(f"--{name.replace('_', '-')}" for name in (*allowed, "out", "json")),
+            + ", ".join(f"--{name.replace('_', '-')}" for name in (*allowed, *ALWAYS)),
             to_do=f"leave {'it' if len(given) == 1 else 'them'} out.",
         )
     out = arguments["out"]

@@ -12,6 +12,7 @@ from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_alone import names_of, refuse_others
 from holdfast.cli.evaluate_sides import protocol_of
 from holdfast.cli.evidence import Sides, open_sides
+from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ def _shown(arguments: Mapping[str, Any], evaluation: ChainEvaluation, sides: Sid
         evaluation, title=title, data=described(sides, None, evaluation.protocol["units"]), old_baseline=baseline
     )
     written = results.write_chain(document, arguments["out"])
-    with console.status("writing the report"):
-        report = write_chain_report(document, arguments["out"])
+    page = page_written(arguments["report"], lambda: write_chain_report(document, arguments["out"]))
     print_table(title, *results.matrix_table(document))
     console.print()
     print_table("Pairs", *results.pair_table(document))
@@ -103,5 +103,5 @@ def _shown(arguments: Mapping[str, Any], evaluation: ChainEvaluation, sides: Sid
     found = chain_finding(document)
     for words in (found.sentence, f"Next: {found.next_step}", *found.notes):
         console.print(words)
-    console.print(f"\nresults  {written}\nreport   {report}  (open it in a browser)")
+    console.print(f"\nresults  {written}{page_line(arguments['report'], page)}")
     return document

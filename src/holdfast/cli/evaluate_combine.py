@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_alone import names_of, refuse_others
+from holdfast.cli.pages import page_line, page_written
 
 
 def evaluate_combine_command(arguments: dict[str, Any], settings: str) -> int:
@@ -43,8 +44,7 @@ def _show(document: dict[str, Any], arguments: dict[str, Any]) -> None:
     from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
 
     results = write_combination(document, arguments["out"])
-    with console.status("writing the report"):
-        report = write_combined_report(document, arguments["out"])
+    page = page_written(arguments["report"], lambda: write_combined_report(document, arguments["out"]))
     print_table(document["title"], *combined_table(document))
     console.print(f"\n{combined_headline(document)}", style="bold")
     for finding in set_findings(document):
@@ -52,4 +52,4 @@ def _show(document: dict[str, Any], arguments: dict[str, Any]) -> None:
             console.print(words)
     for note in combined_notes(document):
         console.print(note)
-    console.print(f"\nresults  {results}\nreport   {report}  (open it in a browser)")
+    console.print(f"\nresults  {results}{page_line(arguments['report'], page)}")

@@ -149,6 +149,7 @@ def write_evidence(
     cross: Mapping[str, tuple[EmbeddingSet, EmbeddingSet]] | None = None,
     old_classes: Sequence[str] | None = None,
     protocol: Protocol | None = None,
+    report: str | None = None,
 ) -> dict[str, Any]:
     """Write results.json and report.html, print the table, and return the document.
 
@@ -165,8 +166,10 @@ def write_evidence(
         cross: Queries and gallery that answered the cross-test of the models that a map links to the old one.
         old_classes: Names of the classes that the old model has seen.
         protocol: How it was measured; by label when left out.
+        report: Whether to write the page: "html", "none", or None for one wherever it can be written.
     """
     from holdfast.cli.console import console, print_table
+    from holdfast.cli.pages import page_line, page_written
     from holdfast.evaluation.disk import choose_disk
     from holdfast.evaluation.examples import choose_examples
     from holdfast.reports.page import write_report
@@ -176,7 +179,8 @@ def write_evidence(
     links = cross or {}
     document = results_document(evaluations, title=title, data=data, models=models)
     results = write_results(document, folder)
-    with console.status("writing the report"):
+
+    def write() -> Path:
         examples = {
             name: choose_examples(
                 evaluation,
@@ -193,9 +197,11 @@ def write_evidence(
             for name, sides in new.items()
             if sides.gallery.space == old.gallery.space
         }
-        report = write_report(document, folder, examples=examples, picture=pictures, disks=disks)
+        return write_report(document, folder, examples=examples, picture=pictures, disks=disks)
+
+    page = page_written(report, write)
     columns, rows = summary_rows(document)
     print_table(title, columns, rows)
     print_findings(document)
-    console.print(f"\nresults  {results}\nreport   {report}  (open it in a browser)")
+    console.print(f"\nresults  {results}{page_line(report, page)}")
     return document

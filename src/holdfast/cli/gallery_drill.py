@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, print_table, rate_progress
 from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
@@ -104,9 +105,9 @@ def drill(
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
     document = _document(found)
-    page = _write(document, out)
+    page = _write(document, out)  # the option --report names evidence here
     _tell(document)
-    console.print(f"\nresults  {out / 'drill.json'}\nreport   {page}  (open it in a browser)")
+    console.print(f"\nresults  {out / 'drill.json'}{page_line(None, page)}")
     if json:
         print_json(document)
     return 0 if found.verdict in PASSED else 1
@@ -131,15 +132,14 @@ def _document(found: Drill) -> dict[str, Any]:
     return drill_document({**found.to_dict(), "gallery": without_secrets(found.gallery)})
 
 
-def _write(document: dict[str, Any], out: Path) -> Path:
-    """Write drill.json and drill.html, and return the page."""
+def _write(document: dict[str, Any], out: Path) -> Path | None:
+    """Write drill.json, and drill.html where its packages are installed; return the page."""
     from holdfast.embeddings.storage import write_atomically
     from holdfast.reports.drill_page import write_drill_report
 
     text = json_module.dumps(document, indent=2, allow_nan=False) + "\n"
     write_atomically(out / "drill.json", lambda part: part.write_text(text, encoding="utf-8"))
-    with console.status("writing the report"):
-        return write_drill_report(document, out)
+    return page_written(None, lambda: write_drill_report(document, out))
 
 
 def _tell(document: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import encoder_for, open_data, options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
+from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import refuse, unknown_name
 from holdfast.training.recipe import Experiment, Recipe
@@ -41,6 +42,7 @@ def sessions(
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
     seed: int = 0,
+    report: Report | None = None,
     json: bool = False,
 ) -> None:
     """Train through sessions of data; every session's gallery is embedded once and for ever.
@@ -78,6 +80,8 @@ def sessions(
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, such as image_size.
         seed: Of plan, initial weights, order, augmentation and exemplars.
+        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
+            installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
     """
 
@@ -100,6 +104,7 @@ def main(words: list[str]) -> int:
         )
         words = ["--plan", *words]
     arguments, text = parse(sessions, words, "sessions")
+    check_report(arguments["report"])
     if arguments["plan"] not in PLANS:
         raise unknown_name("plan", arguments["plan"], PLANS)
     options = options_by_method(arguments["method"], arguments["method_options"])
@@ -121,7 +126,7 @@ def main(words: list[str]) -> int:
             setting, learners, records, title=f"Sessions of {data.name}, {plan.name}", description=data.description
         )
     )
-    _show(document, plan, arguments["out"])
+    _show(document, plan, arguments)
     if arguments["json"]:
         print_json(document)
     return 0
@@ -143,18 +148,17 @@ def _experiment(arguments: dict[str, Any], data: ClosedSet) -> Experiment:
     )
 
 
-def _show(document: dict[str, Any], plan: Plan, out: Path) -> None:
+def _show(document: dict[str, Any], plan: Plan, arguments: dict[str, Any]) -> None:
     """Write results and report, and print the table and what it means."""
     from holdfast.reports.sessions_page import write_sessions_report
     from holdfast.reports.sessions_results import sessions_table, write_sessions
     from holdfast.reports.sessions_words import sessions_findings, sessions_headline, standing
 
-    results = write_sessions(document, out)
-    with console.status("writing the report"):
-        report = write_sessions_report(document, plan, out)
+    results = write_sessions(document, arguments["out"])
+    page = page_written(arguments["report"], lambda: write_sessions_report(document, plan, arguments["out"]))
     print_table(document["title"], *sessions_table(document))
     found = standing(document)
     console.print(f"\n{sessions_headline(found)}", style="bold")
     for finding in sessions_findings(found):
         console.print(finding.sentence)
-    console.print(f"\nresults  {results}\nreport   {report}  (open it in a browser)")
+    console.print(f"\nresults  {results}{page_line(arguments['report'], page)}")

@@ -9,6 +9,16 @@ from holdfast.errors import ConfigError
 from holdfast.reports import formats
 
 PHONE = 350  # pixels that a chart has on a phone
+EXTRA = "pip install 'holdfast[report]'"
+
+
+def pages_can_be_written() -> bool:
+    """Return whether Jinja2 is installed."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 class Drawing(NamedTuple):
@@ -31,14 +41,14 @@ def page_template(
     Raises:
         ConfigError: Jinja2 is missing.
     """
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
+    if not pages_can_be_written():
         raise ConfigError(
             "The report is written with Jinja2, which is not installed.",
             expected="Jinja2",
-            to_do="pip install 'holdfast[report]'; results.json holds all numbers without it.",
-        ) from error
+            to_do=f"{EXTRA}; results.json holds all numbers without it.",
+        )
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("holdfast", "reports"),
         autoescape=True,
