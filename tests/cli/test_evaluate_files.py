@@ -59,6 +59,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     npz("fewer", new[:9], ids=IDS[:9], labels=LABELS[:9])
     npz("others", new, ids=np.arange(ITEMS))
     npz("relabelled", new, labels=(LABELS + 1) % 5)
+    npz("numbers", vectors(1), labels=LABELS + 7)  # 7 to 11, which texts sort as "10", "11", "7", ...
+    npz("texts", new, labels=(LABELS + 7).astype(str))
+    npz("text_relabelled", new, labels=np.array(["a", *LABELS[1:].astype(str)]))
     npz("short", new, labels=LABELS[:5])
     npz("none", new[:0], ids=IDS[:0], labels=LABELS[:0])
     npz("double", new.astype(np.float64))
@@ -113,7 +116,14 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
         ("twice.npz", "occur more than once: 'i0'"),
         ("fewer.npz", "31 items of the old queries are not in the new queries: 'i9', 'i10', 'i11' and 28 more"),
         ("others.npz", "'i0', 'i1', 'i2' and 37 more; there are '0', '1', '2' and 37 more"),
-        ("relabelled.npz", "40 items have different labels in two sets"),
+        (
+            "relabelled.npz",
+            "40 items have different labels in two sets: 'i0', 'i1', 'i2' and 37 more; the first is 0 in",
+        ),
+        (
+            "text_relabelled.npz",
+            "1 items have different labels in two sets: 'i0'; the first is 0 in one of them and 'a'",
+        ),
         ("short.npz", "40 vectors, 40 ids, 5 labels"),
         ("none.npz", "empty. Expected: at least one item"),
         ("double.npz", "--cast on the command line"),
@@ -126,6 +136,18 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
 )
 def test_embeddings_that_cannot_be_used(refused: Fails, file: str, said: str) -> None:
     assert said in refused("--old", "old.npz", "--new", file)
+
+
+@pytest.mark.parametrize("sides", [("numbers", "texts"), ("texts", "numbers")])
+def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path, sides: tuple[str, str]) -> None:
+    def scores(old: str, new: str) -> list[Any]:
+        words = ["evaluate", "--old", files / f"{old}.npz", "--new", files / f"{new}.npz", *QUICK, "--out", tmp_path]
+        assert main([*map(str, words)]) in (0, 1)
+        (record,) = json.loads((tmp_path / "results.json").read_text())["evaluations"].values()
+        return [record[system] for system in ("self_old", "cross", "self_new")]
+
+    plain = {"numbers": "old", "texts": "new"}
+    assert scores(*sides) == scores(*(plain[side] for side in sides))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings.embedding_set import EmbeddingSet, shown
+from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, SpaceMismatchError
 from holdfast.geometry import Hypersphere
 
@@ -50,16 +51,36 @@ def refuse_lengths(old: EmbeddingSet, new: EmbeddingSet, what: str) -> None:
 def labels_as_in(reference: EmbeddingSet, other: EmbeddingSet) -> NDArray[np.int64]:
     """Return the labels of ``other`` in the numbers of ``reference``; -1 is a class without a name there.
 
-    Numbers stay as they are unless both sets name their classes.
+    Classes are the same by name. Labels without names are numbers: the names themselves where the other set's names
+    are whole numbers, as in a file that holds "7" where another holds 7, and rows of its names otherwise.
 
     Raises:
         DataError: ``other`` has no labels.
     """
     if other.labels is None:
         raise DataError("A set of embeddings has no labels.", expected="labels")
-    if reference.class_names is None or other.class_names is None or reference.class_names == other.class_names:
+    names, others = reference.class_names, other.class_names
+    if names == others:
         return other.labels
-    return reference.class_names.find(other.class_names)[other.labels]
+    if names is not None and others is not None:
+        return names.find(others)[other.labels]
+    numbers = _numbers(names if others is None else others)
+    if numbers is None:
+        return other.labels
+    if names is None:
+        return numbers[other.labels]
+    kinds, places = np.unique(other.labels, return_inverse=True)
+    return names.find([str(kind) for kind in kinds])[places]
+
+
+def _numbers(names: StringArray | None) -> NDArray[np.int64] | None:
+    """Return class names as the whole numbers that they are; None where one is something else."""
+    try:
+        numbers = [int(name) for name in names or ()]
+        found = np.array(numbers, np.int64)
+    except (ValueError, OverflowError):
+        return None
+    return found if list(map(str, numbers)) == list(names or ()) else None
 
 
 def with_common_labels(sets: Sequence[EmbeddingSet]) -> list[EmbeddingSet]:
@@ -81,9 +102,17 @@ def _labelled_as(reference: EmbeddingSet, other: EmbeddingSet) -> EmbeddingSet:
         return other.replace(labels=reference.labels, class_names=reference.class_names)
     differing = np.flatnonzero(labels_as_in(reference, other) != reference.labels)
     if len(differing):
+        first, second = (_label_of(embeddings, differing[0]) for embeddings in (reference, other))
         raise DataError(
-            f"{len(differing)} items have different labels in two sets: {shown(reference.ids[differing])}.",
+            f"{len(differing)} items have different labels in two sets: {shown(reference.ids[differing])}; "
+            f"the first is {first} in one of them and {second} in the other.",
             expected="one class per item, whichever model embedded it",
             to_do="give class names with the labels where the numbers differ, or correct one of the sets.",
         )
     return other
+
+
+def _label_of(embeddings: EmbeddingSet, row: int) -> str:
+    """Return the class of an item as it is stored: a name in quotes, or a number."""
+    label = int(np.asarray(embeddings.labels)[row])
+    return str(label) if embeddings.class_names is None else f"'{embeddings.class_names[label]}'"
