@@ -59,6 +59,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     npz("fewer", new[:9], ids=IDS[:9], labels=LABELS[:9])
     npz("others", new, ids=np.arange(ITEMS))
     npz("relabelled", new, labels=(LABELS + 1) % 5)
+    np.savez(folder / "named.npz", embedding=vectors(1), item=IDS, kind=LABELS, ids=np.arange(ITEMS))
+    table = {"sku": IDS.tolist(), "emb": list(new), "id": np.arange(ITEMS), "kind": LABELS.astype(str).tolist()}
+    pq.write_table(pa.table({**table, "emb": pa.array(table["emb"], pa.list_(pa.float32()))}), folder / "named.parquet")
     npz("numbers", vectors(1), labels=LABELS + 7)  # 7 to 11, which texts sort as "10", "11", "7", ...
     npz("texts", new, labels=(LABELS + 7).astype(str))
     npz("text_relabelled", new, labels=np.array(["a", *LABELS[1:].astype(str)]))
@@ -127,8 +130,8 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
         ("short.npz", "40 vectors, 40 ids, 5 labels"),
         ("none.npz", "empty. Expected: at least one item"),
         ("double.npz", "--cast on the command line"),
-        ("text.npz", "it begins like neither of these files. Expected: a complete .npy or .npz file"),
-        ("nothing.npz", "Cannot read 'nothing.npz'"),
+        ("text.npz", "'text.npz' is a text file. Expected: embeddings: what `holdfast embed` wrote, or a .npz"),
+        ("nothing.npz", "'nothing.npz' is empty. Expected: embeddings"),
         ("missing.npz", "There is no 'missing.npz'"),
         ("empty", "The folder 'empty' holds nothing. Expected: query.safetensors"),
         ("old.npz", "the same model"),
@@ -136,6 +139,23 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
 )
 def test_embeddings_that_cannot_be_used(refused: Fails, file: str, said: str) -> None:
     assert said in refused("--old", "old.npz", "--new", file)
+
+
+NAMES = ("--vector-column", "embedding", "emb", "--id-column", "item", "sku", "--label-column", "kind")
+
+
+def test_vectors_ids_and_labels_may_have_other_names(files: Path, tmp_path: Path) -> None:
+    def scores(old: Path, new: Path, *words: str) -> list[Any]:
+        assert main(["evaluate", "--old", str(old), "--new", str(new), *QUICK, *words, "--out", str(tmp_path)]) in (
+            0,
+            1,
+        )
+        (record,) = json.loads((tmp_path / "results.json").read_text())["evaluations"].values()
+        return [record[system] for system in ("self_old", "cross", "self_new")]
+
+    usual = scores(files / "old.npz", files / "new.npz")
+    assert scores(files / "named.npz", files / "named.parquet", *NAMES) == usual
+    assert scores(files / "old.npz", files / "named.parquet", *NAMES) == usual
 
 
 @pytest.mark.parametrize("sides", [("numbers", "texts"), ("texts", "numbers")])
@@ -160,6 +180,12 @@ def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path
         ("--old old.npz --new-query new.npz --new-gallery fewer.npz", "follow different protocols"),
         ("--old old.npz --new new.npz --old-model m --new-model m", "declared:m: these are the same model"),
         ("--old old.safetensors --new new.safetensors --similarity cosine", "Next: leave --similarity out"),
+        ("--old named.npz --new new.npz", "has arrays embedding, item, kind, ids. Expected: an array 'vectors'"),
+        (
+            "--old named.npz --new new.npz --vector-column embeding",
+            "Did you mean 'embedding'? Expected: one of its own",
+        ),
+        ("--old unlabelled_old.npz --new unlabelled.npz --label-column kind", "No file has a column 'kind'"),
         ("--old old.safetensors --new new.safetensors --new-model x", "Next: leave the name out"),
         ("--old old.npz --new new.npz --old-release empty", "'empty' is no release"),
         ("--old old.npz --new new.npz --adapter empty", "'empty' is no adapter"),

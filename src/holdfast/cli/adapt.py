@@ -50,6 +50,9 @@ def adapt(
     unseen_share: float = 0.1,
     resamples: int = 2000,
     cast: bool = False,
+    vector_column: list[str] = [],  # noqa: B006
+    id_column: list[str] = [],  # noqa: B006
+    label_column: list[str] = [],  # noqa: B006
     query_prefix: str | None = None,
     document_prefix: str | None = None,
     max_length: int | None = None,
@@ -98,6 +101,10 @@ def adapt(
             in what is measured.
         resamples: Bootstrap resamples for the intervals.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
+            names the first counts that a file has.
+        id_column: The same of the ids, "ids" and "id".
+        label_column: The same of the labels, "labels" and "label".
         query_prefix: Text that the new model wants before every query; its own when left out, "" for none.
         document_prefix: Text before every document, likewise.
         max_length: Tokens that count of every text for the new model; its own number when left out.

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import data_root
 from holdfast.cli.console import console, counting_progress
-from holdfast.cli.evidence import open_file
+from holdfast.cli.evidence import columns_of, open_file, refuse_no_labels
 from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.file_columns import USUAL, FileColumns
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Pair:
         new_name: The same of the new one.
         data_name: The same of the items.
         frozen_model: How the new model is opened again; None where its vectors came from a file.
+        columns: What files of vectors call them, their ids and labels.
     """
 
     old: EmbeddingSet
@@ -44,6 +46,7 @@ class Pair:
     new_name: str
     data_name: str
     frozen_model: Mapping[str, Any] | None = None
+    columns: FileColumns = USUAL
 
     def next_command(self, saved: Path, direction: Direction | None) -> str:
         """Return what brings new queries, or the old gallery, to the other side with what was saved.
@@ -54,9 +57,9 @@ class Pair:
         """
         link = ["--release" if direction is None else "--adapter", str(saved), "--out", "DIR"]
         if direction == "old_to_new":
-            return shlex.join(["holdfast", "embed", *_stored("OLD_GALLERY", self.old), *link])
+            return shlex.join(["holdfast", "embed", *_stored("OLD_GALLERY", self.old, self.columns), *link])
         if self.frozen_model is None:
-            return shlex.join(["holdfast", "embed", *_stored("NEW_QUERIES", self.new), *link])
+            return shlex.join(["holdfast", "embed", *_stored("NEW_QUERIES", self.new, self.columns), *link])
         model = [] if direction is None else _text_model(self.frozen_model)
         return shlex.join(["holdfast", "embed", "--texts", "QUERIES", "--role", "query", *model, *link])
 
@@ -73,16 +76,19 @@ def open_pair(arguments: Mapping[str, Any]) -> Pair:
     options = {key: arguments[key] for key in OF_NEW_MODEL}
     old = _side("old", "old_text_model", arguments, texts, role, {})
     new = _side("new", "text_model", arguments, texts, role, options)
+    refuse_no_labels(arguments["label_column"], [old, new])
     model = arguments["text_model"]
     frozen = None if model is None else {"model": model, **options}
-    return Pair(old, new, *_names(arguments, old, new), data_name=data_name, frozen_model=frozen)
+    names = _names(arguments, old, new)
+    return Pair(old, new, *names, data_name=data_name, frozen_model=frozen, columns=columns_of(arguments))
 
 
 def _side(
     side: str, model: str, arguments: Mapping[str, Any], texts: TextSet | None, role: Role, options: Mapping[str, Any]
 ) -> EmbeddingSet:
     if texts is None or arguments[side] is not None:
-        return open_part(arguments[side], cast=arguments["cast"], name=arguments[f"{side}_model"])
+        name, columns = arguments[f"{side}_model"], columns_of(arguments)
+        return open_part(arguments[side], cast=arguments["cast"], name=name, columns=columns)
     return _embedded(arguments[model], texts, role, arguments, options)
 
 
@@ -145,14 +151,14 @@ def _embedded(
         return embed_texts(encoder, texts, role=role, cache=arguments["out"] / "cache", on_batch=on_batch)
 
 
-def open_part(path: Path, *, cast: bool = False, name: str | None = None) -> EmbeddingSet:
+def open_part(path: Path, *, cast: bool = False, name: str | None = None, columns: FileColumns = USUAL) -> EmbeddingSet:
     """Open the embeddings to fit on: a file, or of a folder the part that is neither query nor searched, if there.
 
     Raises:
         ConfigError: There is nothing of the kind.
     """
     if not path.is_dir():
-        return open_file(path, cast=cast, name=name)
+        return open_file(path, cast=cast, name=name, columns=columns)
     for part in PARTS:
         if (path / f"{part}.safetensors").exists():
             return open_file(path / f"{part}.safetensors", name=name)
@@ -181,10 +187,13 @@ def _name(given: Path | str) -> str:
     return path.stem if path.is_file() else path.name
 
 
-def _stored(what: str, embeddings: EmbeddingSet) -> list[str]:
-    """Write what is stored of a model, with its name where files of vectors do not say it."""
-    kind, _, name = embeddings.fingerprint.partition(":")
-    return ["--stored", what, *(["--stored-model", name] if kind == "declared" else [])]
+def _stored(what: str, embeddings: EmbeddingSet, columns: FileColumns) -> list[str]:
+    """Write what is stored of a model, with its name and those of columns where files of vectors do not say them."""
+    if not embeddings.declared:
+        return ["--stored", what]
+    named = [("vector", columns.vector), ("id", columns.id), ("label", columns.label)]
+    options = [word for key, names in named if names for word in (f"--{key}-column", *names)]
+    return ["--stored", what, "--stored-model", embeddings.fingerprint.partition(":")[2], *options]
 
 
 def _text_model(frozen_model: Mapping[str, Any]) -> list[str]:

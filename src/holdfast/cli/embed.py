@@ -24,9 +24,10 @@ SOURCES = {
 }
 OF_TEXTS = ("text_model", "role", "query_prefix", "document_prefix", "max_length", "truncate_dim")
 OF_IMAGES = ("part", "workers", "flip", "form")
+OF_STORED = ("stored_model", "vector_column", "id_column", "label_column")
 USELESS = {
-    "data": (*OF_TEXTS, "adapter", "stored_model"),
-    "texts": (*OF_IMAGES, "stored_model"),
+    "data": (*OF_TEXTS, *OF_STORED, "adapter"),
+    "texts": (*OF_IMAGES, *OF_STORED),
     "stored": (*OF_TEXTS, *OF_IMAGES, "batch_size", "device", "data_root", "data_options"),
 }
 """Options that change nothing, by what is embedded."""
@@ -38,6 +39,9 @@ def embed(
     data: str | None = None,
     stored: Path | None = None,
     stored_model: str | None = None,
+    vector_column: list[str] = [],  # noqa: B006
+    id_column: list[str] = [],  # noqa: B006
+    label_column: list[str] = [],  # noqa: B006
     adapter: Path | None = None,
     texts: str | None = None,
     text_model: list[str] = [],  # noqa: B006
@@ -71,6 +75,10 @@ def embed(
             a new one, those of the old model.
         stored_model: Name of the model that made them, for .npz, .npy and .parquet files, which carry none; their path
             when left out.
+        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
+            names the first counts that a file has.
+        id_column: The same of the ids, "ids" and "id".
+        label_column: The same of the labels, "labels" and "label".
         adapter: Folder of an adapter that `holdfast adapt` fitted: stored embeddings, or what a text model makes of
             texts, are mapped into the space of the other model.
         texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.

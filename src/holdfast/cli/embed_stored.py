@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.evidence import open_sides
+from holdfast.cli.evidence import columns_of, open_sides
 from holdfast.errors import ConfigError, ReleaseError, refuse
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def carry_all(arguments: Mapping[str, Any], folders: Mapping[Path, Path]) -> lis
             f"The outcome would take the place of those in '{stored}'.",
             "another folder as --out; nothing was written",
         )
-    sides = open_sides(stored, name=arguments["stored_model"])
+    sides = open_sides(stored, name=arguments["stored_model"], columns=columns_of(arguments))
     sets = {"embeddings": sides.query} if sides.leave_one_out else {"query": sides.query, "gallery": sides.gallery}
     made_by = "release" if arguments["adapter"] is None else "adapter"
     carried = {

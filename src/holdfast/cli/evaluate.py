@@ -10,7 +10,7 @@ from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides, record_of
 from holdfast.cli.evaluate_alone import handed_over
 from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
-from holdfast.cli.evidence import Pictures, Sides, write_evidence
+from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
 from holdfast.cli.pages import Report, check_report
 from holdfast.cli.parsing import parse
 from holdfast.embeddings import EmbeddingSet
@@ -64,6 +64,9 @@ def evaluate(
     curve: Literal["auto", "yes", "no"] = "auto",
     device: str = "cpu",
     cast: bool = False,
+    vector_column: list[str] = [],  # noqa: B006
+    id_column: list[str] = [],  # noqa: B006
+    label_column: list[str] = [],  # noqa: B006
     data: str | None = None,
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
@@ -122,6 +125,10 @@ def evaluate(
             evaluations, of which it would be by far the longest part.
         device: Where to rank: cpu, cuda, cuda:1, mps.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
+            names the first counts that a file has.
+        id_column: The same of the ids, "ids" and "id".
+        label_column: The same of the labels, "labels" and "label".
         data: The data set or folder that was embedded, to show example images in the report.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, such as image_size.
@@ -181,7 +188,9 @@ def main(words: list[str]) -> int:
 
 def _opened(arguments: dict[str, Any]) -> tuple[Sides, Sides, Sides | None]:
     with console.status("reading embeddings"):
-        return needed_sides(arguments, "old"), needed_sides(arguments, "new"), sides_of(arguments, "independent")
+        found = needed_sides(arguments, "old"), needed_sides(arguments, "new"), sides_of(arguments, "independent")
+    refuse_no_labels(arguments["label_column"], [side for sides in found if sides is not None for side in sides])
+    return found
 
 
 def _list_protocols(as_json: bool) -> int:

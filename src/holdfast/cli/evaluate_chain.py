@@ -11,7 +11,7 @@ from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_alone import names_of, refuse_others
 from holdfast.cli.evaluate_sides import protocol_of
-from holdfast.cli.evidence import Sides, open_sides
+from holdfast.cli.evidence import Sides, columns_of, open_sides
 from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _OPTIONS = (
     "chain_independent", "old_baseline", "similarity", "protocol", "ground_truth", "relevant", "protocol_options",
-    "gate_metric", "no_relevant", "resamples", "resample", "device", "cast", "seed",
+    "gate_metric", "no_relevant", "resamples", "resample", "device", "cast", "vector_column",
+    "id_column", "label_column", "seed",
 )  # fmt: skip
 
 
@@ -45,7 +46,10 @@ def evaluate_chain_command(arguments: dict[str, Any], settings: str) -> int:
 
 
 def _opened(arguments: Mapping[str, Any], paths: Sequence[Path]) -> tuple[list[str], list[Sides]]:
-    options = {"cast": arguments["cast"], "similarity": arguments["similarity"]}
+    options: dict[str, Any] = {
+        **{key: arguments[key] for key in ("cast", "similarity")},
+        "columns": columns_of(arguments),
+    }
     with console.status("reading embeddings"):
         return names_of(paths), [open_sides(path, **options) for path in paths]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.evidence import Sides, open_file, open_sides
+from holdfast.cli.evidence import Sides, columns_of, open_file, open_sides
 from holdfast.errors import ConfigError, refuse
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import bound, option_types
@@ -28,7 +28,10 @@ def sides_of(arguments: Mapping[str, Any], model: str) -> Sides | None:
         f"--{model} and {' and '.join(apart)} were given.",
         f"--{model} PATH for what `holdfast embed` wrote, or --{model}-query FILE --{model}-gallery FILE",
     )
-    options = {"cast": arguments["cast"], "similarity": arguments["similarity"]}
+    options: dict[str, Any] = {
+        **{key: arguments[key] for key in ("cast", "similarity")},
+        "columns": columns_of(arguments),
+    }
     name = arguments.get(f"{model}_model")
     if whole is not None:
         return open_sides(whole, name=name, **options)

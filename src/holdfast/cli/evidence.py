@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.embeddings.file_columns import USUAL, FileColumns
 from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
@@ -34,7 +35,33 @@ class Sides(NamedTuple):
 _IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
-def open_sides(path: Path, *, cast: bool = False, name: str | None = None, similarity: str | None = None) -> Sides:
+def columns_of(arguments: Mapping[str, Any]) -> FileColumns:
+    """Return what a command was told of the names in files of vectors made elsewhere."""
+    return FileColumns(*(tuple(arguments[f"{what}_column"]) for what in ("vector", "id", "label")))
+
+
+def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None:
+    """Refuse a name for labels that no file knows, by which nobody would be judged.
+
+    Raises:
+        ConfigError: Names were given, and no set has labels.
+    """
+    if asked and all(embeddings.labels is None for embeddings in sets):
+        raise ConfigError(
+            f"No file has a column {' or '.join(map(repr, asked))}.",
+            expected="the name of the labels in at least one of the files",
+            to_do="correct --label-column, or leave it out to measure without labels.",
+        )
+
+
+def open_sides(
+    path: Path,
+    *,
+    cast: bool = False,
+    name: str | None = None,
+    similarity: str | None = None,
+    columns: FileColumns = USUAL,
+) -> Sides:
     """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
 
     Args:
@@ -42,13 +69,14 @@ def open_sides(path: Path, *, cast: bool = False, name: str | None = None, simil
         cast: Accept other floating types than float32 in files made elsewhere.
         name: What the model is called that made these, which such files do not say; their path when left out.
         similarity: How their vectors are compared; see `open_file`.
+        columns: What such files call vectors, ids and labels.
 
     Raises:
         ConfigError: There is no such file or folder, or not the right files in it.
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
     if not path.is_dir() or _holds_parquet(path):
-        found = open_file(path, cast=cast, name=name, similarity=similarity)
+        found = open_file(path, cast=cast, name=name, similarity=similarity, columns=columns)
         return Sides(found, found)
     names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
     files = [path / f"{part}.safetensors" for part in names]
@@ -69,7 +97,12 @@ def _holds_parquet(folder: Path) -> bool:
 
 
 def open_file(
-    path: Path, *, cast: bool = False, name: str | None = None, similarity: str | None = None
+    path: Path,
+    *,
+    cast: bool = False,
+    name: str | None = None,
+    similarity: str | None = None,
+    columns: FileColumns = USUAL,
 ) -> EmbeddingSet:
     """Open one file of embeddings, or a folder of ``.parquet`` files.
 
@@ -79,6 +112,7 @@ def open_file(
         name: What the model is called that made it; see `open_sides`.
         similarity: How vectors made elsewhere are compared: cosine, inner-product or euclidean; by the cosine when
             left out.
+        columns: What files made elsewhere call vectors, ids and labels.
 
     Raises:
         ConfigError: There is no such file, or it says by which model it was made and another name was given.
@@ -90,7 +124,7 @@ def open_file(
         )
     if path.suffix in _IMPORTERS or path.is_dir():
         reader = _IMPORTERS[path.suffix if path.suffix in _IMPORTERS else ".parquet"]
-        return reader(path, fingerprint=f"declared:{name or path}", similarity=similarity, cast=cast)
+        return reader(path, fingerprint=f"declared:{name or path}", similarity=similarity, cast=cast, names=columns)
     if similarity is not None:
         raise ConfigError(
             f"'{path}' says how its vectors are compared, and --similarity {similarity} was given.",

@@ -19,6 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role
+from holdfast.embeddings.file_columns import USUAL, FileColumns
+from holdfast.embeddings.file_kinds import NUMPY, NUMPY_ARCHIVE, PARQUET, refuse_other_kind
 from holdfast.embeddings.numpy_files import NumpyFile
 from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
 from holdfast.embeddings.room import gather
@@ -33,6 +35,7 @@ NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, 
 
 Arrays = dict[str, NDArray[Any] | StringArray]
 """What a file holds, by name: numbers as NumPy arrays, texts as such or as `StringArray`."""
+_ARRAYS = {"vector": "vectors", "id": "ids", "label": "labels"}
 
 
 def from_npz(
@@ -43,6 +46,7 @@ def from_npz(
     similarity: str | None = None,
     role: Role = "both",
     cast: bool = False,
+    names: FileColumns = USUAL,
     most_memory: int | None = None,
 ) -> EmbeddingSet:
     """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
@@ -57,14 +61,16 @@ def from_npz(
             `holdfast.embeddings.similarities.space_named`.
         role: What the items are to the model.
         cast: Accept other floating types than float32 and convert them.
+        names: What vectors, ids and labels are called in the file, where it is not as above.
         most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
 
     Raises:
         ConfigError: Both a space and a similarity were given, or one that is unknown.
         DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
     """
+    refuse_other_kind(path, NUMPY, NUMPY_ARCHIVE)
     try:
-        arrays = _npz_arrays(Path(path), cast, most_memory)
+        arrays = _npz_arrays(Path(path), cast, names, most_memory)
     except HoldfastError:
         raise
     except NPZ_ERRORS as error:
@@ -76,24 +82,26 @@ def from_npz(
     return _imported(path, arrays, fingerprint, _space_of(arrays, space, similarity), role)
 
 
-def _npz_arrays(path: Path, cast: bool, most_memory: int | None) -> Arrays:
+def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | None) -> Arrays:
     file = NumpyFile(path)
-    others = [name for name in file.names if name != "vectors"]
-    if len(others) == len(file.names):
-        raise _without_vectors(path, f"arrays {', '.join(others) or 'none'}")
-    header = file.header("vectors")
+    found = (names if file.archive else USUAL).found(path, file.names, _ARRAYS)
+    if "vector" not in found:
+        raise _without_vectors(path, f"arrays {', '.join(file.names) or 'none'}")
+    vector, called = found["vector"], {name: _ARRAYS[what] for what, name in found.items()}
+    others = [name for name in file.names if name in called or name not in _ARRAYS.values()]
+    header = file.header(vector)
     _check_vectors(path, header.shape, header.dtype, cast)
-    arrays: Arrays = {name: _npz_array(file, name) for name in others}
-    vectors = file.mapped("vectors", header)
+    arrays: Arrays = {called.get(name, name): _npz_array(file, name, called) for name in others if name != vector}
+    vectors = file.mapped(vector, header)
     if vectors is None or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
-        vectors = gather(file.blocks("vectors", header), *header.shape, most_memory=most_memory)
+        vectors = gather(file.blocks(vector, header), *header.shape, most_memory=most_memory)
     return arrays | {"vectors": vectors}
 
 
-def _npz_array(file: NumpyFile, name: str) -> NDArray[Any] | StringArray:
+def _npz_array(file: NumpyFile, name: str, called: Mapping[str, str]) -> NDArray[Any] | StringArray:
     """Read one of the smaller arrays; texts take eight times less memory as UTF-8 than as NumPy has them."""
     header = file.header(name)
-    if name not in ("ids", "labels", "class_names") or header.dtype.kind != "U" or len(header.shape) != 1:
+    if name not in (*called, "class_names") or header.dtype.kind != "U" or len(header.shape) != 1:
         return file.array(name)
     parts = [StringArray.from_numpy(block).arrow() for block in file.blocks(name, header)]
     return StringArray.from_arrow(pa.chunked_array(parts, pa.large_string()))
@@ -107,6 +115,7 @@ def from_parquet(
     similarity: str | None = None,
     role: Role = "both",
     cast: bool = False,
+    names: FileColumns = USUAL,
     most_memory: int | None = None,
 ) -> EmbeddingSet:
     """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
@@ -118,7 +127,8 @@ def from_parquet(
         ConfigError: Both a space and a similarity were given, or one that is unknown.
         DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
     """
-    files = ParquetFiles(path)
+    refuse_other_kind(path, PARQUET)
+    files = ParquetFiles(path, names)
     if "vectors" in files.taken:
         raise DataError(
             f"'{path}' has numbers called 'vectors'.",
@@ -198,7 +208,8 @@ def _without_vectors(path: str | Path, found: str) -> DataError:
     return DataError(
         f"'{path}' has {found}.",
         expected="an array 'vectors' of shape (items, dimension)",
-        to_do="write one row per item under this name.",
+        to_do="write one row per item under this name, or say which array it is: --vector-column NAME of "
+        "`holdfast evaluate`, `adapt` and `embed`.",
     )
 
 

@@ -13,12 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from holdfast.embeddings.file_columns import USUAL, FileColumns
 from holdfast.embeddings.room import rows_at_once
 from holdfast.errors import DataError, reason
 
 READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
 ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
 """What Arrow and Python raise for files that are no Parquet, are cut off or damaged."""
+_COLUMNS = {"vector": "vector", "id": "id", "label": "label"}
 
 
 class ParquetFiles:
@@ -26,12 +28,13 @@ class ParquetFiles:
 
     Args:
         path: The file, or a folder of ``.parquet`` files with the same columns.
+        names: What its vectors, ids and labels are called; here they are "vector", "id" and "label" in any case.
 
     Raises:
         DataError: There is none, one cannot be read, holds no vectors or rows, or they have different columns.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, names: FileColumns = USUAL) -> None:
         self.path = path
         self.files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
         if not self.files:
@@ -42,15 +45,17 @@ class ParquetFiles:
             self.rows = sum(rows for _, rows in opened)
             if any(rows < 0 for _, rows in opened):
                 raise pa.ArrowInvalid(f"it says that it has {self.rows} rows")
+            self._called = names.found(path, self.schema.names, _COLUMNS)
             self._check(schema for schema, _ in opened)
 
     def _check(self, schemas: Iterator[Any]) -> None:
         names = self.schema.names
-        if "vector" not in names:
+        if "vector" not in self._called:
             raise DataError(
                 f"'{self.path}' has columns {', '.join(names) or 'none'}.",
                 expected="a column 'vector' of lists of numbers",
-                to_do="rename the columns; 'id' and 'label' are optional.",
+                to_do="rename the columns ('id' and 'label' are optional), or say which one it is: --vector-column "
+                "NAME of `holdfast evaluate`, `adapt` and `embed`.",
             )
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
@@ -70,8 +75,13 @@ class ParquetFiles:
     @property
     def taken(self) -> list[str]:
         """Names of the columns that say something of an item: vectors, ids, labels and numbers."""
-        numbers = [one.name for one in self.schema if pa.types.is_integer(one.type) or pa.types.is_floating(one.type)]
-        return [name for name in self.schema.names if name in {"vector", "id", "label", *numbers}]
+        own = [*self._called.values(), *_COLUMNS]
+        numbers = [
+            one.name
+            for one in self.schema
+            if one.name not in own and (pa.types.is_integer(one.type) or pa.types.is_floating(one.type))
+        ]
+        return [*self._called, *numbers]
 
     def vectors(self) -> tuple[int, np.dtype[Any]]:
         """Return the dimension D of the first vector, 0 for a missing one, and the type of its numbers.
@@ -79,10 +89,10 @@ class ParquetFiles:
         Raises:
             DataError: The column holds no lists.
         """
-        kind = self.schema.field("vector").type
+        kind = self.schema.field(self._called["vector"]).type
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
             raise DataError(
-                f"The column 'vector' of '{self.path}' is {kind}.",
+                f"The column '{self._called['vector']}' of '{self.path}' is {kind}.",
                 expected="a list of numbers in every row",
                 to_do="write the numbers of an item as one list.",
             )
@@ -94,10 +104,12 @@ class ParquetFiles:
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield record batches of at most so many rows, with these columns."""
+        called = {self._called.get(name, name): name for name in names}
         with unreadable(self.path):
             for path in self.files:
                 with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
-                    yield from file.iter_batches(batch_size=rows, columns=list(names))
+                    for batch in file.iter_batches(batch_size=rows, columns=list(called)):
+                        yield batch.rename_columns([called[name] for name in batch.schema.names])
 
 
 class Pass:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from holdfast.documents import parsed_json
-from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form
+from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, shown
+from holdfast.embeddings.file_kinds import FILES_OF_EMBEDDINGS, refuse_other_kind
 from holdfast.embeddings.imports import from_npz, from_parquet
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, HoldfastError, reason
@@ -34,6 +35,8 @@ __all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "
 FORMAT_VERSION = 1
 HEADER_LIMIT = 2**20
 """Bytes of the longest JSON header that is read: it names arrays, and holds no ids."""
+_OWN = {"id_bytes", "id_offsets"}
+"""Arrays that every file of embeddings has."""
 _MALFORMED = (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
            "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8"}  # fmt: skip
@@ -99,6 +102,13 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
         DataError: The file is missing, damaged, of a newer format, or (with ``verify``) was altered.
     """
     arrays, metadata = _mapped_arrays(Path(path))
+    if arrays and "holdfast" not in metadata and not _OWN & set(arrays):
+        raise DataError(
+            f"'{path}' is a safetensors file of other arrays: {shown(arrays)}.",
+            expected=FILES_OF_EMBEDDINGS,
+            to_do="where these are weights, give the release to `holdfast embed --release RELEASE`; vectors made "
+            "elsewhere are read from .npz, .npy and .parquet files.",
+        )
     try:
         record = parsed_json(metadata["holdfast"])
         version = int(record["format_version"])
@@ -139,6 +149,7 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
 
 def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Map the tensors of a safetensors file read-only; the library itself copies them on access."""
+    refuse_other_kind(path)
     try:
         with path.open("rb") as handle:
             buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)

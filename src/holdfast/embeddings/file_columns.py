@@ -1,0 +1,54 @@
+"""What vectors, ids and labels are called in files that were made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import DataError, nearest
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """Names of Parquet columns or NumPy arrays, in place of the usual ones.
+
+    Files that go together may call them differently: of several names the first one counts that a file has.
+
+    Args:
+        vector: Names of the vectors.
+        id: Names of the ids.
+        label: Names of the labels. A file need not have any.
+    """
+
+    vector: Sequence[str] = ()
+    id: Sequence[str] = ()
+    label: Sequence[str] = ()
+
+    def found(self, path: str | Path, present: Sequence[str], usual: Mapping[str, str]) -> dict[str, str]:
+        """Return for each of "vector", "id" and "label" what it is called in a file; what is not there is left out.
+
+        Args:
+            path: The file.
+            present: What it holds.
+            usual: What these are called where no name was given.
+
+        Raises:
+            DataError: Vectors or ids were named, and the file has neither that name nor the usual one.
+        """
+        found = {}
+        for what, name in usual.items():
+            asked: Sequence[str] = getattr(self, what)
+            there = [one for one in (*asked, name) if one in present]
+            if there:
+                found[what] = there[0]
+            elif asked and what != "label":
+                raise DataError(
+                    f"'{path}' has no column {' or '.join(map(repr, asked))}.{nearest(asked[0], present)}",
+                    expected=f"one of its own: {', '.join(present) or 'none'}",
+                    to_do=f"name the one with the {what}s: --{what}-column NAME.",
+                )
+        return found
+
+
+USUAL = FileColumns()
