@@ -55,7 +55,7 @@ def prepared(world: SimpleNamespace) -> Any:
     """Build and prepare a method on the small world, all items credible unless asked otherwise."""
 
     def build(old: OldModel | None = None, **options: Any) -> NCCL:
-        method = NCCL(**{"credible_only": False, **options})
+        method = NCCL(**{"credible_only": False, "scores": "printed", **options})
         method.prepare(old or world.old, nn.Identity(), world.head, world.space)
         return method
 
@@ -80,7 +80,7 @@ def step_of(world: SimpleNamespace, make_step: Any) -> Any:
 @pytest.mark.parametrize(("dtype", "rtol", "atol"), PRECISIONS)
 def test_reference_numbers(golden, make_step, make_embeddings, dtype, rtol, atol) -> None:
     g = golden("nccl")
-    options = {"logit_weight": float(g["logit_weight"]), "temperature": float(g["temp"])}
+    options = {"logit_weight": float(g["logit_weight"]), "scores": "printed", "temperature": float(g["temp"])}
     method = METHODS["nccl"](queue_size=int(g["queue_size"]), credible_only=False, **options)
     names = [f"c{c}" for c in range(g["logit_old_0"].shape[1])]
     old = OldModel(make_embeddings(np.eye(5, 6) + 0.1, np.arange(5), names=names), names, Given())
@@ -170,7 +170,7 @@ def test_keeping_all_scores_that_count_is_exact(world, step_of) -> None:
     weight[5] = 0
     results = []
     for kept in (None, 5):
-        method = NCCL(credible_only=False, kept_logits=kept, logit_weight=1.0)
+        method = NCCL(credible_only=False, scores="printed", kept_logits=kept, logit_weight=1.0)
         old = OldModel(world.embeddings, world.embeddings.class_names, Linear(weight))
         method.prepare(old, nn.Identity(), world.head, world.space)
         method.classifier.logits = lambda view: (view.features @ weight.T).abs()
@@ -230,9 +230,10 @@ def test_an_old_model_that_nobody_can_believe_is_refused(world) -> None:
 @pytest.mark.parametrize("missing", ["classifier", "shared classes"])
 def test_scores_need_an_old_classifier_of_shared_classes(world, prepared, missing: str) -> None:
     old = OldModel(world.embeddings, ("x", "y", "z", "w"), None if missing == "classifier" else world.old.head)
-    with pytest.raises(ConfigError, match=r"--method_options\.logit_weight 0"):
+    with pytest.raises(ConfigError, match=r"--method_options\.scores unit"):
         prepared(old)
     assert not {"queue_logits", "old_columns"} & set(prepared(old, logit_weight=0.0).state_dict())
+    assert prepared(old, scores="unit").queue_logits.shape == (2048, len(world.head.weight))
 
 
 def test_without_their_weight_no_scores_are_computed(prepared, step_of, world) -> None:
@@ -268,3 +269,56 @@ def test_the_old_classifier_is_a_frozen_copy(prepared, world) -> None:
 def test_impossible_options(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         NCCL(**options)
+
+
+def unit_scores(head: Head, features: torch.Tensor) -> np.ndarray:
+    """Scores of the new classifier, of length 1: one row at a time."""
+    rows = (head.weight.detach() @ row for row in features.detach())
+    return np.stack([(scores / scores.norm()).numpy() for scores in rows])
+
+
+@pytest.mark.parametrize("kept", [None, 2])
+def test_by_default_the_new_classifier_scores_both(step_of, world, kept) -> None:
+    """By a slow loop; the old model has no classifier and shares no class."""
+    rows = np.array([0, 9, 25, 47, 33])
+    old = OldModel(world.embeddings, ("x", "y"), None)
+    method = NCCL(credible_only=False, kept_logits=kept, queue_size=5, logit_weight=1.0)
+    method.prepare(old, nn.Identity(), world.head, world.space)
+    step = step_of(rows)
+    terms = method(step)
+    new, queued = (unit_scores(world.head, view.features) for view in (step.new, step.predecessor))
+    if kept:
+        queued = np.where(queued >= np.sort(queued, axis=1)[:, -kept][:, None], queued, 0)
+    weights = consensus_weights(step.predecessor.points, step.labels, method.queue_points, method.queue_labels)
+    expected = consensus_contrast(torch.from_numpy(new @ queued.T), weights, torch.ones(5, dtype=torch.bool))
+    torch.testing.assert_close(terms["logit_consensus"].detach(), expected, rtol=1e-4, atol=1e-5)
+    gradient = torch.autograd.grad(terms["logit_consensus"], (step.new.features, world.head.weight))
+    assert all(part.any() for part in gradient)  # the encoder learns from it, and so does the classifier
+
+
+def gradient_ratio(method: NCCL, step: Any) -> float:
+    """The scores' term, as weighted, against the consensus: lengths of their gradients at the new embeddings."""
+    terms = method(step)
+    found = [
+        torch.autograd.grad(terms[name], step.new.features, retain_graph=True)[0].norm()
+        for name in ("logit_consensus", "consensus")
+    ]
+    return float(found[0] / found[1])
+
+
+@pytest.mark.parametrize("scale", [1.0, 64.0])
+def test_the_second_term_does_not_drown_the_first(step_of, world, scale: float) -> None:
+    """Raw scores of a classifier that has learnt are long, so that a hundredth of their term is no small one."""
+    head = Linear(scale * 5 * world.head.weight.detach())
+    old = OldModel(world.embeddings, world.embeddings.class_names, head)
+    ratios = {}
+    for scores in ("unit", "printed"):
+        method = NCCL(credible_only=False, scores=scores)
+        method.prepare(old, nn.Identity(), head, world.space)
+        ratios[scores] = gradient_ratio(method, step_of(np.arange(0, 48, 3), head=head))
+    assert ratios["unit"] < 0.05 and ratios["printed"] > 10 * ratios["unit"]
+
+
+def test_unknown_scores_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'unit' or 'printed'"):
+        NCCL(scores="raw")

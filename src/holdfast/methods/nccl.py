@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import ConfigError, refuse
 from holdfast.geometry import Space
+from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.consensus import consensus_contrast, consensus_weights, kept_similarity, low_entropy_rows
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
 from holdfast.methods.predecessor import BLOCK, frozen, labelled_features, require_old, rows_by_name
@@ -20,11 +21,17 @@ class NCCL(CompatibilityMethod):
     """Neighborhood consensus contrastive learning (Wu et al., AAAI 2022, arXiv:2108.03372).
 
     A queue keeps the old embeddings of the latest items. A new embedding is drawn to every entry of its class, the
-    more the closer that entry is to the item's own old embedding. A second term asks the same of the classifiers'
-    scores, with the same weights; their columns are those of the classes that both classifiers know by name.
+    more the closer that entry is to the item's own old embedding. A second term asks the same of classifier scores,
+    with the same weights.
 
-    Departures: empty slots are left out of the softmax (the public code keeps them as zero rows); old embeddings that
-    are not credible are neither anchors nor positives nor negatives.
+    Departures: the scores. As the paper prints it, the second term takes inner products of the new classifier's raw
+    scores with the old classifier's. Weighed 0.01 beside the first, its gradient is many times that of the first all
+    the same, more so the larger the scores, and the consensus is lost. The public code lets no gradient through this
+    term, cuts it to ±1 in half precision, and has the new classifier score the old embeddings. The default does that
+    last thing and scales both scores to unit length, so that the two terms are alike, 0.01 means what it says, and no
+    old classifier is needed; `scores="printed"` is the paper's form. Also, empty slots are left out of the softmax (the
+    public code keeps them as zero rows), and old embeddings that are not credible are neither anchors nor positives nor
+    negatives.
 
     Credibility weighs a distance against the spread of distances within a class, so it depends on the length of the
     embeddings: the longer they are, the fewer pass. Of models trained here on Omniglot all pass on unit vectors, the
@@ -32,15 +39,17 @@ class NCCL(CompatibilityMethod):
 
     Args:
         weight: Factor of both terms.
-        logit_weight: Factor of the scores' term on top of it; with 0 no scores are computed or kept, and no old
-            classifier is needed.
+        logit_weight: Factor of the scores' term on top of it; with 0 no scores are computed or kept.
+        scores: "unit", scores of the new classifier for both embeddings, each of unit length; or "printed", raw scores
+            of the new classifier and of the old one, over the classes that both know by name. The latter needs the old
+            classifier.
         temperature: Divides the similarities of both terms.
         queue_size: How many of the latest items are kept.
         credible_only: Leave out old embeddings that fit no class clearly: entropy above ln(C)/2. It costs N × C
             distances whenever a run starts or is resumed.
         credible_on: What distances are measured on: "points", unit vectors, or "features", embeddings as they are.
-        kept_logits: How many scores are kept of an item, its largest. None keeps all up to 4,096 shared classes, and
-            64 beyond; with all the term is exact, otherwise those that are missing count as 0.
+        kept_logits: How many scores are kept of an item, its largest. None keeps all up to 4,096 classes, and 64
+            beyond; with all the term is exact, otherwise those that are missing count as 0.
     """
 
     queue_points: Tensor
@@ -57,6 +66,7 @@ class NCCL(CompatibilityMethod):
         self,
         weight: float = 1.0,
         logit_weight: float = 0.01,
+        scores: Literal["unit", "printed"] = "unit",
         temperature: float = 1.0,
         queue_size: int = 2048,
         credible_only: bool = True,
@@ -69,10 +79,12 @@ class NCCL(CompatibilityMethod):
             f"nccl was given weight={weight}, logit_weight={logit_weight}, temperature={temperature}",
             "weights of at least 0 and a temperature above 0",
         )
+        refuse(scores not in ("unit", "printed"), f"nccl was given scores='{scores}'", "'unit' or 'printed'")
         refuse(queue_size < 1, f"nccl was given queue_size={queue_size}", "a queue of at least 1 item")
         refuse(kept_logits is not None and kept_logits < 1, f"nccl was given kept_logits={kept_logits}",
                "at least 1, or nothing to let the number of classes decide")  # fmt: skip
         self.weight, self.logit_weight, self.temperature = weight, logit_weight, temperature
+        self.scores = scores
         refuse(credible_on not in ("points", "features"), f"nccl was given credible_on='{credible_on}'",
                "'points' or 'features'")  # fmt: skip
         self.queue_size, self.credible_only, self.credible_on = queue_size, credible_only, credible_on
@@ -80,18 +92,21 @@ class NCCL(CompatibilityMethod):
         self.dense = self.all_known = True
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
-        """Empty the queue, freeze the old classifier, and mark the credible old embeddings."""
+        """Empty the queue, freeze the old classifier if it is asked, and mark the credible old embeddings."""
         old = require_old(old, "nccl")
         if self.logit_weight:
-            self._prepare_logits(old)
+            if self.scores == "printed":
+                self._make_room(*self._match_classes(old))
+            else:
+                self._make_room(torch.arange(len(head.weight)), len(head.weight))
         if self.credible_only:
             self.register_buffer("credible", credible_items(old, space if self.credible_on == "points" else None))
         self.register_buffer("queue_points", torch.zeros(self.queue_size, space.dim))
         self.register_buffer("queue_labels", torch.full((self.queue_size,), -1))
         self.register_buffer("position", torch.tensor(0))
 
-    def _prepare_logits(self, old: OldModel) -> None:
-        """Find the classes both classifiers know, and make room for their scores."""
+    def _match_classes(self, old: OldModel) -> tuple[Tensor, int]:
+        """Freeze the old classifier; return the columns (k,) of the new one whose classes it knows, and of how many."""
         rows = rows_by_name(old.classes, old.embeddings.class_names or ())
         shared = int((rows >= 0).sum())
         if old.head is None or not shared:
@@ -99,14 +114,19 @@ class NCCL(CompatibilityMethod):
             raise ConfigError(
                 f"nccl compares scores with those of the old classifier, which {missing}.",
                 expected="an old release with its classifier, and classes that it knows",
-                to_do="or compare embeddings alone: --method_options.logit_weight 0 (with several methods, "
-                "--method_options.nccl.logit_weight 0).",
+                to_do="or let the new classifier score both: --method_options.scores unit, the default (with several "
+                "methods, --method_options.nccl.scores unit).",
             )
         self.classifier = frozen(old.head)
-        self.register_buffer("new_columns", (rows >= 0).nonzero()[:, 0])
         self.register_buffer("old_columns", rows[rows >= 0])
+        return (rows >= 0).nonzero()[:, 0], len(rows)
+
+    def _make_room(self, columns: Tensor, classes: int) -> None:
+        """Make room for the scores of these columns (k,) of the new classifier's classes, or for the largest."""
+        shared = len(columns)
+        self.register_buffer("new_columns", columns)
         kept = min(self.kept_logits or (shared if shared <= DENSE_CLASSES else KEPT_BEYOND), shared)
-        self.dense, self.all_known = kept == shared, shared == len(rows)  # all columns are taken without a copy
+        self.dense, self.all_known = kept == shared, shared == classes  # all columns are taken without a copy
         self.register_buffer("queue_logits", torch.zeros(self.queue_size, kept))
         if not self.dense:
             self.register_buffer("queue_columns", torch.zeros(self.queue_size, kept, dtype=torch.int64))
@@ -126,7 +146,9 @@ class NCCL(CompatibilityMethod):
             "consensus": self.weight * consensus_contrast(scores, weights, filled),
         }
         if self.logit_weight:
-            scores = self.logit_similarity(step.head.logits(step.new)) / self.temperature
+            logits = step.head.logits(step.new)
+            logits = normalise(logits) if self.scores == "unit" else logits
+            scores = self.logit_similarity(logits) / self.temperature
             terms["logit_consensus"] = self.weight * self.logit_weight * consensus_contrast(scores, weights, filled)
         return terms
 
@@ -149,14 +171,18 @@ class NCCL(CompatibilityMethod):
         self.position.add_(count).remainder_(self.queue_size)
 
     def _old_logits(self, step: Step) -> dict[str, Tensor]:
-        logits = self.classifier.logits(step.predecessor).index_select(1, self.old_columns)
+        """Return what the queue keeps of the old view's scores."""
+        if self.scores == "unit":
+            logits = normalise(step.head.logits(step.predecessor).detach())
+        else:
+            logits = self.classifier.logits(step.predecessor).index_select(1, self.old_columns)
         if self.dense:
             return {"queue_logits": logits}
         values, columns = logits.topk(self.queue_logits.shape[1], dim=1)
         return {"queue_logits": values, "queue_columns": self.new_columns[columns]}
 
     def logit_similarity(self, logits: Tensor) -> Tensor:
-        """Return inner products (B, Q) of new scores (B, C) with those in the queue, over the shared classes."""
+        """Return inner products (B, Q) of new scores (B, C) with those in the queue, over the classes of both."""
         queue = self.queue_logits.to(logits.dtype)
         if self.dense:
             known = logits if self.all_known else logits.index_select(1, self.new_columns)
