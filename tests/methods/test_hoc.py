@@ -40,7 +40,7 @@ def test_the_shares_of_task_and_contrast_sum_to_one(world, make_step) -> None:
 
 
 def test_a_comparison_tunes_the_share_of_the_task() -> None:
-    assert HOC.balance == "task_share" and HOC.old_view == "cached"
+    assert HOC.balance == "task_share" and HOC.old_view == "same"  # as in its public code
 
 
 @pytest.mark.parametrize(

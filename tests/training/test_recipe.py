@@ -197,6 +197,7 @@ def test_a_resumed_run_repeats_no_line_of_its_log(images: ImageSet, tmp_path: Pa
         ("advbct", "method", False, "cached"),
         ("advbct", "cached", True, "cached"),
         ("l2", "same", True, "same"),
+        ("hoc", "method", True, "same"),
     ],
 )
 def test_what_the_predecessor_sees(method, setting, augmented, view, images, base, tmp_path, monkeypatch) -> None:

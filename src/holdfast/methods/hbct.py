@@ -39,6 +39,7 @@ class HBCT(CompatibilityMethod):
     """
 
     spaces = frozenset({"lorentz"})
+    old_view = "same"
     space_reason = "it lives on cones, and on the distance from the origin, of hyperbolic space"
 
     def __init__(

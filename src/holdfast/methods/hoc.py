@@ -28,6 +28,7 @@ class HOC(CompatibilityMethod):
 
     spaces = EVERY_SPACE
     balance = "task_share"
+    old_view = "same"
 
     def __init__(
         self, scale: float = 10.0, task_share: float = 0.1, form: Literal["strict", "infonce", "reference"] = "strict"
