@@ -167,6 +167,17 @@ def test_mixbct_matches_lengths_only_where_the_head_reads_them(world, make_step)
     assert METHODS["mixbct"]().mix(cosine, chosen)[1].tolist() == [0, 0, 1.0, 0, 0]
 
 
+def test_the_length_that_mixbct_matches_passes_no_gradient(world, make_step) -> None:
+    """Else replaced rows would teach the encoder to be long or short, and the paper's do not teach it anything."""
+    new = torch.tensor([[3.0, 0, 0, 0, 0], [0, 5.0, 0, 0, 0]], requires_grad=True)
+    step = make_step(new, [0, 1], world.head, torch.tensor([[0, 0, 7.0, 0, 0]] * 2))
+    mixed = METHODS["mixbct"]().mix(step, torch.tensor([False, True]))
+    (gradient,) = torch.autograd.grad(mixed[1].sum(), new, retain_graph=True)
+    assert not gradient.any()
+    (gradient,) = torch.autograd.grad(mixed[0].sum(), new)
+    assert gradient[0].all() and not gradient[1].any()
+
+
 def prepared_advbct(g: dict[str, torch.Tensor], run: int, **options):
     method = METHODS["advbct"](threshold=float(g["t"][run]), hidden=40, **options)
     embeddings = EmbeddingSet(["a", "b"], np.eye(2, 7, dtype=np.float32), "declared:x", Hypersphere(7), form="features",
