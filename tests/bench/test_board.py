@@ -126,6 +126,27 @@ def test_labels_of_many_cells_are_told_apart() -> None:
     assert of(found, "bct")["means"]["cross"]["deviation"] is None  # one seed
 
 
+def test_scenarios_of_one_data_set_are_not_counted_as_evidence_of_their_own() -> None:
+    crosses = {"bct": 0.5, "p2s": 0.375, "l2": 0.125}
+    rows = [
+        run(data, label, 0, cross, scenario=f"scenario {number}")
+        for data in ("a", "b")
+        for number in range(3)
+        for label, cross in crosses.items()
+    ]
+    found = board(rows)
+    assert len(found["cells"]) == 6 and found["friedman"]["cells"] == 2
+    assert not found["friedman"]["differ"] and found["nemenyi"]["groups"] == [["bct", "p2s", "l2"]]
+    alone = board([row for row in rows if row["data"] == "a"])
+    assert (alone["friedman"], alone["untested"]) == (None, "cells")
+
+
+def test_the_ranks_of_the_only_data_set_are_averages_over_its_cells() -> None:
+    crosses = {"x": {"bct": 0.5, "p2s": 0.4, "l2": 0.3}, "y": {"bct": 0.3, "p2s": 0.5, "l2": 0.4}}
+    rows = [run("a", label, 0, cross, scenario=name) for name, of in crosses.items() for label, cross in of.items()]
+    assert {entry["label"]: entry["rank"] for entry in board(rows)["labels"]} == {"p2s": 1.5, "bct": 2.0, "l2": 2.5}
+
+
 def test_references_are_shown_and_not_ranked() -> None:
     found = board(TWO_CELLS, references={"p2s": "upper bound"})
     assert [entry["label"] for entry in found["labels"]] == ["bct", "l2", "p2s"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t as student_t
 from scipy.stats import ttest_1samp
 
 from holdfast.bench.board import board_document
@@ -147,6 +148,20 @@ def test_a_lead_agrees_with_a_t_test_and_needs_two_seeds() -> None:
     assert lead([np.array([0.19, 0.21])], [np.zeros(2)]).told_apart  # 0.2 against 12.7 * 0.01
     assert not lead([np.array([0.9])], [np.zeros(1)]).told_apart
     assert not lead([np.zeros(3)], [np.zeros(3)]).told_apart and lead([np.ones(3)], [np.zeros(3)]).told_apart
+
+
+def test_scenarios_of_one_data_set_do_not_make_a_lead_surer() -> None:
+    first = np.array([0.5, 0.7, 0.6])
+    single = lead([first], [np.zeros(3)])
+    assert lead([first, first], [np.zeros(3)] * 2, ["a", "a"]) == pytest.approx(single)  # the same seeds, the same data
+    apart = lead([first, first], [np.zeros(3)] * 2, ["a", "b"])
+    assert apart.mean == pytest.approx(single.mean) and apart.margin < 0.6 * single.margin
+    # "a" has two cases and "b" one: weights 2/3 and 1/3 of the variances of their means
+    other = np.array([0.1, 0.3, 0.2])
+    mixed = lead([first, first, other], [np.zeros(3)] * 3, ["a", "a", "b"])
+    variances = np.array([4 / 9, 1 / 9]) * 0.01 / 3
+    free = variances.sum() ** 2 / (variances**2 / 2).sum()
+    assert mixed == pytest.approx((1.4 / 3, student_t.ppf(0.975, free) * variances.sum() ** 0.5))
 
 
 def test_one_seed_tells_nothing_apart_and_says_so() -> None:

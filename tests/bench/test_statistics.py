@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.special import betainc
 from scipy.stats import friedmanchisquare
 
 from holdfast.bench.statistics import (
@@ -18,6 +19,7 @@ from holdfast.bench.statistics import (
     mean_over_seeds,
     measured,
     not_told_apart,
+    of_data_sets,
     pareto_front,
     seed_means,
 )
@@ -61,7 +63,9 @@ def test_the_example_of_the_paper(demsar: np.ndarray) -> None:
     found = friedman(ranks)
     assert found.chi_square == pytest.approx(9.28, abs=0.005)
     assert found.f == pytest.approx(3.69, abs=0.005)
-    assert found.f_p_value < 0.05  # the paper: critical value 2.85 of F(3, 39)
+    # the paper: F with 3 and 39 degrees of freedom, whose critical value is 2.85; its tail as an incomplete beta
+    assert found.f_p_value == pytest.approx(betainc(39 / 2, 3 / 2, 39 / (39 + 3 * found.f)), rel=1e-6)
+    assert betainc(39 / 2, 3 / 2, 39 / (39 + 3 * 2.85)) == pytest.approx(0.05, abs=5e-4)
     assert (found.cells, found.labels) == (14, 4)
     assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
     assert critical_difference(4, 14, level=0.10) == pytest.approx(1.12, abs=0.005)
@@ -103,6 +107,16 @@ def test_friedman_agrees_with_scipy_where_nothing_ties() -> None:
     assert found.chi_square == pytest.approx(other.statistic)
     assert found.p_value == pytest.approx(other.pvalue, abs=0.01)
     assert found.f_p_value == pytest.approx(other.pvalue, abs=0.01)
+
+
+def test_cells_of_one_data_set_are_one_piece_of_evidence() -> None:
+    ranks = [[1, 2, 3]] * 6
+    assert friedman(ranks).p_value < 0.001  # six independent data sets that agree
+    pooled = of_data_sets(ranks, ["omniglot"] * 3 + ["glyphs"] * 3)  # three scenarios of each
+    assert pooled.tolist() == [[1, 2, 3], [1, 2, 3]]
+    assert friedman(pooled).p_value == pytest.approx(1 / 6, rel=0.05)
+    mixed = of_data_sets([[1, 3, 2], [2, 3, 1], [1, 2, 3]], ["a", "a", "b"])  # of "a": 1.5, 3 and 1.5
+    assert mixed.tolist() == [[1.5, 3, 1.5], [1, 2, 3]]
 
 
 def test_labels_that_always_tie_do_not_differ() -> None:

@@ -20,6 +20,7 @@ from holdfast.bench.statistics import (
     mean_over_seeds,
     measured,
     not_told_apart,
+    of_data_sets,
     pareto_front,
 )
 from holdfast.errors import DataError, unknown_name
@@ -113,8 +114,9 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
     places = [place for place in runs.cells if any(runs.complete(ranked_by, place, label) for label in ranked)]
     values = runs.values(ranked_by, places, ranked)
     ranks = cell_ranks(values, higher_is_better=ranked_by not in lower)
-    judged = _of_models(ranks, [runs.models_of(place) for place in places])
-    average = dict(zip(ranked, judged.mean(axis=0).tolist(), strict=True)) if places and ranked else {}
+    judged = of_data_sets(ranks, [runs.models_of(place)[0] for place in places])
+    averaged = judged if len(judged) > 1 else ranks  # of one data set there is nothing to test, and cells say more
+    average = dict(zip(ranked, averaged.mean(axis=0).tolist(), strict=True)) if places and ranked else {}
     rank_of = {place: dict(zip(ranked, row.tolist(), strict=True)) for place, row in zip(places, ranks, strict=True)}
     front = _front(runs)
     labels = [
@@ -133,18 +135,6 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
         "front": front,
         **_tests(judged, [label for label in ranked if label in average]),
     }
-
-
-def _of_models(ranks: NDArray[np.float64], models: Sequence[Place]) -> NDArray[np.float64]:
-    """Return ranks with one row for all test sets that the same models searched: they order labels much alike.
-
-    Counted apart, they would be taken for independent evidence, and chance for a difference.
-    """
-    places = {found: [row for row, one in enumerate(models) if one == found] for found in dict.fromkeys(models)}
-    if len(places) == len(models):
-        return ranks
-    means = np.array([ranks[rows].mean(axis=0) for rows in places.values()])
-    return cell_ranks(means, higher_is_better=False)
 
 
 def _order(found: Mapping[str, Any]) -> tuple[float, bool]:
@@ -242,13 +232,15 @@ def _front(runs: Runs) -> dict[str, Any] | None:
 def _tests(ranks: NDArray[np.float64], labels: Sequence[str]) -> dict[str, Any]:
     """Return whether labels differ at all, and which of them are told apart; nothing where that cannot be asked.
 
+    Ranks have a row per data set.
+
     Where the test finds no difference, no two are told apart (Demšar, section 3.2.2).
     """
-    cells, count = ranks.shape
-    if min(cells, count) < 2:
-        return {"friedman": None, "nemenyi": None, "untested": "cells" if cells < 2 else "labels"}
+    sets, count = ranks.shape
+    if min(sets, count) < 2:
+        return {"friedman": None, "nemenyi": None, "untested": "cells" if sets < 2 else "labels"}
     tested = friedman(ranks)
-    difference = critical_difference(count, cells)
+    difference = critical_difference(count, sets)
     differ = tested.p_value < LEVEL
     groups = not_told_apart(ranks.mean(axis=0), difference if differ else math.inf)
     f = tested.f if math.isfinite(tested.f) else None

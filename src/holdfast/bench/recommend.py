@@ -210,11 +210,11 @@ def _table(cases: Sequence[Case], names: Sequence[Name]) -> list[Standing]:
 
     order = sorted(allowed, key=merit)
     others = sorted((name for name in names if name not in rank), key=lambda name: -spread(p_comp[name]).mean)
-    first = judged_by[order[0]]
+    first, data = judged_by[order[0]], [(case.data, tuple(case.seeds)) for case in cases]
     return [
         Standing(
             name, spread(p_comp[name]), spread(p_up[name]), keeps[name], rank.get(name), best.get(name, 0),
-            seconds[name], lead(first, judged_by[name]).told_apart if name in rank else None,
+            seconds[name], lead(first, judged_by[name], data).told_apart if name in rank else None,
         )
         for name in (*order, *others)
     ]  # fmt: skip

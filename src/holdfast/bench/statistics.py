@@ -50,7 +50,7 @@ class Friedman(NamedTuple):
         f: Iman and Davenport's, which is less conservative; infinite where all cells order alike.
         f_p_value: The p-value of ``f``, good for many cells (Demšar: more than ten) only.
         p_value: The share of random orders in every cell that agree at least as much: right for few cells too.
-        cells: How many cells there are.
+        cells: How many rows of ranks there are: data sets, where cells of one were pooled.
         labels: How many labels there are.
     """
 
@@ -142,6 +142,30 @@ def cell_ranks(values: ArrayLike, *, higher_is_better: bool = True) -> NDArray[n
     return np.asarray(rankdata(badness, axis=1), np.float64)
 
 
+def of_data_sets(ranks: ArrayLike, data: Sequence[Hashable]) -> NDArray[np.float64]:
+    """Return ranks with one row per data set: labels ranked by their mean rank over its cells.
+
+    Scenarios of one data set, and test sets that the same models search, share images, splits and often an old model:
+    they order labels much alike. The tests below ask how often *independent* orders would agree as much. Counted apart,
+    such cells would be taken for independent evidence, and chance for a difference (Demšar, section 3: N data sets).
+
+    Args:
+        ranks: What `cell_ranks` returned, (N, k).
+        data: The data set that the models of every cell were trained on, (N,).
+
+    Returns:
+        (data sets, k), in the order of their first cells; each in [1, k].
+
+    >>> of_data_sets([[1, 2], [1, 2], [2, 1]], ["a", "a", "b"]).tolist()
+    [[1.0, 2.0], [2.0, 1.0]]
+    """
+    found = np.asarray(ranks, np.float64)
+    rows = {name: [row for row, one in enumerate(data) if one == name] for name in dict.fromkeys(data)}
+    if len(rows) == len(found):
+        return found
+    return cell_ranks([found[cells].mean(axis=0) for cells in rows.values()], higher_is_better=False)
+
+
 def friedman(ranks: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Friedman:
     """Test whether labels differ, by their ranks in cells (Friedman 1937; Demšar, section 3.2.2).
 
@@ -155,7 +179,7 @@ def friedman(ranks: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> 
     shuffled within every cell, and ``p_value`` is (count + 1) / (resamples + 1), never 0 (Phipson and Smyth, 2010).
 
     Args:
-        ranks: What `cell_ranks` returned, (N, k).
+        ranks: Rows that are independent of one another, see `of_data_sets`, (N, k).
         resamples: How many times to shuffle.
         seed: Seed of the shuffles.
 
@@ -205,7 +229,7 @@ def critical_difference(labels: int, cells: int, *, level: float = LEVEL) -> flo
 
     Args:
         labels: How many labels k are compared, each with each.
-        cells: How many cells N they were ranked in.
+        cells: How many independent rows N they were ranked in.
         level: The chance of telling any two apart where none differ.
 
     Raises:

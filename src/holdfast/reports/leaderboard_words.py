@@ -16,7 +16,8 @@ _SMALLEST = 0.0001  # p-values below it say nothing more
 
 TERMS = {
     "cell": "one data set in one scenario",
-    "rank": "1 for the best label of a cell, equal ones share the mean of their ranks; the average is over all cells",
+    "rank": "1 for the best label of a cell, equal ones share the mean of their ranks; the average is over "
+    "data sets, of each its mean rank over scenarios and test sets, or over the cells of the only one",
     "cross": "queries of the new model search what the old model embedded; compatible if better than self (old)",
     "self (old)": "the system as it is: queries and gallery of the old model",
     "self (new)": "queries and gallery of the new model, as after embedding everything again",
@@ -67,6 +68,9 @@ def headline(document: Document) -> str:
     if board["untested"] == "labels":
         return f"{names} is the only label that is ranked."
     if board["untested"] == "cells":
+        cells = sum(cell["ranked"] for cell in board["cells"])
+        if cells > 1:
+            return f"{names} ranks first in {cells} cells of one data set; what other data would say is not tested."
         return f"{names} comes first in the only cell{'' if len(board['cells']) == 1 else ' that could be ranked'}."
     if not board["friedman"]["differ"]:
         return f"{names} ranks first, but the order may be chance."
@@ -110,20 +114,20 @@ def _chance(document: Document) -> str:
         return "There is no test of ranks: it takes two labels at least."
     if board["untested"] == "cells":
         return (
-            "There is no test of ranks: it asks whether cells order the labels alike, and takes two of them at least. "
-            "Seeds do not replace cells: they share their data."
+            "There is no test of ranks: it asks whether data sets order the labels alike, and takes two of them at "
+            "least. Neither seeds nor scenarios replace them: they share their data."
         )
     tested, nemenyi = board["friedman"], board["nemenyi"]
-    found = f"Friedman’s test over {tested['cells']} cells: {p_written(tested['p_value'])}"
+    found = f"Friedman’s test over {tested['cells']} data sets: {p_written(tested['p_value'])}"
     if not tested["differ"]:
         return (
             f"{found}. Ranks like these are not rare among labels that are equally good, so no two are told apart; "
-            "more cells would tell more."
+            "more data sets would tell more."
         )
     apart = f"average ranks {nemenyi['critical_difference']:.2f} apart or more are told apart"
     told = f"{found}: the labels differ. By Nemenyi’s test at level {nemenyi['level']:g}, {apart}."
     if nemenyi["critical_difference"] > tested["labels"] - 1:
-        return f"{told} So many labels in so few cells cannot lie that far apart: more cells would tell more."
+        return f"{told} So many labels over so few data sets cannot lie that far apart: more data sets would tell more."
     first = leaders(document)
     beside = _not_apart(document, first[0]["label"]) if len(first) == 1 else []
     return f"{told} Not told apart from {first[0]['label']}: {listed(beside)}." if beside else told
@@ -216,10 +220,12 @@ def chance_rule(document: Document) -> str:
         return ""
     f = "infinite" if tested["f"] is None else f"{tested['f']:.2f}"
     return (
-        f"Friedman’s χ² of {tested['labels']} labels in {tested['cells']} cells is {tested['chi_square']:.2f}; Iman "
-        f"and Davenport’s F is {f} ({p_written(tested['f_p_value'])}). Both distributions hold for many cells, "
-        f"so the p-value above, {probability(tested['p_value'])}, is the share of 10,000 shuffles of the ranks within "
-        "cells that agree as much. The critical difference is Nemenyi’s (J. Demšar, JMLR 7, 2006)."
+        "Scenarios and test sets of one data set share images and old models, and are no independent evidence: labels "
+        f"are ranked by their mean rank within every data set first. Friedman’s χ² of {tested['labels']} labels over "
+        f"{tested['cells']} data sets is {tested['chi_square']:.2f}; Iman and Davenport’s F is {f} "
+        f"({p_written(tested['f_p_value'])}). Both distributions hold for many data sets, so the p-value above, "
+        f"{probability(tested['p_value'])}, is the share of 10,000 shuffles of the ranks within data sets that agree "
+        "as much. The critical difference is Nemenyi’s (J. Demšar, JMLR 7, 2006)."
     )
 
 

@@ -180,11 +180,15 @@ def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., dict[s
     even = {name: (name, 0.9, 0.0) for name in ("bct", "p2s", "l2")}
     steady = {"bct": ("bct", 0.9, 0.0), "l2": ("l2", 0.1, 0.0)}
     many = [(f"data {number}", "open-class") for number in range(8)]
-    assert headline(make_board(labels=even, noise=0.02)).endswith("ranks first, but the order may be chance.")
+    noisy = make_board(labels=even, noise=0.02, cells=many[:7])
+    assert headline(noisy).endswith("ranks first, but the order may be chance.")
     assert headline(make_board(labels=steady, cells=many)) == "bct leads, told apart from all others."
     assert headline(make_board(labels=steady, cells=many[:1])) == "bct comes first in the only cell."
     assert headline(make_board(labels={"bct": ("bct", 0.9, 0.0)})) == "bct is the only label that is ranked."
-    assert "leads, told apart from" in headline(make_board())
+    assert "leads, told apart from" in headline(make_board(cells=many))
+    scenarios = [("glyphs", f"scenario {number}") for number in range(8)]
+    alone = headline(make_board(labels=steady, cells=scenarios))
+    assert alone == "bct ranks first in 8 cells of one data set; what other data would say is not tested."
     tied = make_board(labels=even, noise=0.0)
     assert headline(tied) == "bct, p2s and l2 share the lead."
     broken = make_board(labels=even, fail={(name, *cell) for name in even for cell in many}, cells=many)
@@ -194,11 +198,13 @@ def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., dict[s
 
 def test_every_sentence_has_its_reason(make_board: Callable[..., dict[str, Any]], document: dict[str, Any]) -> None:
     told = " ".join(sentences(document))
-    assert "Friedman’s test over 6 cells: p" in told and "By Nemenyi’s test at level 0.05" in told
+    assert "Friedman’s test over 2 data sets: p" in told and "So many labels over so few data sets" in told
+    many = " ".join(sentences(make_board(cells=[(f"data {number}", "open-class") for number in range(8)])))
+    assert "Friedman’s test over 8 data sets: p" in many and "By Nemenyi’s test at level 0.05" in many
     assert "1 of 162 runs failed, of mixbct" in told
     assert "in both P_comp and P_up" in told
     one = " ".join(sentences(make_board(cells=[("glyphs", "open-class")])))
-    assert "There is no test of ranks" in one and "Seeds do not replace cells" in one
+    assert "There is no test of ranks" in one and "Neither seeds nor scenarios replace them" in one
     undefined = make_board(cells=[("glyphs", "open-class")], undefined={("glyphs", "open-class")})
     assert "there is no front of the two" in " ".join(sentences(undefined))
 
