@@ -1,10 +1,11 @@
 """All hyperspherical methods on Omniglot, extended-class and open-class, each tuned alike: the committed comparison.
 
-    python benchmarks/all_methods.py                  # under an hour on two cores
+    python benchmarks/all_methods.py                  # over an hour on two cores
     python benchmarks/all_methods.py --tables-only    # the page again, from the committed records
 
-Of every method one option is tuned, the one that weighs compatibility against the task (its `balance`), at 1/3, 1 and
-3 times its default, on validation classes that are neither trained on nor scored in a table, with a seed of its own.
+Of every method one option is tuned, the one that weighs compatibility against the task (its `balance`), over equally
+many values, those of its paper among them (`tuning_grids`), once in extended-class for both scenarios, on validation
+classes that are neither trained on nor scored in a table, with a seed of its own.
 Every finished model leaves a small record in the work folder: started again, the run skips what is finished, continues
 what was interrupted and tries again what failed. Writes all_methods.json (records) and all_methods.md (tables).
 """
@@ -21,12 +22,12 @@ from typing import Any
 from all_methods_tables import (
     COMPARED,
     EXTENDED,
-    FACTORS,
     INDEPENDENT,
     OLD,
     Document,
     Task,
-    chosen_factor,
+    chosen_value,
+    default_balance,
     page,
     with_scores,
 )
@@ -37,7 +38,6 @@ from all_methods_tasks import (
     RECIPE,
     VALIDATION_FRACTION,
     Settings,
-    default_balance,
     options_of,
     perform,
 )
@@ -45,6 +45,7 @@ from holdfast.cli.choices import data_root
 from holdfast.methods import METHODS, build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
+from tuning_grids import GRIDS
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs" / "all_methods"
@@ -65,9 +66,7 @@ def plan(methods: list[str], seeds: list[int], tune_seed: int) -> Iterator[Plann
     yield Planned(references[0])
     yield Planned(references[1], references[:1])
     tried = {
-        (scenario, method): tuple(Task("tune", scenario, tune_seed, method, factor) for factor in FACTORS)
-        for scenario in COMPARED
-        for method in tuned
+        method: tuple(Task("tune", EXTENDED, tune_seed, method, value) for value in GRIDS[method]) for method in tuned
     }
     yield from (Planned(task, references[:1]) for tasks in tried.values() for task in tasks)
     for seed in seeds:
@@ -75,8 +74,8 @@ def plan(methods: list[str], seeds: list[int], tune_seed: int) -> Iterator[Plann
         yield Planned(old)
         for scenario in COMPARED:
             yield from (Planned(Task("final", scenario, seed, method), (old,)) for method in fixed)
-        for (scenario, method), tasks in tried.items():
-            yield Planned(Task("final", scenario, seed, method), (old, *references, *tasks), tuned=True)
+            for method, tasks in tried.items():
+                yield Planned(Task("final", scenario, seed, method), (old, *references, *tasks), tuned=True)
 
 
 def work(settings: Settings, tune_seed: int) -> Work:
@@ -89,7 +88,7 @@ def work(settings: Settings, tune_seed: int) -> Work:
     return Work(
         perform=partial(perform, settings=settings),
         options_of=options_of,
-        factor_of=lambda done, task: chosen_factor(done, tune_seed, task.scenario, task.method),
+        value_of=lambda done, task: chosen_value(done, tune_seed, task.method),
         passes=passes,
         shown=lambda record: f"mAP {record['self']:.3f}",
     )
@@ -98,7 +97,7 @@ def work(settings: Settings, tune_seed: int) -> Work:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = comparable()
-    parser.add_argument("--epochs", type=int, default=8, help="of every model; half in tuning (default: 8)")
+    parser.add_argument("--epochs", type=int, default=5, help="of every model; half in tuning (default: 5)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the tables (default: 0 1 2)")
     parser.add_argument("--tune-seed", type=int, default=100, help="of the tuning, none of --seeds (default: 100)")
     parser.add_argument("--methods", nargs="+", choices=known, default=known, metavar="METHOD",
@@ -122,14 +121,18 @@ def parsed() -> argparse.Namespace:
 
 
 def tuned_options(methods: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the tuned option of every method and its default, and refuse a wrong value before anything is trained."""
+    """Return every method's tuned option, its default and the values to try; refuse a wrong value before training."""
     options: dict[str, dict[str, Any]] = {}
     for method in methods:
         option = METHODS[method].balance
         for scenario in COMPARED:
-            for factor in (None,) if option is None else FACTORS:
-                build_method(method, options_of(Task("tune", scenario, 0, method, factor)))
-        options[method] = {"option": option, "default": None if option is None else default_balance(method)}
+            for value in (None,) if option is None else GRIDS[method]:
+                build_method(method, options_of(Task("tune", scenario, 0, method, value)))
+        options[method] = {
+            "option": option,
+            "default": None if option is None else default_balance(method),
+            "tried": [] if option is None else list(GRIDS[method]),
+        }
     return options
 
 

@@ -6,6 +6,7 @@ compares models is computed here, so that --tables-only can do it again.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.evaluation.compatibility import Variant, compatible, p_comp, p_score, p_up
+from holdfast.methods import METHODS
+from tuning_grids import GRIDS
 
 OLD, INDEPENDENT = "old", "independent"
 EXTENDED, OPEN = "extended-class", "open-class"
 COMPARED = (EXTENDED, OPEN)
 VARIANTS: tuple[Variant, Variant] = ("raw", "sigmoid")
-FACTORS = {1 / 3: "× 1/3", 1.0: "× 1", 3.0: "× 3"}
+RESAMPLED = ("queries", "classes")
 
 Record = dict[str, Any]
 Document = dict[str, Any]
@@ -28,20 +31,20 @@ Document = dict[str, Any]
 class Task(NamedTuple):
     """One model to train and to score.
 
-    The old model is the same in both scenarios, so its scenario is "". ``factor`` multiplies the default of the
-    method's one tuned option; it is None where there is nothing to tune.
+    The old model is the same in both scenarios, so its scenario is "". ``value`` is that of the method's one
+    tuned option; it is None where there is nothing to tune.
     """
 
     phase: str
     scenario: str
     seed: int
     method: str
-    factor: float | None = None
+    value: float | None = None
 
     @property
     def name(self) -> str:
         """A file name of its own."""
-        tuned = "" if self.factor is None else f"x{self.factor:.4g}"
+        tuned = "" if self.value is None else f"x{self.value:.4g}"
         return "_".join(filter(None, (self.phase, str(self.seed), self.scenario, self.method, tuned)))
 
     @classmethod
@@ -58,7 +61,8 @@ def scores(records: Records, task: Task) -> dict[str, float]:
 
     NaN throughout where one of these models could not be trained.
     """
-    nothing: Record = {"self": math.nan, "cross": math.nan, "cross_minus_self_old": [math.nan, math.nan]}
+    unknown = dict.fromkeys(RESAMPLED, (math.nan, math.nan))
+    nothing: Record = {"self": math.nan, "cross": math.nan, "cross_minus_self_old": unknown}
     own, old, reference = (
         nothing | records[one]
         for one in (
@@ -74,9 +78,22 @@ def scores(records: Records, task: Task) -> dict[str, float]:
         "p_up_raw": up["raw"], "p_comp_raw": comp["raw"],
         "p_up": 100 * up["sigmoid"], "p_comp": 100 * comp["sigmoid"],
         "p_score": 100 * p_score(comp["sigmoid"], up["sigmoid"]),
-        "compatible": compatible(own["cross"], old["self"]), "surely": own["cross_minus_self_old"][0] > 0,
+        "compatible": compatible(own["cross"], old["self"]),
     }  # fmt: skip
+    values |= verdicts(own["cross_minus_self_old"])
     return {name: float(value) for name, value in values.items()}
+
+
+def verdicts(intervals: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return whether the difference is clearly above 0, clearly below, and how wide its interval is, by resampling.
+
+    >>> verdicts({"classes": [-3.0, -1.0]})
+    {'above by classes': False, 'below by classes': True, 'width by classes': 2.0}
+    """
+    found: dict[str, float] = {}
+    for drawn, (low, high) in intervals.items():
+        found |= {f"above by {drawn}": low > 0, f"below by {drawn}": high < 0, f"width by {drawn}": high - low}
+    return found
 
 
 def with_scores(records: Records) -> list[Record]:
@@ -89,16 +106,27 @@ def with_scores(records: Records) -> list[Record]:
     return found
 
 
-def tuning_scores(records: Records, tune_seed: int, scenario: str, method: str) -> dict[float, float]:
-    """Return the P_score on validation classes for every factor that was tried."""
-    tasks = {factor: Task("tune", scenario, tune_seed, method, factor) for factor in FACTORS}
-    return {factor: scores(records, task)["p_score"] for factor, task in tasks.items()}
+def tuning_scores(records: Records, tune_seed: int, method: str) -> dict[float, float]:
+    """Return the P_score on validation classes for every value that was tried."""
+    tasks = {value: Task("tune", EXTENDED, tune_seed, method, value) for value in GRIDS[method]}
+    return {value: scores(records, task)["p_score"] for value, task in tasks.items()}
 
 
-def chosen_factor(records: Records, tune_seed: int, scenario: str, method: str) -> float:
-    """Return the factor of the largest P_score; a tie, or a P_score that is not defined, goes to the default."""
-    found = tuning_scores(records, tune_seed, scenario, method)
-    return max(FACTORS, key=lambda factor: (-math.inf if math.isnan(found[factor]) else found[factor], factor == 1))
+def chosen_value(records: Records, tune_seed: int, method: str) -> float:
+    """Return the value of the largest P_score; a tie, or P_scores that are not defined, go to the method's default."""
+    return best_value(tuning_scores(records, tune_seed, method), method)
+
+
+def best_value(found: Mapping[float, float], method: str) -> float:
+    """Return the value with the largest score; a tie, or scores that are not defined, go to the method's default."""
+    default = default_balance(method)
+    return max(found, key=lambda value: (-math.inf if math.isnan(found[value]) else found[value], value == default))
+
+
+def default_balance(method: str) -> float:
+    """Return the default of the one option that is tuned."""
+    parameters = inspect.signature(METHODS[method]).parameters
+    return float(parameters[METHODS[method].balance or ""].default)
 
 
 class Column(NamedTuple):
@@ -120,6 +148,7 @@ COLUMNS = (
     Column("P_comp σ", "p_comp", ".1f"),
     Column("P_score", "p_score", ".1f"),
 )
+VERDICTS = ("compatible", "drawing queries", "drawing classes")
 
 
 def spread(values: Sequence[float], form: str) -> str:
@@ -155,9 +184,26 @@ def result_table(document: Document, records: Records, scenario: str) -> list[st
             cell = spread([seed[column.name] for seed in found[method]], column.form)
             leads = column.ranked and method in rivals and mean(method, column.name) == best[column.name]
             cells.append(f"**{cell}**" if leads else cell)
-        verdicts, surely = (sum(seed[name] for seed in found[method]) for name in ("compatible", "surely"))
-        rows.append([*cells, f"{verdicts:.0f} of {len(found[method])} ({surely:.0f})"])
-    return markdown(["method", "tuned", *(column.title for column in COLUMNS), "compatible"], rows, numbers_from=2)
+        rows.append([*cells, *verdict_cells(found[method])])
+    return markdown(["method", "tuned", *(column.title for column in COLUMNS), *VERDICTS], rows, numbers_from=2)
+
+
+def verdict_cells(seeds: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return in how many seeds cross is above self (old), and in how many it clearly is, or is clearly below.
+
+    >>> seed = {"compatible": 1, "above by queries": 1, "below by queries": 0, "above by classes": 0}
+    >>> verdict_cells([seed | {"below by classes": 0}])
+    ['1 of 1', '1 above, 0 below', '0 above, 0 below']
+    """
+    total = {name: f"{sum(seed[name] for seed in seeds):.0f}" for name in seeds[0]}
+    clearly = (f"{total[f'above by {drawn}']} above, {total[f'below by {drawn}']} below" for drawn in RESAMPLED)
+    return [f"{total['compatible']} of {len(seeds)}", *clearly]
+
+
+def widths(seeds: Iterable[Mapping[str, float]]) -> str:
+    """Return how much wider intervals are where classes are drawn, in words; seeds without an interval are left out."""
+    found = [seed["width by classes"] / seed["width by queries"] for seed in seeds if seed["width by queries"] > 0]
+    return f"{np.median(found):.1f} times as wide ({min(found):.1f} to {max(found):.1f})"
 
 
 def tuned_option(record: Record, option: str | None) -> str:
@@ -176,20 +222,29 @@ def tuning_table(document: Document, records: Records) -> list[str]:
     for method, tuned in document["methods"].items():
         if tuned["option"] is None:
             continue
-        cells = [method, f"{tuned['option']} {tuned['default']:g}"]
-        for scenario in COMPARED:
-            choice = chosen_factor(records, seed, scenario, method)
-            values = tuning_scores(records, seed, scenario, method).items()
-            cells += [
-                f"**{spread([value], '.1f')}**" if factor == choice else spread([value], ".1f")
-                for factor, value in values
+        choice = chosen_value(records, seed, method)
+        rows.append(
+            [method, f"{tuned['option']} {tuned['default']:g}"]
+            + [
+                tried_cell(value, score, value == choice)
+                for value, score in tuning_scores(records, seed, method).items()
             ]
-            choices.append(choice)
-        rows.append(cells)
-    titles = [f"{scenario.removesuffix('-class')} {label}" for scenario in COMPARED for label in FACTORS.values()]
-    extreme = sum(choice != 1 for choice in choices)
-    note = f"{extreme} of {len(choices)} choices lie at an end of the range, so a better value may lie beyond it."
+        )
+        choices.append((choice, tuned["tried"]))
+    extreme = sum(choice in (min(tried), max(tried)) for choice, tried in choices)
+    note = f"{extreme} of {len(choices)} choices lie at an end of their range, so a better value may lie beyond it."
+    titles = [f"value {number + 1}" for number in range(max((len(tried) for _, tried in choices), default=0))]
     return [*markdown(["method", "default", *titles], rows, numbers_from=2), "", note]
+
+
+def tried_cell(value: float, score: float, chosen: bool) -> str:
+    """Return a value that was tried and its P_score, bold where it was chosen.
+
+    >>> tried_cell(0.3, 49.04, chosen=True)
+    '**0.3: 49.0**'
+    """
+    cell = f"{value:g}: {spread([score], '.1f')}"
+    return f"**{cell}**" if chosen else cell
 
 
 def page(document: Document) -> str:
@@ -212,6 +267,7 @@ def introduction(document: Document, records: Records) -> list[str]:
         sizes(records, "final", *which) for which in (("", OLD), (EXTENDED, INDEPENDENT), (OPEN, INDEPENDENT))
     )
     seeds = document["seeds"]
+    every = [scores(records, task) for task in records if task.phase == "final" and task.scenario]
     over = f"Mean ± sample standard deviation over the seeds {', '.join(map(str, seeds))}; a" if seeds[1:] else "A"
     return [
         "# All methods on Omniglot, tuned alike",
@@ -236,8 +292,11 @@ def introduction(document: Document, records: Records) -> list[str]:
         f" {everything['classes']} characters (MixBCT's Upper-B). In open-class the row `independent`, trained on"
         f" {rest['classes']} (Upper-B′), therefore has a P_up of its own: that much the missing"
         " characters cost, and only what a method loses beyond it is the price of compatibility.",
-        "- **compatible** counts the seeds with cross > self (old), the papers' criterion; in brackets, those whose"
-        " 95 % interval of the difference (bootstrap over queries) lies wholly above 0.",
+        "- **compatible** counts the seeds with cross > self (old), the papers' criterion. **drawing queries** and"
+        " **drawing classes** count those whose 95 % interval of the difference lies wholly above 0, or wholly below:"
+        " the bootstrap draws single queries, as if all stood for themselves, or whole characters, whose drawings rise"
+        " and fall together. The second says what to expect of other characters. Its intervals are"
+        f" {widths(every)}.",
         "",
         "Rows are sorted by P_score; the best mean of a column is bold, `independent` aside.",
     ]
@@ -248,8 +307,10 @@ def tuning(document: Document, records: Records) -> list[str]:
     return [
         "## Tuning",
         "",
-        "Each method was tuned alike, per scenario: one option, the one that weighs compatibility against the task, at"
-        " 1/3, 1 and 3 times its default, everything else at its default. The models of this table have the seed"
+        "Each method was tuned alike and once, in extended-class, and has the chosen value in both scenarios: one"
+        " option, the one that weighs compatibility against the task,"
+        f" over {max(map(len, GRIDS.values()))} values, those of its paper among them, everything else at its"
+        " default. The models of this table have the seed"
         f" {document['tune_seed']}, which is in no table above, half the epochs ({document['tuning_epochs']}), and"
         f" {trained['classes']} characters to train on. Shown is their P_score on {trained['searched_classes']}"
         f" validation characters, which they never saw and which are none of the {final['searched_classes']}"

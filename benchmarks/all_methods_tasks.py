@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import shutil
 import time
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.evaluation.bootstrap import paired_interval
+from holdfast.evaluation.bootstrap import Interval, paired_interval
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
@@ -27,6 +26,8 @@ from holdfast.training.encode import cached_embeddings, embed_images
 from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.upgrade import train_upgrade
 from task_pool import write_json
+
+Values = NDArray[np.float64]
 
 MODEL = EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32})
 HEAD = "softmax"
@@ -44,9 +45,6 @@ class Forced(NamedTuple):
 FORCED = {
     ("advbct", OPEN): Forced(
         {"classes": "new"}, "it measures class boundaries on the old training set, which has no class of the new one"
-    ),
-    ("nccl", OPEN): Forced(
-        {"logit_weight": 0.0}, "it contrasts logits of the classes that both classifiers know, and here there are none"
     ),
 }
 
@@ -67,19 +65,12 @@ class Settings:
         return self.epochs if phase == "final" else (self.epochs + 1) // 2
 
 
-def default_balance(method: str) -> float:
-    """Return the default of the one option that is tuned."""
-    parameters = inspect.signature(METHODS[method]).parameters
-    return float(parameters[METHODS[method].balance or ""].default)
-
-
 def options_of(task: Task) -> dict[str, Any]:
     """Return the method's options: those that the scenario forces, and the tuned one."""
     forced = FORCED[task.method, task.scenario].options if (task.method, task.scenario) in FORCED else {}
-    if task.factor is None:
+    if task.value is None:
         return dict(forced)
-    value = float(f"{default_balance(task.method) * task.factor:.4g}")
-    return {**forced, METHODS[task.method].balance or "": value}
+    return {**forced, METHODS[task.method].balance or "": task.value}
 
 
 @functools.cache
@@ -132,17 +123,25 @@ def perform(task: Task, settings: Settings) -> Record:
     return record
 
 
+def intervals(cross: Values, self_old: Values, searched: EmbeddingSet, seed: int) -> dict[str, Interval]:
+    """Return the 95 % interval of cross − self (old), as single queries are drawn, and as whole classes are."""
+    return {
+        "queries": paired_interval(cross, self_old, seed=seed),
+        "classes": paired_interval(cross, self_old, seed=seed, clusters=searched.labels),
+    }
+
+
 def score(task: Task, embedded: EmbeddingSet, folder: Path) -> dict[str, Any]:
     """Return the mAP of a model, alone and on the old model's gallery; the old one leaves what the new ones need."""
 
-    def average_precision(gallery: EmbeddingSet) -> NDArray[np.float64]:
+    def average_precision(gallery: EmbeddingSet) -> Values:
         return rank_metrics(embedded, gallery, ("map",), exclude_same_id=True)["map"]
 
-    own = average_precision(embedded)
+    own = average_precision(embedded)  # of every item, since all have others of their class
     if task.method == OLD:
         storage.save(embedded, folder / "gallery.safetensors")
         np.save(folder / "self_old.npy", own)
         return {"self": float(own.mean())}
     cross, self_old = average_precision(storage.load(folder / "gallery.safetensors")), np.load(folder / "self_old.npy")
-    interval = paired_interval(cross, self_old, seed=task.seed)
-    return {"self": float(own.mean()), "cross": float(cross.mean()), "cross_minus_self_old": interval}
+    differences = intervals(cross, self_old, embedded, task.seed)
+    return {"self": float(own.mean()), "cross": float(cross.mean()), "cross_minus_self_old": differences}

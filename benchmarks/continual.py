@@ -84,7 +84,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Planned]:
 def chosen_strength(done: Mapping[Task, Record], task: Task) -> float:
     """Return the weight with the best recall@1 of validation queries, averaged over sessions."""
     scores = {
-        one.factor: np.mean([session["validation_recall"] for session in record["sessions"]])
+        one.value: np.mean([session["validation_recall"] for session in record["sessions"]])
         for one, record in done.items()
         if one.phase == TUNE and one.method == task.method and "sessions" in record
     }
@@ -101,7 +101,7 @@ def work(settings: Settings) -> Work:
     return Work(
         perform=partial(perform, settings=settings),
         options_of=partial(options_of, settings=settings),
-        factor_of=chosen_strength,
+        value_of=chosen_strength,
         passes=passes,
         shown=lambda record: f"AR@1 {record['average_recall']['1']:.3f}",
     )

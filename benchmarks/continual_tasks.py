@@ -180,9 +180,9 @@ def learner_of(task: Task, settings: Settings) -> Learner:
 
 
 def options_of(task: Task, settings: Settings) -> dict[str, Any]:
-    """Return the options that a task trains with; its factor is the tuned weight."""
+    """Return the options that a task trains with; its value is that of the tuned weight."""
     learner = learner_of(task, settings)
-    return {**learner.options, **({} if learner.tuned is None else {learner.tuned: task.factor})}
+    return {**learner.options, **({} if learner.tuned is None else {learner.tuned: task.value})}
 
 
 def perform(task: Task, settings: Settings) -> Record:
@@ -195,7 +195,7 @@ def perform(task: Task, settings: Settings) -> Record:
         seed=task.seed,
     )  # fmt: skip
     name = f"first-{task.method}" if task.phase == FIRST else task.method.replace(", β ", "-")
-    name += "" if task.factor is None else f"-x{task.factor:g}"
+    name += "" if task.value is None else f"-x{task.value:g}"
     folder = settings.work / f"{task.scenario}-{task.seed}"
     sessions = run_sessions(setting, {name: experiment}, folder, sessions=1 if task.phase == FIRST else None)[name]
     record = {

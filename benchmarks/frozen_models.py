@@ -61,7 +61,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     claim(arguments.work, {"seeds": arguments.seeds})
     work = Work(
         perform=partial(perform, root=root, work=arguments.work), options_of=options_of,
-        factor_of=lambda records, task: 1.0, passes=effort,
+        value_of=lambda records, task: 1.0, passes=effort,
         shown=shown, task_of=Task.of,
     )  # fmt: skip
     for data in DATASETS:

@@ -58,7 +58,7 @@ class Task(NamedTuple):
     variant: str
     seed: int
     candidate: str
-    factor: float | None = None
+    value: float | None = None
 
     @property
     def name(self) -> str:

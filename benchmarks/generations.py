@@ -82,7 +82,7 @@ def work(settings: Settings) -> Work:
     return Work(
         perform=partial(perform, settings=settings),
         options_of=options_of,
-        factor_of=lambda done, task: 1.0,
+        value_of=lambda done, task: 1.0,
         passes=passes,
         shown=shown,
     )

@@ -5,10 +5,10 @@
     python benchmarks/hyperbolic.py --tables-only    # the page again, from the committed records
 
 All models have one network and one recipe, those of all_methods.py with batch normalisation after the projection. Of
-every method one option is tuned, its weight of compatibility, at 1/3, 1 and 3 times its default, on validation classes
-in extended-class: once for both scenarios, and for all variants of HBCT. Every finished model leaves a small record in
-the work folder: started again, the run skips what is finished. Writes hyperbolic.json (records) and hyperbolic.md
-(tables, and whether the paper's ordering holds).
+every method one option is tuned, its weight of compatibility, over equally many values (`tuning_grids`), on validation
+classes in extended-class: once for both scenarios, and for all variants of HBCT. Every finished model leaves a small
+record in the work folder: started again, the run skips what is finished. Writes hyperbolic.json (records) and
+hyperbolic.md (tables, and whether the paper's ordering holds).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from all_methods_tables import EXTENDED, FACTORS, Document, Task
+from all_methods_tables import EXTENDED, Document, Task
 from all_methods_tasks import RECIPE, VALIDATION_FRACTION, Settings
 from holdfast.cli.choices import data_root
 from holdfast.methods import build_method
-from hyperbolic_tables import chosen_factor, page
+from hyperbolic_tables import chosen_value, page
 from hyperbolic_tasks import (
     COMPARED,
     MODEL,
@@ -38,6 +38,7 @@ from hyperbolic_tasks import (
 )
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
+from tuning_grids import GRIDS
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs"
@@ -53,7 +54,7 @@ def plan(rows: list[str], seeds: list[int], tune_seed: int) -> Iterator[Planned]
         yield Planned(old)
         yield Planned(independent, (old,))
         for row in dict.fromkeys(tuned_as(row) for row in rows if ROWS[row].geometry == geometry):
-            tasks = [Task("tune", EXTENDED, tune_seed, row, factor) for factor in FACTORS]
+            tasks = [Task("tune", EXTENDED, tune_seed, row, value) for value in GRIDS[row]]
             yield from (Planned(task, (old,)) for task in tasks)
             tried[row] = (old, independent, *tasks)
     for seed in seeds:
@@ -84,7 +85,7 @@ def work(settings: Settings, tune_seed: int) -> Work:
     return Work(
         perform=partial(perform, settings=settings),
         options_of=options_of,
-        factor_of=lambda done, task: chosen_factor(done, tune_seed, tuned_as(task.method)),
+        value_of=lambda done, task: chosen_value(done, tune_seed, tuned_as(task.method)),
         passes=passes,
         shown=lambda record: ", ".join(f"{metric} {value:.3f}" for metric, value in record["self"].items()),
     )

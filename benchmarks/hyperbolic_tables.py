@@ -8,8 +8,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from all_methods_tables import EXTENDED, FACTORS, Document, Record, Records, Task, markdown, run, spread
-from all_methods_tasks import default_balance
+from all_methods_tables import (
+    EXTENDED,
+    RESAMPLED,
+    VERDICTS,
+    Document,
+    Record,
+    Records,
+    Task,
+    best_value,
+    default_balance,
+    markdown,
+    run,
+    spread,
+    tried_cell,
+    verdict_cells,
+    verdicts,
+    widths,
+)
 from holdfast.evaluation.compatibility import compatible, p_comp, p_score, p_up
 from holdfast.methods import METHODS
 from holdfast.reports.formats import metric_name
@@ -25,6 +41,7 @@ from hyperbolic_tasks import (
     old_of,
     tuned_as,
 )
+from tuning_grids import GRIDS
 
 PAPER_EUCLIDEAN = ("l2", "bct", "hot_refresh", "advbct", "hoc")
 CHEAP = -0.05  # P_up from which on a method counts as not hurting the new model
@@ -45,28 +62,29 @@ def scores(records: Records, task: Task, scenario: str, metric: str) -> dict[str
     )
     new = own.get("self", NOTHING)[metric]
     cross = own.get("cross", {}).get(scenario, NOTHING)[metric]
-    low = own.get("cross_minus_self_old", {}).get(scenario, {}).get(metric, (math.nan,))[0]
+    unknown = dict.fromkeys(RESAMPLED, (math.nan, math.nan))
+    difference = own.get("cross_minus_self_old", {}).get(scenario, {}).get(metric, unknown)
     with warnings.catch_warnings():  # a reference that is no better than the old model; the page says so
         warnings.simplefilter("ignore", RuntimeWarning)
         values = {
             "self_old": old, "self": new, "cross": cross,
             "p_up": p_up(new, reference), "p_comp": p_comp(cross, old, reference),
             "p_score": p_score(p_comp(cross, old, reference, "sigmoid"), p_up(new, reference, "sigmoid")),
-            "compatible": compatible(cross, old), "surely": low > 0,
+            "compatible": compatible(cross, old),
         }  # fmt: skip
+        values |= verdicts(difference)
     return {name: float(value) for name, value in values.items()}
 
 
 def tuning_scores(records: Records, tune_seed: int, row: str) -> dict[float, float]:
-    """Return the P_score (mAP) on validation classes for every factor that was tried."""
-    tasks = {factor: Task("tune", EXTENDED, tune_seed, row, factor) for factor in FACTORS}
-    return {factor: 100 * scores(records, task, EXTENDED, "map")["p_score"] for factor, task in tasks.items()}
+    """Return the P_score (mAP) on validation classes for every value that was tried."""
+    tasks = {value: Task("tune", EXTENDED, tune_seed, row, value) for value in GRIDS[row]}
+    return {value: 100 * scores(records, task, EXTENDED, "map")["p_score"] for value, task in tasks.items()}
 
 
-def chosen_factor(records: Records, tune_seed: int, row: str) -> float:
-    """Return the factor of the largest P_score; a tie, or a P_score that is not defined, goes to the default."""
-    found = tuning_scores(records, tune_seed, row)
-    return max(FACTORS, key=lambda factor: (-math.inf if math.isnan(found[factor]) else found[factor], factor == 1))
+def chosen_value(records: Records, tune_seed: int, row: str) -> float:
+    """Return the value of the largest P_score; a tie, or P_scores that are not defined, go to the method's default."""
+    return best_value(tuning_scores(records, tune_seed, row), row)
 
 
 class Results:
@@ -98,15 +116,14 @@ def result_table(results: Results) -> list[str]:
     for row in results.found:
         cells = [ROWS[row].title, SPACE_NAMES[ROWS[row].geometry], setting(results.records[row])]
         if row in map(old_of, SPACE_NAMES):
-            rows.append([*cells, spread(results.values(row, "self"), ".3f"), *["–"] * 4])
+            rows.append([*cells, spread(results.values(row, "self"), ".3f"), *["–"] * (3 + len(VERDICTS))])
             continue
         for name, form in (("self", ".3f"), ("cross", ".3f"), ("p_up", "+.3f"), ("p_comp", "+.3f")):
             cell = spread(results.values(row, name), form)
             leads = row in rivals and results.mean(row, name) == best.get(name)
             cells.append(f"**{cell}**" if leads else cell)
-        verdicts, surely = (sum(results.values(row, name)) for name in ("compatible", "surely"))
-        rows.append([*cells, f"{verdicts:.0f} of {len(results.found[row])} ({surely:.0f})"])
-    titles = ["model", "space", "tuned", "self", "cross", "P_up", "P_comp", "compatible"]
+        rows.append([*cells, *verdict_cells(results.found[row])])
+    titles = ["model", "space", "tuned", "self", "cross", "P_up", "P_comp", *VERDICTS]
     return markdown(titles, rows, numbers_from=3)
 
 
@@ -206,6 +223,13 @@ def introduction(document: Document, records: Records) -> list[str]:
     everything = size(records, "", *map(independent_of, SPACE_NAMES))
     seeds = document["seeds"]
     over = f"Mean ± sample standard deviation over the seeds {', '.join(map(str, seeds))}; a" if seeds[1:] else "A"
+    every = [
+        seed
+        for scenario in COMPARED
+        for row, found in Results(document, records, scenario, "map").found.items()
+        if row not in REFERENCES
+        for seed in found
+    ]
     return [
         "# HBCT against Euclidean methods on Omniglot",
         "",
@@ -224,8 +248,9 @@ def introduction(document: Document, records: Records) -> list[str]:
         " models of the hypersphere are compared with the hypersphere's own, those of the Lorentz space with its own."
         " Between geometries, compare P's and not scores, and mind that a geometry whose independent model gains little"
         " over its old one divides by little.",
-        "- **compatible** counts the seeds with cross > self of the old model; in brackets, those whose 95 % interval"
-        " of the difference (bootstrap over queries) lies wholly above 0.",
+        "- **compatible** counts the seeds with cross > self of the old model; **drawing queries** and **drawing"
+        " classes** those whose 95 % interval of the difference lies wholly above 0, or wholly below: the bootstrap"
+        f" draws single queries, or whole characters. The intervals of the second are {widths(every)}.",
         "",
         "The independent model of a geometry and seed is the same in both scenarios, since it sees all drawings. On the"
         " Lorentz space features are clipped at 1.0 in the old model and at 1.2 in the new one, the independent one"
@@ -245,25 +270,26 @@ def tuning(document: Document, records: Records) -> list[str]:
     for row in dict.fromkeys(map(tuned_as, document["rows"])):
         if row not in ROWS:
             continue
-        choice = chosen_factor(records, seed, row)
+        choice = chosen_value(records, seed, row)
         cells = [row, f"{METHODS[row].balance} {default_balance(row):g}"]
-        for factor, value in tuning_scores(records, seed, row).items():
-            cell = spread([value], ".1f")
-            cells.append(f"**{cell}**" if factor == choice and not math.isnan(value) else cell)
+        found = tuning_scores(records, seed, row).items()
+        cells += [tried_cell(value, score, value == choice and not math.isnan(score)) for value, score in found]
         rows.append(cells)
     trained = next(record for task, record in records.items() if task.phase == "tune" and "self" in record)
+    titles = [f"value {number + 1}" for number in range(max(map(len, GRIDS.values())))]
     return [
         "## Tuning",
         "",
         f"Each method was tuned alike and once, in {EXTENDED}, and has the chosen value in both scenarios: one option,"
-        " the one that weighs compatibility against the task, at 1/3, 1 and 3 times its default. HBCT was tuned with"
-        " RINCE and entailment, and its variants share the choice. The models of this table have the seed"
-        f" {seed}, which is in no table above, and {document['tuning_epochs']} epochs. Shown is their P_score (100 ×"
-        f" the harmonic mean of the sigmoids of both P's, mAP) on {trained['searched_classes']} validation characters"
-        " that are neither trained on nor scored above; the largest was chosen (bold), a tie going to the default. The"
-        " paper also varies temperatures, of its baselines and of HBCT.",
+        " the one that weighs compatibility against the task, over equally many values, those of its paper among them."
+        " HBCT was tuned with RINCE and entailment, and its variants share the choice. The models of this table have"
+        f" the seed {seed}, which is in no table above, and {document['tuning_epochs']} epochs. Shown is their P_score"
+        " (100 × the harmonic mean of the sigmoids of both P's, mAP) on"
+        f" {trained['searched_classes']} validation characters that are neither trained on nor scored above; the"
+        " largest was chosen (bold), a tie going to the default. The paper also varies temperatures, of its baselines"
+        " and of HBCT.",
         "",
-        *markdown(["method", "default", *FACTORS.values()], rows, numbers_from=2),
+        *markdown(["method", "default", *titles], rows, numbers_from=2),
         "",
         "Network and recipe are those of [all_methods](all_methods.md) but for batch normalisation after the projection"
         " (`linear-bn`, in both geometries) and fewer epochs. Without it the embeddings, divided by √D, stay near the"

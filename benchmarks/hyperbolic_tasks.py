@@ -12,10 +12,9 @@ import numpy as np
 
 import all_methods_tasks
 from all_methods_tables import EXTENDED, Record, Task
-from all_methods_tasks import HEAD, RECIPE, Settings, default_balance, images_of
+from all_methods_tasks import HEAD, RECIPE, Settings, images_of, intervals
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.bootstrap import paired_interval
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.methods import METHODS
 from holdfast.models.release import Release
@@ -81,10 +80,9 @@ def tuned_as(row: str) -> str:
 def options_of(task: Task) -> dict[str, Any]:
     """Return the method's options: those of its row, and the tuned one."""
     row = ROWS[task.method]
-    if task.factor is None:
+    if task.value is None:
         return dict(row.options)
-    value = float(f"{default_balance(row.method) * task.factor:.4g}")
-    return {**row.options, METHODS[row.method].balance or "": value}
+    return {**row.options, METHODS[row.method].balance or "": task.value}
 
 
 def perform(task: Task, settings: Settings) -> Record:
@@ -144,8 +142,8 @@ def score(task: Task, embedded: EmbeddingSet, settings: Settings) -> dict[str, A
         folder = home(task, settings, scenario)
         cross = rank_metrics(embedded, storage.load(folder / "gallery.safetensors"), METRICS, exclude_same_id=True)
         with np.load(folder / "self_old.npz") as old:
-            intervals = {metric: paired_interval(cross[metric], old[metric], seed=task.seed) for metric in METRICS}
-        found["cross"][scenario], found["cross_minus_self_old"][scenario] = means(cross), intervals
+            differences = {metric: intervals(cross[metric], old[metric], embedded, task.seed) for metric in METRICS}
+        found["cross"][scenario], found["cross_minus_self_old"][scenario] = means(cross), differences
     return found
 
 

@@ -25,7 +25,7 @@ Page = Callable[[Document], str]
 
 
 class Planned(NamedTuple):
-    """A task, and the ones that must be finished before it; ``tuned`` if its factor follows from them."""
+    """A task, and the ones that must be finished before it; ``tuned`` if its value follows from them."""
 
     task: Task
     needs: tuple[Task, ...] = ()
@@ -39,7 +39,7 @@ class Work:
     Args:
         perform: Trains and scores one task in a worker process, writes its record and returns it; can be pickled.
         options_of: Returns the options a task is trained with; a record with other options is made again.
-        factor_of: Returns the factor of a tuned task, from the records of the finished ones.
+        value_of: Returns the value of the tuned option of a task, from the records of the finished ones.
         passes: Returns about how many passes over all images a task takes, for the estimate of the time left.
         shown: Returns a finished record in a few words.
         task_of: Returns the task that left a record.
@@ -47,7 +47,7 @@ class Work:
 
     perform: Callable[[Task], Record]
     options_of: Callable[[Task], dict[str, Any]]
-    factor_of: Callable[[Mapping[Task, Record], Task], float]
+    value_of: Callable[[Mapping[Task, Record], Task], float]
     passes: Callable[[Task], float]
     shown: Callable[[Record], str]
     task_of: Callable[[Record], Any] = Task.of
@@ -90,15 +90,15 @@ class TaskPool:
                 return
             if all(need in self.done for need in planned.needs):
                 self.waiting.remove(planned)
-                task = self._with_factor(planned)
+                task = self._with_value(planned)
                 if self.earlier.get(task, {}).get("options") == self.work.options_of(task):
                     self.done[task] = self.earlier[task]
                 else:
                     self.running[pool.submit(self.work.perform, task)] = task
 
-    def _with_factor(self, planned: Planned) -> Task:
+    def _with_value(self, planned: Planned) -> Task:
         task = planned.task
-        return task._replace(factor=self.work.factor_of(self.done, task)) if planned.tuned else task
+        return task._replace(value=self.work.value_of(self.done, task)) if planned.tuned else task
 
     def _finish(self, task: Task, future: Future[Record]) -> None:
         failure = future.exception()
