@@ -169,7 +169,8 @@ def test_tables(refused: Fails, tmp_path: Path) -> None:
     assert "--table goes with" in refused("import", "--lance", tmp_path)
     assert "Unknown table 'x'" in refused("import", "--lance", tmp_path, "--table", "x", "--model", "v1")
     assert "Nothing given to import" in refused("import")
-    assert "--take price" in refused("import", "--embeddings", tmp_path / "named.parquet", "--take", "price")
+    words = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1", "--take")
+    assert "--take =key" in refused(*words, "=key") and "no metadata column 'key'" in refused(*words, "key")
     assert "1 to 50,000" in refused(
         "import", "--embeddings", storage.save(points(2, first=20), tmp_path / "x.safetensors"), "--batch", 0
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,8 @@ def import_rows(
         table: Name of the table.
         id_column: Column of ids, in tables and Parquet files.
         vector_column: Column of vectors there.
-        take: Which columns of a table become metadata, where names differ: price=unit_price.
+        take: Which columns of a table become metadata: title, or price=unit_price where the gallery calls it
+            otherwise; all that have the name of one of the gallery's when left out.
         model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
             such as g1.
         skip_existing: Pass over items that are there already.
@@ -61,34 +62,48 @@ def import_rows(
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
     """
-    given = [name for name, value in (("embeddings", embeddings), ("lance", lance), ("postgres", postgres))
-             if value is not None]  # fmt: skip
-    refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to import.",
-           "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
-    refuse((table is None) != (embeddings is not None), "--table goes with --lance and --postgres.", "both, or neither")
+    check_places(embeddings, lance, postgres, table)
     with opened(gallery, wait) as it:
         fingerprint = made_by(it.state, model)
         options: dict[str, Any] = {"skip_existing": skip_existing, "batch": batch, "cast": cast}
-        found = _table(embeddings, lance, postgres, table)
+        found, chosen = table_of(embeddings, lance, postgres, table), taken(take)
+        passed: list[str] = []
         try:
             if found is None:
                 refuse(bool(take), "--take for a file of embeddings.", "it only with tables and Parquet files")
                 read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast)
                 done = add_set(it, read, str(embeddings), skip_existing=skip_existing, batch=batch)
             else:
-                columns = {"id_column": id_column, "vector_column": vector_column, "columns": _taken(take, found, it)}
-                done = add_table(it, found, fingerprint, **columns, **options)
+                places = {"id_column": id_column, "vector_column": vector_column}
+                done = add_table(it, found, fingerprint, columns=chosen, **places, **options)
+                if chosen is None:
+                    passed = left_out(found, it.state.columns, **places)
         except KeyboardInterrupt:
             console.print("\nInterrupted. What was written is kept; the same command with --skip-existing continues.")
             return 130
         items = len(it)
+    if passed:
+        console.print(f"Not taken, since the gallery has no columns of these names: {shown(passed)}.")
     tell(done, items, gallery)
     if json:
         print_json({**vars(done), "source": without_secrets(done.source), "items": items})
     return 0
 
 
-def _table(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:
+def check_places(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> None:
+    """Refuse none and several places to import from, and a table without its database.
+
+    Raises:
+        ConfigError: That was given.
+    """
+    places = {"embeddings": embeddings, "lance": lance, "postgres": postgres}
+    given = [f"--{name}" for name, value in places.items() if value is not None]
+    refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
+           "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
+    refuse((table is None) != (embeddings is not None), "--table goes with --lance and --postgres.", "both, or neither")
+
+
+def table_of(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:
     """Return the table to read; None for a file of embeddings."""
     from holdfast.galleries.tables import ParquetTable
 
@@ -109,15 +124,25 @@ def is_parquet(path: Path) -> bool:
     return (path.is_file() and path.suffix == ".parquet") or (path.is_dir() and any(path.glob("*.parquet")))
 
 
-def _taken(words: list[str], table: Table, gallery: Gallery) -> dict[str, str] | None:
-    """Return the table's column for every metadata column: those of the same name, and those that were given."""
-    if not words:
-        return None
-    pairs = [word.partition("=") for word in words]
-    for word, (name, sign, column) in zip(words, pairs, strict=True):
-        refuse(not (name and sign and column), f"--take {word}.", "COLUMN_OF_THE_GALLERY=COLUMN_OF_THE_TABLE")
-    same = {name: name for name in gallery.state.columns if name in table.schema}
-    return same | {name: column for name, _, column in pairs}
+def taken(words: list[str]) -> dict[str, str] | None:
+    """Return the table's column by the gallery's name for it; None where nothing was chosen.
+
+    >>> taken(["title", "price=unit_price"]), taken([])
+    ({'title': 'title', 'price': 'unit_price'}, None)
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, sign, column = word.partition("=")
+        refuse(not name or bool(sign and not column), f"--take {word}.", "COLUMN, or NAME=COLUMN to call it otherwise")
+        refuse(name in found, f"--take {' '.join(words)}.", f"'{name}' once")
+        found[name] = column or name
+    return found or None
+
+
+def left_out(table: Table, columns: Iterable[str], *, id_column: str, vector_column: str) -> list[str]:
+    """Return the columns of a table that become nothing in the gallery, in order."""
+    used = {*columns, id_column, vector_column}
+    return [name for name in table.schema if name not in used]
 
 
 def add_table(gallery: Gallery, table: Table, fingerprint: str | None, **options: Any) -> Imported:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError, refuse, unknown_name
+from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError, nearest, refuse, unknown_name
 from holdfast.galleries.router import generation_of
 from holdfast.galleries.state import Generation
 from holdfast.galleries.tables import ParquetTable, Table
@@ -69,18 +69,49 @@ def import_postgres(gallery: Gallery, url: str, table: str, **options: Any) -> I
     return import_table(gallery, PostgresTable(url, table), **options)
 
 
-def columns_of(table: Table, *, id_column: str = "id", vector_column: str = "vector") -> dict[str, str]:
+def columns_of(
+    table: Table,
+    *,
+    id_column: str = "id",
+    vector_column: str = "vector",
+    take: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Return the metadata columns that a gallery of this table can have, for `Gallery.create`: type by name.
 
     Texts, whole numbers, numbers and truth values are taken; columns of other types, and names that are no plain
     words, are left out.
+
+    Args:
+        table: Where the rows come from.
+        id_column: No metadata.
+        vector_column: No metadata.
+        take: Take these only: the table's column by the name it is to have.
+
+    Raises:
+        ConfigError: One of ``take`` is none of the table's, of a type that metadata cannot have, or has a wrong name.
     """
     kinds = {name: _kind(type_) for name, type_ in table.schema.items() if name not in (id_column, vector_column)}
+    possible = {name: kind for name, kind in kinds.items() if kind is not None}
+    if take is not None:
+        for column in take.values():
+            if column in table.schema and column not in possible:
+                raise _no_metadata(table, column, possible)
+            if column not in possible:
+                raise unknown_name(f"column of {table.name}", column, possible)
+        return checked_columns({name: possible[column] for name, column in take.items()})
     found: dict[str, str] = {}
-    for name, kind in kinds.items():
+    for name, kind in possible.items():
         with suppress(ConfigError):
-            found |= checked_columns({name: kind}) if kind else {}
+            found |= checked_columns({name: kind})
     return found
+
+
+def _no_metadata(table: Table, column: str, possible: Mapping[str, str]) -> ConfigError:
+    return ConfigError(
+        f"The column '{column}' of {table.name} can be no metadata.",
+        expected=f"texts, numbers or truth values: one of {', '.join(possible) or 'none that it has'}",
+        to_do="take others, or name a view of the table that converts it.",
+    )
 
 
 def dim_of(table: Table, *, vector_column: str = "vector") -> int | None:
@@ -121,7 +152,7 @@ def import_table(
         table: Where from.
         id_column: Texts, or whole numbers that become texts; none missing and none twice.
         vector_column: Lists of float32, all of the dimension of the gallery's model.
-        columns: Which column of the table holds each metadata column of the gallery; those of the same name when left
+        columns: Which column of the table holds each metadata column of the gallery; all of the same name when left
             out.
         fingerprint: Of the model that made the vectors, one of the gallery's; what the table says, or the active one,
             when left out.
@@ -145,7 +176,7 @@ def import_table(
     taken = {name: name for name in state.columns if name in table.schema} if columns is None else dict(columns)
     for name in taken:
         if name not in state.columns:
-            raise unknown_name("metadata column", name, state.columns)
+            raise _undeclared(name, state.columns)
     names = list(dict.fromkeys([id_column, vector_column, *taken.values()]))
     _check_names(table, names)
     run = _Run(gallery, table, generation, cast, skip_existing, on_step)
@@ -153,6 +184,15 @@ def import_table(
         columns_ = {name: part.column(place) for place, name in enumerate(names)}
         run.add(columns_[id_column], columns_[vector_column], {to: columns_[of] for to, of in taken.items()})
     return Imported(table.name, run.read, run.written, run.skipped)
+
+
+def _undeclared(name: str, known: Mapping[str, str]) -> ConfigError:
+    return ConfigError(
+        f"The gallery has no metadata column '{name}'.{nearest(name, known)}",
+        expected=f"one of {', '.join(known)}" if known else "none: it was made without any",
+        to_do="columns are declared when a gallery is made: `holdfast gallery create` takes them from the same table "
+        "and fills a new gallery; nothing was changed in this one.",
+    )
 
 
 def _check_space(table: Table, generation: Generation) -> None:
@@ -241,7 +281,8 @@ class _Run:
     def _explained(self, error: HoldfastError, rows: int) -> HoldfastError:
         """Return the error with where it was met, and what is true of the gallery now."""
         place = f"{self.table.name}, rows {self.read + 1:,} to {self.read + rows:,}"
-        advice = error.to_do.removesuffix("nothing was written.").rstrip("; .") or "correct the table"
+        advice = error.to_do.removesuffix("nothing was written.").removesuffix("the gallery is intact.").rstrip("; .")
+        advice = advice or "correct the table"
         advice += "; then import it again" + ", with --skip-existing to go on" * bool(self.read)
         kept = (
             f"the {self.written:,} items written before are in the gallery" if self.written else "nothing was written"

@@ -89,7 +89,7 @@ def write(
     state = gallery.state
     _check_sets(state, sets)
     ids, places = _places(sets)
-    columns = _columns(state, len(ids), sets, metadata)
+    columns = _columns(state, ids, sets, metadata)
     for start in range(0, len(ids), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
         names = list(ids[part])
@@ -166,19 +166,22 @@ def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:
 
 
 def _columns(
-    state: GalleryState, items: int, sets: Sequence[EmbeddingSet], given: Mapping[str, Sequence[Any]] | None
+    state: GalleryState, ids: StringArray, sets: Sequence[EmbeddingSet], given: Mapping[str, Sequence[Any]] | None
 ) -> dict[str, list[Any]]:
     """Return the values of every column, checked, None where an item has none."""
     columns = _own_columns(state, sets[0]) if given is None else given
     for name, values in columns.items():
         if name not in state.columns:
             raise unknown_name("metadata column", name, state.columns)
-        if given is not None and len(values) != items:
+        if given is not None and len(values) != len(ids):
             raise DataError(
-                f"{len(values)} values of '{name}' for {items} items.", expected="one per item, or None in its place"
+                f"{len(values)} values of '{name}' for {len(ids)} items.", expected="one per item, or None in its place"
             )
     return {
-        name: [None if value is None else _typed(name, value, state.columns[name]) for value in values]
+        name: [
+            None if value is None else _typed(name, value, state.columns[name], ids[row])
+            for row, value in enumerate(values)
+        ]
         for name, values in columns.items()
     }
 
@@ -202,14 +205,15 @@ def _own_columns(state: GalleryState, embeddings: EmbeddingSet) -> dict[str, Any
     return columns
 
 
-def _typed(name: str, value: Any, kind: str) -> Any:
+def _typed(name: str, value: Any, kind: str, identifier: str) -> Any:
     plain = value.item() if isinstance(value, np.generic) else value
     if kind == "text" and name == "label" and fits(plain, "integer"):
         plain = str(plain)  # classes without names
     if not fits(plain, kind):
         raise DataError(
-            f"The value {brief(value)} in the column '{name}'.",
+            f"The value {brief(plain)} of {brief(identifier)} in the column '{name}'.",
             expected=f"values of the type '{kind}' ({_RANGES[kind]}), or None",
-            to_do="correct it, or create the gallery with another type of this column; the gallery is intact.",
+            to_do="correct it, or leave the column out (of a table, --take says which are taken), or create the "
+            "gallery with another type of it; the gallery is intact.",
         )
     return float(plain) if kind == "number" else plain
