@@ -38,13 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, arguments: list[str]) -> int:
-    from holdfast.cli.console import print_error
+    from holdfast.cli.console import heartbeat, print_error
 
     as_json = _wants_json(arguments)
     try:
         if command not in COMMANDS:
             raise unknown_name("command", command, COMMANDS, listing="holdfast --help")
-        return int(import_module(f"holdfast.cli.{command}").main(arguments))
+        with heartbeat(" ".join(["holdfast", command, *(word for word in arguments[:1] if word.isalpha())])):
+            return int(import_module(f"holdfast.cli.{command}").main(arguments))
     except HoldfastError as error:
         print_error(command, error, as_json=as_json)
     except BrokenPipeError:  # the reader of standard output has seen enough
@@ -87,5 +88,6 @@ def _help() -> str:
             "",
             "`holdfast COMMAND --help` lists the options of a command; every command takes --json.",
             "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input.",
+            "What takes long shows a bar on a terminal, and writes a line every half minute to a log.",
         ]
     )

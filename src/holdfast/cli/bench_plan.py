@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.cache import FAILURE
 from holdfast.bench.recommend_words import counted, named_values
-from holdfast.cli.bench_progress import in_words
-from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.console import console, in_words, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.bench.cells import Cell

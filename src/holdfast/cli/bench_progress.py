@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.console import console
+from holdfast.cli.console import EVERY, at_work, console, in_words, repeated
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
@@ -18,11 +17,8 @@ if TYPE_CHECKING:
     from holdfast.bench.pool import Progress
 
 _CLOCK = "worked.json"
-EVERY = 30.0
-"""So many seconds after another somebody who reads a log is told that it goes on."""
 ON_A_TERMINAL = 1.0
 SHOWN = 2  # running steps that are named
-OF_A_MINUTE, OF_AN_HOUR = 60, 3600
 
 
 class Clock:
@@ -87,7 +83,8 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
             console.print(f"failed: {progress.cell.label}: {progress.failure}", highlight=False)
 
     try:
-        with _display(title) as show, _again(lambda: show(words()), ON_A_TERMINAL if console.is_terminal else every):
+        often = ON_A_TERMINAL if console.is_terminal else every
+        with _display(title) as show, at_work(""), repeated(lambda: show(words()), often):
             yield tell
     finally:
         if last is not None:
@@ -113,20 +110,6 @@ def progress_words(progress: Progress | None, seconds: float) -> str:
     return f"{progress.done} of {progress.total} steps, {in_words(seconds)}{now}"
 
 
-def in_words(seconds: float) -> str:
-    """Write a time.
-
-    >>> in_words(42), in_words(60), in_words(200), in_words(9000)
-    ('42 seconds', '1 minute', '3 minutes', '2.5 hours')
-    """
-    if seconds < OF_A_MINUTE:
-        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
-    if seconds < OF_AN_HOUR:
-        minutes = round(seconds / OF_A_MINUTE)
-        return f"{minutes} minute{'' if minutes == 1 else 's'}"
-    return f"{seconds / OF_AN_HOUR:.1f} hours"
-
-
 @contextmanager
 def _display(title: str) -> Iterator[Callable[[str], None]]:
     """Yield what shows words: in one place of a terminal, else on lines."""
@@ -139,21 +122,3 @@ def _display(title: str) -> Iterator[Callable[[str], None]]:
 
 def _line(words: str) -> None:
     console.print(words, highlight=False)
-
-
-@contextmanager
-def _again(action: Callable[[], None], every: float) -> Iterator[None]:
-    """Do something every so many seconds, beside what is done within."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.wait(every):
-            action()
-
-    beside = threading.Thread(target=repeat, daemon=True)
-    beside.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        beside.join()

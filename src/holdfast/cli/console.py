@@ -6,20 +6,121 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.errors import HoldfastError, printable
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
+
+
+EVERY = 30.0
+"""So many seconds after another somebody who reads a log is told that it goes on."""
+
+
+class _Work(NamedTuple):
+    """Something that may take long.
+
+    Args:
+        name: What is done.
+        started: When it began.
+        state: Says how far it is; nothing where that is not known.
+    """
+
+    name: str
+    started: float
+    state: Callable[[], str]
+
+
+_under_way: list[_Work] = []
+
+
+@contextmanager
+def at_work(name: str, state: Callable[[], str] = str) -> Iterator[None]:
+    """Name what is done meanwhile, for those who read a log; an empty name says that it speaks for itself."""
+    work = _Work(name, time.monotonic(), state)
+    _under_way.append(work)
+    try:
+        yield
+    finally:
+        _under_way.remove(work)
+
+
+@contextmanager
+def heartbeat(name: str) -> Iterator[None]:
+    """Write a line every half minute that says what goes on, where standard error is no terminal.
+
+    Args:
+        name: What to say where nothing says it more exactly, see `at_work`.
+    """
+    if console.is_terminal:
+        yield
+        return
+    with at_work(name), repeated(_tell_of_work, EVERY):
+        yield
+
+
+def _tell_of_work() -> None:
+    for work in _under_way[-1:]:
+        if work.name:
+            state = work.state()
+            took = in_words(time.monotonic() - work.started)
+            console.print(f"{work.name}, {took}{f': {state}' if state else ''}")
+
+
+@contextmanager
+def repeated(action: Callable[[], None], every: float) -> Iterator[None]:
+    """Do something every so many seconds, beside what is done within."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every):
+            action()
+
+    beside = threading.Thread(target=repeat, daemon=True)
+    beside.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beside.join()
+
+
+def in_words(seconds: float) -> str:
+    """Write a time.
+
+    >>> in_words(42), in_words(60), in_words(200), in_words(9000)
+    ('42 seconds', '1 minute', '3 minutes', '2.5 hours')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+    if seconds < 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{seconds / 3600:.1f} hours"
+
+
+class _Status(Status):
+    """A spinner, which a log is told of too."""
+
+    def __enter__(self) -> Status:
+        self._work = at_work(str(self.status))
+        self._work.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._work.__exit__(*error)
 
 
 class _Screen(Console):
@@ -29,6 +130,10 @@ class _Screen(Console):
         """Render texts, tables and progress; what Rich itself sends to the terminal is in segments of its own."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        """Show that something is done, see `rich.console.Console.status`."""
+        return _Status(status, console=self, **options)
 
 
 console = _Screen(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=not FIRST)
@@ -80,8 +185,10 @@ def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
 
 
-def _progress(*columns: Any) -> Progress:
-    return Progress(
+@contextmanager
+def _progress(name: str, total: int | None, *columns: Any, **fields: Any) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a bar; yields it with its only task."""
+    bar = Progress(
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         *columns,
@@ -90,14 +197,24 @@ def _progress(*columns: Any) -> Progress:
         disable=not console.is_terminal,
         transient=True,
     )
+    task = bar.add_task(name, total=total, **fields)
+    with at_work(name, lambda: bar_words(bar.tasks[0])), bar:
+        yield bar, task
+
+
+def bar_words(task: Task) -> str:
+    """Write what a bar shows: how much is done, what else is known, and the time left at the rate so far."""
+    done, total, elapsed = task.completed, task.total, task.elapsed or 0.0
+    counted = "" if not done else f"{done:,.0f}" if total is None else f"{done:,.0f} of {total:,.0f}"
+    left = "" if not done or total is None or done >= total else f"{in_words(elapsed * (total - done) / done)} left"
+    return ", ".join(part for part in (counted, *map(str, task.fields.values()), left) if part)
 
 
 @contextmanager
 def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Show epochs, loss terms and images per second of one run; yields what `fit` tells its events to."""
     started, images = time.monotonic(), 0
-    with _progress(TextColumn("{task.fields[state]}", markup=False)) as progress:
-        task = progress.add_task(name, total=None, state="")
+    with _progress(name, None, TextColumn("{task.fields[state]}", markup=False), state="") as (progress, task):
         shown = 0.0
 
         def on_step(event: dict[str, Any]) -> None:
@@ -130,8 +247,7 @@ def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Itera
     """
     rate = TextColumn("{task.fields[rate]} {task.fields[state]}", markup=False)
     started = time.monotonic()
-    with _progress(MofNCompleteColumn(), rate) as progress:
-        task = progress.add_task(name, total=total, rate="", state="")
+    with _progress(name, total, MofNCompleteColumn(), rate, rate="", state="") as (progress, task):
 
         def on_step(event: dict[str, Any]) -> None:
             per_second = event["done"] / max(time.monotonic() - started, 1e-3)
@@ -145,6 +261,5 @@ def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Itera
 @contextmanager
 def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how many items are done; yields a function that takes the number of finished items."""
-    with _progress(MofNCompleteColumn()) as progress:
-        task = progress.add_task(name, total=total)
+    with _progress(name, total, MofNCompleteColumn()) as (progress, task):
         yield lambda count: progress.update(task, advance=count)
