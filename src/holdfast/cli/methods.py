@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from holdfast.cli.console import console, print_json, print_table
@@ -22,20 +21,21 @@ def methods(method: str | None = None, json: bool = False) -> None:
 def described() -> dict[str, dict[str, Any]]:
     """Return every method with the first lines of its documentation and its options."""
     from holdfast.methods import METHODS
+    from holdfast.methods.descriptions import describe
 
     METHODS.load_installed()
     found = {}
-    for name, method in METHODS.items():
-        paragraphs = inspect.cleandoc(method.__doc__ or "").split("\n\n")
-        options = inspect.signature(method).parameters.values()
+    for name in METHODS:
+        one = describe(name)
+        paragraphs = one.documentation.split("\n\n")
         found[name] = {
             "paper": " ".join(paragraphs[0].split()),
             "about": " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else "",
-            "documentation": "\n\n".join(paragraphs),
-            "options": {option.name: option.default for option in options},
-            "needs_old": method.needs_old,
-            "sessions_only": method.sessions_only,
-            "spaces": sorted(method.spaces),
+            "documentation": one.documentation,
+            "options": one.options,
+            "needs_old": one.needs_old,
+            "sessions_only": one.sessions_only,
+            "spaces": sorted(one.spaces),
         }
     return found
 

@@ -101,15 +101,16 @@ def _runs(choice: Choice, rivals: Sequence[Standing], root: Path | None) -> list
 def _method_words(choice: Choice, rivals: Sequence[Standing]) -> list[str]:
     """Return the methods of labels, and their options in the nearest case where they are not the method's own."""
     from holdfast.methods import METHODS
+    from holdfast.methods.descriptions import describe
 
     METHODS.load_installed()
     words = ["--method", *(one.name.method for one in rivals)]
     for one in rivals:
         method = one.name.method
-        known = signature(METHODS[method]).parameters if method in METHODS else {}
+        known = describe(method).options if method in METHODS else {}
         prefix = f"{method}." if len(rivals) > 1 else ""
         for name, value in choice.nearest(one).options.items():
-            if name not in known or known[name].default != value:
+            if name not in known or known[name] != value:
                 words += [f"--method_options.{prefix}{name}", word(value)]
     return words
 

@@ -1,18 +1,46 @@
 """Images and texts, the data sets they come from, and who saw which of them; importable without torch.
 
-Batches for training are in `holdfast.data.loading` and `holdfast.data.augment`, which need torch.
+The names below load on first use. Batches for training are in `holdfast.data.loading` and `holdfast.data.augment`,
+which need torch.
 """
 
-from holdfast.data.datasets import DATASETS, Dataset, load_dataset
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages, EncodedImages, FileImages, Images
-from holdfast.data.leaks import refuse_shared_ids
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.data.scenarios import SCENARIOS, Scenario
-from holdfast.data.split import Split, check_split
-from holdfast.data.text_data import TextData
-from holdfast.data.text_set import TextSet
-from holdfast.data.texts import TEXT_DATASETS, load_texts
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.data.datasets import DATASETS, Dataset, load_dataset
+    from holdfast.data.image_set import ImageSet
+    from holdfast.data.images import ArrayImages, EncodedImages, FileImages, Images
+    from holdfast.data.leaks import refuse_shared_ids
+    from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.data.scenarios import SCENARIOS, Scenario
+    from holdfast.data.split import Split, check_split
+    from holdfast.data.text_data import TextData
+    from holdfast.data.text_set import TextSet
+    from holdfast.data.texts import TEXT_DATASETS, load_texts
+
+_HOMES = {
+    "DATASETS": "datasets",
+    "SCENARIOS": "scenarios",
+    "TEXT_DATASETS": "texts",
+    "ArrayImages": "images",
+    "Dataset": "datasets",
+    "EncodedImages": "images",
+    "FileImages": "images",
+    "ImageSet": "image_set",
+    "Images": "images",
+    "RetrievalData": "retrieval_data",
+    "Scenario": "scenarios",
+    "Split": "split",
+    "TextData": "text_data",
+    "TextSet": "text_set",
+    "check_split": "split",
+    "load_dataset": "datasets",
+    "load_texts": "texts",
+    "refuse_shared_ids": "leaks",
+}
 
 __all__ = [
     "DATASETS",
@@ -34,3 +62,13 @@ __all__ = [
     "load_texts",
     "refuse_shared_ids",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdfast.data' has no attribute '{name}'")
+    return getattr(import_module(f"holdfast.data.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

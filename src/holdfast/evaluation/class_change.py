@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr
 
 from holdfast.errors import ConfigError, DataError
 
@@ -177,6 +176,8 @@ def sign_test(improved: ArrayLike, worsened: ArrayLike) -> Floats:
     >>> sign_test([6, 7, 2], [0, 1, 2]).tolist()
     [0.03125, 0.0703125, nan]
     """
+    from scipy.special import bdtr  # takes longer to import than all the rest of this package
+
     up, down = np.asarray(improved, np.int64), np.asarray(worsened, np.int64)
     changed = up + down
     both = np.minimum(1.0, 2 * bdtr(np.minimum(up, down).astype(np.float64), changed, 0.5))

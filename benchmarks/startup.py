@@ -1,0 +1,111 @@
+"""How long commands take that do next to nothing, beside an earlier revision in the same run.
+
+    python benchmarks/startup.py                      # 5 minutes on two cores
+    python benchmarks/startup.py --against 7749751    # or any other revision
+
+The earlier revision is checked out into a temporary worktree of git, and takes what it needs from the same environment.
+Sides take turns, every command in a process of its own, after one that warms the files of both. Seconds on the clock
+depend on other work on the machine; processor seconds of the command do so less. Writes startup.json and startup.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gallery_verification import ROOT, checked_out, spread
+from machine import describe
+from task_pool import write_json
+
+RESULTS = ROOT / "benchmarks" / "results"
+AGAINST = "7749751"
+ITEMS, DIM = 1000, 16
+COMMANDS = {
+    "python -c pass": ["-c", "pass"],
+    "holdfast --help": ["-m", "holdfast", "--help"],
+    "holdfast methods": ["-m", "holdfast", "methods"],
+    "holdfast data list": ["-m", "holdfast", "data", "list"],
+    "holdfast evaluate --help": ["-m", "holdfast", "evaluate", "--help"],
+    "holdfast gallery status (LanceDB)": ["-m", "holdfast", "gallery", "status", "--gallery", "lance:live"],
+    "holdfast gallery status (memory)": ["-m", "holdfast", "gallery", "status", "--gallery", "memory:held"],
+}
+
+
+def run(tree: Path, words: list[str], folder: Path) -> tuple[float, float]:
+    """Run Python with the code of a tree, and return seconds on the clock and of the processor."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree / "src")}
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, check=True)
+    took, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def make_galleries(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(ITEMS, DIM)).astype(np.float32)
+    np.savez(folder / "old.npz", ids=np.arange(ITEMS).astype(str), vectors=vectors)
+    for url in ("lance:live", "memory:held"):
+        run(ROOT, ["-m", "holdfast", "gallery", "create", url, "--embeddings", "old.npz", "--model", "v1"], folder)
+
+
+def page(document: dict[str, Any]) -> str:
+    against = document["against"]
+    lines = [
+        document["command"], document["machine"], "",
+        f"Seconds of a command, median of {document['repetitions']} in turn (smallest to largest).", "",
+        f"{'':34}{f'processor, {against}':>24}{'now':>24}{'ratio':>7}{f'clock, {against}':>26}{'now':>24}",
+    ]  # fmt: skip
+    for name, row in document["commands"].items():
+        cells = {key: f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})" for key, one in row.items()}
+        ratio = row["processor_now"]["median"] / row["processor_before"]["median"]
+        lines.append(
+            f"{name:34}{cells['processor_before']:>24}{cells['processor_now']:>24}{ratio:>7.2f}"
+            f"{cells['clock_before']:>26}{cells['clock_now']:>24}"
+        )
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--against", default=AGAINST, help=f"revision to compare with (default: {AGAINST})")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    commands = {}
+    with checked_out(arguments.against) as tree, tempfile.TemporaryDirectory() as scratch:
+        make_galleries(Path(scratch))
+        for name, words in COMMANDS.items():
+            sides = {"before": tree, "now": ROOT}
+            for code in sides.values():
+                run(code, words, Path(scratch))
+            measured = [
+                {side: run(code, words, Path(scratch)) for side, code in sides.items()}
+                for _ in range(arguments.repetitions)
+            ]
+            commands[name] = {
+                f"{what}_{side}": spread([one[side][place] for one in measured])
+                for place, what in enumerate(("clock", "processor"))
+                for side in sides
+            }
+            print(name, commands[name], flush=True)
+    document = {
+        "command": f"python benchmarks/startup.py --repetitions {arguments.repetitions} --against {arguments.against}",
+        "machine": describe("pylance", "pyarrow"), "repetitions": arguments.repetitions,
+        "against": arguments.against, "commands": commands,
+    }  # fmt: skip
+    write_json(arguments.out / "startup.json", document)
+    (arguments.out / "startup.txt").write_text(page(document))
+    print(page(document))
+
+
+if __name__ == "__main__":
+    main()

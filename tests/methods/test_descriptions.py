@@ -1,0 +1,50 @@
+"""Methods are described by their source, which says the same as the classes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.methods import METHODS, MethodTable
+from holdfast.methods.base import CompatibilityMethod
+from holdfast.methods.descriptions import _from_class, _from_source, describe
+
+
+@pytest.mark.parametrize("name", METHODS.places)
+def test_the_source_says_what_the_class_is(name: str) -> None:
+    assert _from_source(METHODS.places[name]) == _from_class(METHODS[name]) == describe(name)
+
+
+def test_only_what_is_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from holdfast.methods import METHODS; from holdfast.methods.descriptions import describe; "
+        "described = [describe(name) for name in METHODS]; assert 'torch' not in sys.modules; "
+        "METHODS['bct']; assert 'holdfast.methods.bct' in sys.modules and 'holdfast.methods.nccl' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_method_that_is_no_plain_class_of_its_own_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Derived(METHODS["bct"]):  # type: ignore[misc,valid-type]
+        """A method of somebody's own."""
+
+    monkeypatch.setitem(METHODS, "derived", Derived)
+    found = describe("derived")
+    assert found.documentation == "A method of somebody's own." and found.options == describe("bct").options
+    with pytest.raises(ValueError, match="inherits"):
+        _from_source("base:PrototypeClassifier")
+    with pytest.raises(ConfigError, match="Unknown method 'bcd'"):
+        describe("bcd")
+
+
+def test_a_table_of_methods() -> None:
+    table = MethodTable({"bct": "bct:BCT", "p2s": "p2s:P2S"})
+    assert "bct" in table and "x" not in table and not table.loaded("bct")
+    assert table.get("x") is None and issubclass(table["bct"], CompatibilityMethod) and table.loaded("bct")
+    table["x"] = table["p2s"]
+    assert list(table) == ["bct", "p2s", "x"] and len(table) == 3
+    del table["p2s"], table["x"]
+    assert list(table) == ["bct"]
