@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.bench.cases import Evidence
 from holdfast.bench.recommend import choose
-from holdfast.bench.regret import CHEAPEST, ORACLE, RANDOM, RULE, Regret, plain, regret, situation_of
+from holdfast.bench.regret import CHEAPEST, ORACLE, RANDOM, RULE, Regret, plain, regret, situation_of, worth
 
 EXTENDED = "extended-class"
 Pair = tuple[float, float]  # P_comp, P_up
@@ -50,6 +50,35 @@ def test_a_worked_example() -> None:
     assert at_random[2:] == pytest.approx((0, 1, (0.05 + 0.05 + 0.15) / 3, 0.15, 1))
     assert found.unavoidable == 0 and found.summaries[0].strategy == RULE
     assert json.dumps(plain(found), allow_nan=False)
+
+
+def test_what_the_rule_is_worth_is_said() -> None:
+    a, b = [(0.4, 0.0)] * 2, [(0.3, 0.0)] * 2
+    low, high = [(0.1, 0.0)] * 2, [(0.4, 0.0)] * 2
+    of_three = {"x": {"a": a, "b": b}, "y": {"a": a, "b": b}, "z": {"a": low, "b": high}}  # as in the worked example
+    found = worth(regret(evidence(of_three)))
+    assert (
+        "worse than always taking b and than chance (mean regret 0.167 against 0.067 and 0.083): take it as a guess"
+        in (found.sentence)
+    )
+    assert (
+        "3 data sets left out in turn (3 cases)" in found.detail and "0 of 3; always taking b" in found.detail
+    )
+    assert [one.strategy for one in found.summaries] == [RULE, "always b", RANDOM]
+    agreeing = worth(regret(evidence({"x": {"a": a, "b": b}, "y": {"a": a, "b": b}})))
+    assert "no worse than always taking a and than chance (mean regret 0.000 against 0.000 and 0.050): compare" in (
+        agreeing.sentence
+    )
+    assert worth(regret(evidence({"x": {"a": a}}))).sentence.startswith("Nobody knows")
+    assert worth(regret(Evidence())).sentence.startswith("Nobody knows")
+
+
+def test_what_was_chosen_nowhere_does_not_count_for_the_rule() -> None:
+    a, b = [(0.4, 0.0)] * 2, [(0.3, 0.0)] * 2
+    pair = {"x": {"a": a, "b": b}, "y": {"a": a, "b": b}}
+    alone = regret(Evidence((*evidence(pair).cases, *evidence({"w": {"c": a}}).cases)))
+    chose = [one[RULE].p_comp is not None for one in alone.outcomes]
+    assert not all(chose) and f"({sum(chose)} case)" in worth(alone).detail
 
 
 def test_a_violated_bound_is_counted_and_not_hidden() -> None:

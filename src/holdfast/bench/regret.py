@@ -16,6 +16,7 @@ import numpy as np
 from holdfast.bench.cases import Case, Evidence, Name
 from holdfast.bench.merit import LEAST_P_UP, best_there, keeps_quality, mean_of, merit
 from holdfast.bench.recommend import choose
+from holdfast.bench.recommend_words import counted
 from holdfast.bench.situation import NEAREST, SCENARIO_KINDS, Situation
 
 RULE, CHEAPEST = "the rule", "the cheapest it cannot tell apart"
@@ -164,6 +165,53 @@ def _summary(name: str, outcomes: Sequence[Outcome]) -> Summary:
 def _order(found: Summary) -> tuple[bool, bool, float, float]:
     regret_or_infinite = math.inf if found.regret is None else found.regret
     return found.strategy != RULE, found.missing > 0, found.violated, regret_or_infinite
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What the evidence says of the rule itself.
+
+    Args:
+        sentence: The conclusion.
+        detail: The numbers that it rests on.
+        summaries: The rule, the method that would have been the best one to take always, and one at random.
+    """
+
+    sentence: str
+    detail: str
+    summaries: tuple[Summary, ...] = ()
+
+
+def worth(found: Regret) -> Worth:
+    """Say whether the rule does better than chance, and than always taking the same method, where it chose any."""
+    chose = [place for place, one in enumerate(found.outcomes) if one[RULE].p_comp is not None]
+    cases = tuple(found.cases[place] for place in chose)
+    outcomes = tuple(found.outcomes[place] for place in chose)
+    compared = Regret(cases, outcomes, found.unavoidable).summaries
+    known = {one.strategy: one for one in compared if one.regret is not None and not one.missing}
+    rule, chance = known.get(RULE), known.get(RANDOM)
+    always = min((one for name, one in known.items() if name.startswith("always ")), key=_missed, default=None)
+    if rule is None or chance is None or always is None:
+        return Worth("Nobody knows what this rule is worth: there is too little evidence to leave a data set out.", "")
+    others = {f"{always.strategy.replace('always ', 'always taking ')}": always, "chance": chance}
+    worse = [name for name, one in others.items() if _missed(rule) > _missed(one)]
+    named = " and ".join(f"than {name}" for name in worse or others)
+    told = " and ".join(f"{_missed(one):.3f}" for one in (others[name] for name in worse or others))
+    data = counted(len({case.trained_on for case in cases}), "data set")
+    parts = (f"{name} {_missed(one):.3f} ({one.violated:.3g} of {one.cases})" for name, one in others.items())
+    return Worth(
+        f"By its own evidence this rule does {'worse' if worse else 'no worse'} {named} (mean regret "
+        f"{_missed(rule):.3f} against {told}): {'take it as a guess, and ' if worse else ''}compare a few methods on "
+        "your own data, with `holdfast bench`.",
+        f"What the rule is worth: {data} left out in turn ({counted(rule.cases, 'case')}), what it chose from the "
+        f"others had {_missed(rule):.3f} less of raw P_comp than the best there, of which 1 is all that there is "
+        f"to gain, and P_up below −0.05 in {rule.violated:.3g} of {rule.cases}; {' and '.join(parts)}.",
+        (rule, always, chance),
+    )
+
+
+def _missed(one: Summary) -> float:
+    return math.inf if one.regret is None else one.regret
 
 
 def plain(found: Regret) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from holdfast.reports.formats import MISSING
 if TYPE_CHECKING:
     from holdfast.bench.cases import Case
     from holdfast.bench.recommend import Choice, Recommendation, Standing
+    from holdfast.bench.regret import Worth
     from holdfast.bench.situation import Situation
 
 ScenarioName = Literal[
@@ -43,7 +44,8 @@ def recommend(
 
     Of the methods that keep the new model's own quality (mean raw P_up of at least -0.05) that with the highest mean
     raw P_comp is taken, over the nearest data sets of the same scenario: those nearest in number of classes and in
-    images per class. It says where that is thin evidence, and which methods it cannot tell apart.
+    images per class. It says where that is thin evidence, which methods it cannot tell apart, and how the rule itself
+    does on data sets left out of its evidence, beside chance and beside always taking the same method.
 
     Args:
         data: The training data, to be counted: a data set by name, a folder with one sub-folder of images per class,
@@ -72,20 +74,24 @@ def main(words: list[str]) -> int:
     from holdfast.bench.recommend import plain
     from holdfast.bench.recommend import recommend as recommended
     from holdfast.bench.recommend_words import named_values
+    from holdfast.bench.regret import regret, worth
     from holdfast.cli.recommend_commands import next_commands, not_in_commands
 
     arguments, _ = parse(recommend, words, "recommend")
     situation = _situation(arguments)
-    found = recommended(situation, shipped_evidence(arguments["evidence"]))
+    evidence = shipped_evidence(arguments["evidence"])
+    found = recommended(situation, evidence)
+    judged = worth(regret(evidence)) if found.choice.table else None
     silent = dict(_silent(arguments["evidence"], situation))
     following = list(next_commands(found, arguments))
     if arguments["json"]:
         more = {"next": following, "not_in_next": not_in_commands(found), "not_counted": silent}
-        print_json({**plain(found), **more})
+        of_rule = None if judged is None else {**vars(judged), "summaries": [one._asdict() for one in judged.summaries]}
+        print_json({**plain(found), "worth": of_rule, **more})
         return 0
     for path, why in silent.items():
         console.print(f"'{path}' does not count: {why.rstrip('.')}.")
-    _tell(found)
+    _tell(found, judged)
     for command in following:
         console.print(f"next     {command}")
     if left := not_in_commands(found):
@@ -189,7 +195,7 @@ def is_texts(data: str) -> bool:
     return data in TEXT_DATASETS or (Path(data).suffix in FILE_READERS and not Path(data).is_dir())
 
 
-def _tell(found: Recommendation) -> None:
+def _tell(found: Recommendation, judged: Worth | None) -> None:
     choice = found.choice
     if choice.table:
         _evidence_table(choice)
@@ -197,11 +203,14 @@ def _tell(found: Recommendation) -> None:
     console.print()
     first, *others = found.sentences
     console.print(first, style="bold")
+    if judged is not None:
+        console.print(judged.sentence, style="bold")
     for line in others:
         console.print(line)
-    if found.thin:
+    thin = [*found.thin, *([judged.detail] if judged is not None and judged.detail else [])]
+    if thin:
         console.print("\nWhere the evidence is thin:", style="bold")
-    for line in found.thin:
+    for line in thin:
         console.print(f"- {line}")
     console.print()
 
