@@ -10,6 +10,7 @@
     ├── ReleaseError         (RuntimeError)  a saved model that is missing, altered or could not be written
     └── GalleryError         (RuntimeError)  a gallery that cannot do what was asked of it
         ├── StoreError                       the place where it is kept is out of reach, full or failing
+        │   └── LastingStoreError            the same, where trying again changes nothing: damage, missing rights
         └── UpgradeStateError                a step of an upgrade that is not possible from where it stands
 
 A message has up to three parts: what was given, what was expected, and what to do next.
@@ -85,6 +86,23 @@ def reason(error: BaseException) -> str:
     return "; expected ".join(said) or type(error).__name__
 
 
+_SAYS_INTACT = re.compile(
+    r"(?:^|[;,.]\s*)(?:nothing was (?:changed|written)|the (?:gallery|table) (?:is intact|was not changed))\.?$",
+    re.IGNORECASE,
+)
+
+
+def without_intact(to_do: str) -> str:
+    """Return what to do without the assurance at its end that data is intact, for a message that says it of its own.
+
+    >>> without_intact("try again; nothing was changed."), without_intact("Nothing was changed.")
+    ('try again', '')
+    >>> without_intact("correct it, then repeat.")
+    'correct it, then repeat.'
+    """
+    return _SAYS_INTACT.sub("", to_do)
+
+
 class HoldfastError(Exception):
     """Base of all errors of this package; whatever a message repeats, it holds no password of a URL.
 
@@ -132,6 +150,10 @@ class GalleryError(HoldfastError, RuntimeError):
 
 class StoreError(GalleryError):
     """The place where a gallery is kept is out of reach, full or failing; what it acknowledged is there."""
+
+
+class LastingStoreError(StoreError):
+    """The place where a gallery is kept refuses for good, or what it holds is damaged: trying again changes nothing."""
 
 
 class UpgradeStateError(GalleryError):

@@ -61,9 +61,7 @@ def test_what_the_rule_is_worth_is_said() -> None:
         "worse than always taking b and than chance (mean regret 0.167 against 0.067 and 0.083): take it as a guess"
         in (found.sentence)
     )
-    assert (
-        "3 data sets left out in turn (3 cases)" in found.detail and "0 of 3; always taking b" in found.detail
-    )
+    assert "3 data sets left out in turn (3 cases)" in found.detail and "0 of 3; always taking b" in found.detail
     assert [one.strategy for one in found.summaries] == [RULE, "always b", RANDOM]
     agreeing = worth(regret(evidence({"x": {"a": a, "b": b}, "y": {"a": a, "b": b}})))
     assert "no worse than always taking a and than chance (mean regret 0.000 against 0.000 and 0.050): compare" in (

@@ -22,6 +22,7 @@ from holdfast.geometry import Hypersphere
 Fails = Callable[..., str]
 
 INTACT = ("intact", "nothing was", "as it was", "kept", "in the gallery", "acknowledged")
+ASSURANCES = ("is intact", "othing was changed", "othing was written", "was not changed")
 
 
 def points(rows: int, dim: int = 4, model: str = "v1", first: int = 0) -> EmbeddingSet:
@@ -51,6 +52,7 @@ def refused(fails: Fails, gallery: str) -> Fails:
         with Gallery.open(gallery) as after:
             assert after.store.pointer().sequence == sequence
         assert "Next: " in said and any(word in said.partition("Next: ")[2].lower() for word in INTACT)
+        assert sum(said.count(words) for words in ASSURANCES) <= 1, said
         return said
 
     return call

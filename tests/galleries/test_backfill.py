@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, GalleryError, SpaceMismatchError, StoreError
+from holdfast.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
 from holdfast.galleries import Gallery
 from holdfast.galleries.backfill import FRUITLESS_PASSES
 from holdfast.galleries.orders import ORDERS
 from holdfast.geometry import Hypersphere, Space
+from holdfast.stores.checks import damaged
 from holdfast.stores.disk import Disk
 
 IDS = [f"i{row:02}" for row in range(20)]
@@ -174,6 +175,26 @@ def test_a_store_that_stays_out_of_reach_ends_it_and_a_later_call_goes_on(tmp_pa
         assert len(stored(gallery)) == 8
         assert gallery.backfill(source, batch=8).written == 12
     assert sorted(source.asked) == sorted([*IDS, *IDS[8:16]])
+
+
+def test_damage_is_not_waited_for(tmp_path, embed, source) -> None:
+    disk, told = Fragile(), []
+    with filled(f"memory:{tmp_path / 'g'}", embed, disk=disk) as gallery:
+        disk.step, disk.failures, disk.error = "memory.rows", 9, damaged("A row", "its digest is another one")
+        with pytest.raises(LastingStoreError, match="digest"):
+            gallery.backfill(source, batch=8, pause=60, on_step=told.append)
+        assert disk.failures == 8 and not any("waiting" in step for step in told)
+
+
+def test_damaged_files_are_not_waited_for(tmp_path, embed, source) -> None:
+    place, told = f"lance:{tmp_path / 'g'}", []
+    with filled(place, embed) as gallery:
+        gallery.vouch("g2", "g1", force="the pilot needs scores")
+    for file in (tmp_path / "g").rglob("data/*.lance"):
+        file.write_bytes(file.read_bytes()[:100] + b"rubbish" * (file.stat().st_size // 7))
+    with Gallery.open(place) as gallery, pytest.raises(LastingStoreError):
+        gallery.backfill(source, order="uncertainty", batch=8, pause=60, on_step=told.append)
+    assert not any("waiting" in step for step in told)
 
 
 @pytest.mark.parametrize("order", ORDERS)

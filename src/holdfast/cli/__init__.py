@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -54,20 +55,43 @@ def _run(command: str, arguments: list[str]) -> int:
     except MemoryError as error:
         print_error(command, _no_memory(error), as_json=as_json)
     except OSError as error:
-        where = f" '{error.filename}'" if error.filename else ""
-        print_error(command, ConfigError(f"Cannot read or write{where}: {error.strerror or error}."), as_json=as_json)
+        print_error(command, _no_place(error), as_json=as_json)
+    except RuntimeError as error:
+        if not (told := _out_of_memory(error)):
+            raise
+        print_error(command, _no_memory(MemoryError(told)), as_json=as_json)
     except KeyboardInterrupt:
         print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
         return 130
     return 2
 
 
+def _no_place(error: OSError) -> ConfigError:
+    where = f" '{error.filename}'" if error.filename else ""
+    return ConfigError(
+        f"Cannot read or write{where}: {error.strerror or error}.",
+        expected="a place that is there and may be used",
+        to_do="check the path, its rights and the room on its disk; what was written and committed before is intact.",
+    )
+
+
+_NO_ROOM = re.compile(r"you tried to allocate (\d+) bytes|(\w+) out of memory", re.IGNORECASE)
+
+
+def _out_of_memory(error: RuntimeError) -> str:
+    """Return what torch says where memory does not suffice, which it raises as any other error; else nothing."""
+    found = _NO_ROOM.search(str(error))
+    if found is None:
+        return ""
+    return f"{int(found[1]):,} bytes were asked for" if found[1] else f"that of the device ({found[2]}) is full"
+
+
 def _no_memory(error: MemoryError) -> ConfigError:
     return ConfigError(
         f"There is not enough memory for this{f': {error}' if str(error) else ''}.",
         expected="a machine with more memory free, or less at a time",
-        to_do="free memory, or take smaller pieces (a smaller --k, --batch or file); what was written and committed "
-        "before is intact, and the same command continues.",
+        to_do="free memory, or take smaller pieces (a smaller --k, --batch, --batch-size or file); what was written "
+        "and committed before is intact, and the same command continues.",
     )
 
 

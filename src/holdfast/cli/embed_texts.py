@@ -100,11 +100,17 @@ def open_head(path: Path, arguments: Mapping[str, Any], device: torch.device) ->
     release = load_release(path)
     recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
     model = arguments["text_model"][0] if arguments["text_model"] else recorded.get("model")
-    if model is None or not isinstance(spec, FeatureSpec):
+    if not isinstance(spec, FeatureSpec):
         raise ReleaseError(
-            f"The release '{path}' is no head over a text model, or does not say over which.",
+            f"The release '{path}' takes {spec.input_words}, no texts.",
+            expected="a head over a text model, as `holdfast adapt --text-model MODEL` trains it",
+            to_do="with this release give images: --data DATA, or --image FILE to search with.",
+        )
+    if model is None:
+        raise ReleaseError(
+            f"The release '{path}' does not say over which text model it is a head.",
             expected="one that `holdfast adapt --text-model MODEL` trained",
-            to_do="embed the texts with its model, and give these embeddings as --stored; or pass --text-model MODEL.",
+            to_do="pass --text-model MODEL; or embed the texts with that model, and give these embeddings instead.",
         )
     given = {key: arguments[key] for key in OPTIONS if arguments[key] is not None}
     encoder = _opened_for_head(path, model, {**dict.fromkeys(OPTIONS), **recorded, **given}, device)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError, HoldfastError, refuse, unknown_name
+from holdfast.errors import ConfigError, HoldfastError, refuse, unknown_name, without_intact
 
 SUBCOMMANDS = {
     "create": ("gallery_create:create", "make a gallery for the vectors of a model, filled if embeddings are given"),
@@ -80,11 +80,14 @@ def _function(name: str) -> Callable[..., int]:
 
 def _next_step(name: str, error: HoldfastError) -> str:
     """Return what to do after an error, and in every case whether data is intact."""
-    if any(words in error.to_do.lower() for words in _SAY_INTACT):
+    if any(words in error.to_do.lower() for words in _SAY_INTACT) and without_intact(error.to_do):
         return error.to_do
     changed = name not in READING and not isinstance(error, ConfigError)
     intact = "the gallery is intact" if changed else "nothing was changed"
-    to_do = error.to_do or f"`holdfast gallery {name if name in SUBCOMMANDS else ''} --help` lists the options"
+    to_do = (
+        without_intact(error.to_do)
+        or f"`holdfast gallery {name if name in SUBCOMMANDS else ''} --help` lists the options"
+    )
     return f"{to_do.rstrip('. ')}; {intact}."
 
 

@@ -69,7 +69,7 @@ def backfill(
         order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), traffic
             (most retrieved), class-balanced. That of an interrupted backfill, else id, when left out.
         batch: Items per commit.
-        budget: Embed at most so many items now.
+        budget: Give at most so many items a new vector now.
         price_per_thousand: Of embedding 1,000 items, in any currency.
         max_cost: With it: embed at most for so much now.
         rate: Embed at most so many items a second.
@@ -108,7 +108,7 @@ def backfill(
         missing = list(_lacking(it, done["generation"])) if done["missing"] and done["stopped"] == "done" else []
         steps = next_commands(it.status(), gallery)
     cost = None if price_per_thousand is None else done["embedded"] * price_per_thousand / 1000
-    _tell(done, missing, cost, steps)
+    _tell(done, missing, cost, steps, _verb(arguments))
     if missing_out is not None and done["stopped"] == "done":
         _write_ids(missing_out, missing)
     if json:
@@ -186,14 +186,24 @@ def _write_ids(path: Path, ids: list[str]) -> None:
     write_atomically(path, lambda part: part.write_text("".join(f"{one}\n" for one in ids), encoding="utf-8"))
 
 
-def _tell(done: Mapping[str, Any], missing: list[str], cost: float | None, steps: Sequence[tuple[str, str]]) -> None:
+def _verb(arguments: Mapping[str, Any]) -> str:
+    """Return what is done with items: vectors of files are not embedded."""
+    if not arguments["vectors"]:
+        return "embedded"
+    return "carried over" if arguments["release"] or arguments["adapter"] else "read"
+
+
+def _tell(
+    done: Mapping[str, Any], missing: list[str], cost: float | None, steps: Sequence[tuple[str, str]], verb: str
+) -> None:
     """Say what was done, what is left, and what to type next."""
     speed = f", {done['embedded'] / done['seconds']:,.0f} items/s" if done["seconds"] > 0 and done["embedded"] else ""
     paid = "" if cost is None else f" for {cost:,.2f}"
-    console.print(
-        f"{done['generation']}: {done['embedded']:,} items embedded{paid}, {done['written']:,} written, "
-        f"in {duration(done['seconds'])}{speed}."
-    )
+    if done["embedded"] or done["lacking"]:
+        console.print(
+            f"{done['generation']}: {done['embedded']:,} items {verb}{paid}, {done['written']:,} written, "
+            f"in {duration(done['seconds'])}{speed}."
+        )
     if done["stopped"] != "done":
         why = {"budget": "The budget is used up", "time": "The time is over"}.get(done["stopped"], "Interrupted")
         console.print(f"{why}: {done['lacking']:,} items are left. The same command continues.")
@@ -204,6 +214,6 @@ def _tell(done: Mapping[str, Any], missing: list[str], cost: float | None, steps
             "--allow-missing."
         )
     else:
-        console.print("Every item has a vector of it.")
+        console.print(f"Every item has a vector of {done['generation']}.")
         for purpose, typed in steps[:1]:
             console.print(f"Next, to {purpose}: {typed}")

@@ -79,7 +79,8 @@ def model_of(
         "No model was named."
         if release is None and not declared and embeddings is None
         else "Several models were named.",
-        "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere",
+        "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere "
+        "(`create` also takes a table: --postgres URL or --lance FOLDER, with --table T --model NAME)",
     )
     refuse(dim is not None and not declared, f"--dim {dim}.", "it only with --model NAME; others say it themselves")
     if release is not None:
@@ -172,11 +173,12 @@ def part_of(folder: Path, parts: tuple[str, ...]) -> Path:
     found = [folder / f"{part}.safetensors" for part in parts if (folder / f"{part}.safetensors").exists()]
     if found:
         return found[0]
-    there = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    names = sorted(file.name for file in folder.iterdir())
+    other = next((folder / name for name in names if Path(name).suffix in IMPORTED), None)
     raise ConfigError(
-        f"The folder '{folder}' holds {there}.",
+        f"The folder '{folder}' holds {', '.join(names[:8]) or 'nothing'}.",
         expected=" or ".join(f"{part}.safetensors" for part in parts),
-        to_do="`holdfast embed` writes them.",
+        to_do="`holdfast embed` writes them" + ("." if other is None else f"; or name one file, such as '{other}'."),
     )
 
 
@@ -185,8 +187,8 @@ def unnamed(what: str) -> ConfigError:
     return ConfigError(
         f"{what} does not say which model made its vectors.",
         expected="--model NAME, always the same one for the same model",
-        to_do="`holdfast gallery status` shows the models of a gallery; --model takes a generation, too, such as g1. "
-        "Nothing was changed.",
+        to_do="add --model with what you call it; for a gallery that is there it may be a generation, such as g1, of "
+        "those that `holdfast gallery status` lists. Nothing was changed.",
     )
 
 

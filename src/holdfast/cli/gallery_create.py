@@ -13,7 +13,7 @@ from holdfast.cli.gallery_common import DECLARED, Model, command, model_of, open
 from holdfast.cli.gallery_import import add_set, add_table, check_places, left_out, table_of, taken, tell
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import HoldfastError, refuse, without_secrets
+from holdfast.errors import HoldfastError, refuse, without_intact, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
@@ -177,7 +177,9 @@ def _filled(
         return add_table(gallery, first, fingerprint, cast=cast, **options)
     except HoldfastError as error:
         kept = f"The gallery was made and has {len(gallery):,} items; once this is corrected: {again}"
-        raise type(error)(error.given, error.expected, f"{error.to_do.rstrip('. ')}. {kept}".lstrip(". ")) from error
+        raise type(error)(
+            error.given, error.expected, f"{without_intact(error.to_do).rstrip('. ')}. {kept}".lstrip(". ")
+        ) from error
 
 
 def _again(url: str, places: Sequence[Any], read: Mapping[str, Any], take: list[str], cast: bool) -> str:

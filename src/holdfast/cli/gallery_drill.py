@@ -65,7 +65,8 @@ def drill(
         model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
         report: results.json of `holdfast evaluate`, where the new model is not prepared yet.
         adapter: Folder of an adapter between the two models, likewise.
-        score_map: With an adapter of queries: score_map.json; the one beside the adapter when left out.
+        score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
+            new ones, so that both lists become one by score; they are merged by rank when left out.
         sample: Items of the copy, at least 20.
         queries: Two files of the same queries, by the old and by the new model; sampled items search when left out.
         old_model: What you call the old model, of .npz, .npy and .parquet queries.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.galleries.plan import Plan
     from holdfast.galleries.sources import VectorSource
     from holdfast.galleries.state import GalleryState
+    from holdfast.galleries.status import Status
     from holdfast.stores.base import Items, Pointer, Store
 
 
@@ -87,10 +88,11 @@ def plan(
         with console.status("embedding a sample"):
             case = _as_if_prepared(it, source, report)
             found = planned(case, source, sample=sample, batch=batch, budget_seconds=seconds, seed=seed, **budget)
-        there = found.generation in it.state.by_name
-    for line in told(found):
+        status = it.status()
+    for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
         console.print(line)
-    console.print(f"Next: {command('backfill' if there else 'prepare', gallery)} …")
+    for purpose, typed in following(found, status, gallery, arguments):
+        console.print(f"Next, to {purpose}: {typed}")
     if json:
         print_json(found.to_dict())
     return 0
@@ -133,6 +135,55 @@ def _as_if_prepared(gallery: Gallery, source: VectorSource | None, reports: Sequ
     links = [link_from_report(path, Generation(**values), state.by_name[state.active]) for path in reports]
     event = {"kind": "prepare", "generation": values, "links": [vars(link) for link in links]}
     return _AsIf(gallery.store, pointer, advance(state, event))
+
+
+def following(found: Plan, status: Status, url: str, arguments: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
+
+    Args:
+        found: The plan.
+        status: Of the gallery as it is.
+        url: Where it is.
+        arguments: Of the command, whose sources are those of the next one.
+    """
+    from holdfast.cli.gallery_words import next_commands
+
+    given = [
+        word
+        for name in _SOURCES
+        if arguments[name]
+        for word in (f"--{name.replace('_', '-')}", *_words(arguments[name]))
+    ]
+    if found.generation not in {one.name for one in status.generations}:
+        named = ["--model"] if arguments["model"] else []
+        identity = (
+            ["--release", arguments["release"]]
+            if arguments["release"]
+            else (
+                [
+                    "--embeddings",
+                    arguments["vectors"][0] if arguments["vectors"] else "EMBEDDINGS",
+                    *named,
+                    *_words(arguments["model"]),
+                ]
+            )
+        )
+        reports = ["--report", *arguments["report"]] if arguments["report"] else []
+        return [("make room for it", command("prepare", url, *identity, *reports))]
+    if found.rows and given:
+        return [("do it", command("backfill", url, *given))]
+    if found.rows:
+        [(_, typed), *_] = [step for step in next_commands(status, url) if " backfill " in step[1]]
+        return [("have a sample timed", typed.replace(" backfill ", " plan ", 1)), ("do it", typed)]
+    other = command("plan", url, "--vectors", "FILE", "--model", "NEW")
+    return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
+
+
+_SOURCES = ("release", "data", "texts", "text_model", "vectors", "model", "adapter")
+
+
+def _words(value: Any) -> list[str]:
+    return [str(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
 def told(found: Plan) -> list[str]:

@@ -23,7 +23,7 @@ KINDS = {
     "like": "--like ID of an item",
     "data": "--data DATA --release RELEASE",
     "image": "--image FILE … --release RELEASE",
-    "text": "--text WORDS --release HEAD",
+    "text": "--text WORDS --release HEAD, or with --text-model MODEL",
 }
 ROWS_SHOWN = 40
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery_common import command, duration, model_of, opened, size
-from holdfast.errors import refuse
+from holdfast.errors import UpgradeStateError, refuse
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
@@ -37,7 +37,8 @@ def prepare(
             there.
         adapter: Folder of an adapter that `holdfast adapt` fitted between the active and the new model: it maps new
             queries, or all stored vectors now.
-        score_map: With an adapter of queries: score_map.json; the one beside the adapter when left out.
+        score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
+            new ones, so that both lists become one by score; they are merged by rank when left out.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
     """
@@ -84,7 +85,12 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
     state = gallery.state
     asked = query or state.target
     others = [name for name in (state.active, *reversed(state.previous)) if name != asked]
-    refuse(not of and not others, f"The gallery has the generation {state.active} alone.", "two: prepare a new one")
+    if not of and not others:
+        raise UpgradeStateError(
+            f"The gallery has the generation {state.active} alone.",
+            expected="two: one whose queries search, and one that is searched",
+            to_do="prepare the new model first: `holdfast gallery prepare`; nothing was changed.",
+        )
     return asked, of or others[0]
 
 
@@ -190,8 +196,7 @@ def _told(gallery: Gallery, url: str, document: dict[str, Any], json: bool) -> i
     for line in standing(found):
         console.print(line)
     steps = next_commands(found, url)
-    if steps:
-        purpose, typed = steps[0]
+    for purpose, typed in steps:
         console.print(f"Next, to {purpose}: {typed}")
     if json:
         print_json({**document, "phase": found.phase, "next": [typed for _, typed in steps]})

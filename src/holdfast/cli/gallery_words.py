@@ -151,4 +151,4 @@ def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[s
     if new.covered >= found.items:
         return [swap, *([fill] if found.lacking else [])]
     report = command("vouch", url, "--report", "results.json", "--query", new.name, "--of", found.active)
-    return [("let it search old vectors, if a report allows", report), fill]
+    return [("let it search old vectors, if a report of `holdfast evaluate` allows", report), fill]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import DataError, GalleryError, StoreError, refuse, unknown_name
+from holdfast.errors import DataError, GalleryError, LastingStoreError, StoreError, refuse, unknown_name
 from holdfast.galleries.links import fill_mapped
 from holdfast.galleries.orders import ORDERS, order_ids, pilot_ids
 from holdfast.galleries.sources import VectorSource, check_source
@@ -85,7 +85,8 @@ def backfill(
         seconds: Begin no further batch after so many seconds.
         pieces: See to the store after so many commits, once the rows have grown by half since the last time: it merges
             small pieces and brings approximate indexes up to date.
-        retries: How often the store is tried again, with pauses that double, while it is out of reach.
+        retries: How often the store is tried again, with pauses that double, while it is out of reach; what is damaged,
+            or refused for want of rights, is not.
         pause: Seconds of the first of these pauses.
         seed: Of random orders.
         class_column: Metadata column that holds the class, for the order "class-balanced".
@@ -283,11 +284,13 @@ class _Run:
         self.commits, self.kept_up = 0, self._rows()
 
     def reach(self, call: Callable[[], Any]) -> Any:
-        """Call the store, again and again with growing pauses while it is out of reach."""
+        """Call the store, again and again with growing pauses while it is out of reach: not where it is damaged."""
         pause = self.pause
         for _ in range(self.retries):
             try:
                 return call()
+            except LastingStoreError:
+                raise
             except StoreError:
                 self._tell(waiting=pause)
                 time.sleep(pause)

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError, nearest, refuse, unknown_name
+from holdfast.errors import (
+    ConfigError,
+    DataError,
+    HoldfastError,
+    SpaceMismatchError,
+    nearest,
+    refuse,
+    unknown_name,
+    without_intact,
+)
 from holdfast.galleries.router import generation_of
 from holdfast.galleries.state import Generation
 from holdfast.galleries.tables import ParquetTable, Table
@@ -281,8 +290,7 @@ class _Run:
     def _explained(self, error: HoldfastError, rows: int) -> HoldfastError:
         """Return the error with where it was met, and what is true of the gallery now."""
         place = f"{self.table.name}, rows {self.read + 1:,} to {self.read + rows:,}"
-        advice = error.to_do.removesuffix("nothing was written.").removesuffix("the gallery is intact.").rstrip("; .")
-        advice = advice or "correct the table"
+        advice = without_intact(error.to_do).rstrip("; .") or "correct the table"
         advice += "; then import it again" + ", with --skip-existing to go on" * bool(self.read)
         kept = (
             f"the {self.written:,} items written before are in the gallery" if self.written else "nothing was written"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import DataError, StoreError
+from holdfast.errors import DataError, LastingStoreError, StoreError
 
 
 def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray[np.float32]:
@@ -36,7 +36,7 @@ def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray
 
 def damaged(what: str, why: str) -> StoreError:
     """Build the error for a record of a gallery that is not as it was written."""
-    return StoreError(
+    return LastingStoreError(
         f"{what} is damaged: {why}.",
         expected="what holdfast wrote there",
         to_do="look at the rest with `holdfast gallery doctor`; restore the gallery from a copy. It is as it was.",

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.errors import GalleryError, StoreError
+from holdfast.errors import GalleryError, LastingStoreError, StoreError
 from holdfast.stores.backup_files import Contents, DigestedFolder, restore_folder
 from holdfast.stores.base import Changes, Committed, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
@@ -384,7 +384,7 @@ class LanceStore(LedgerStore):
     def _refuse_damage(self, place: Place) -> None:
         wrong = self._tables.damage(place)
         if wrong:
-            raise StoreError(
+            raise LastingStoreError(
                 f"The table '{place.table}' cannot be read: {wrong}",
                 expected="all of its files, whole",
                 to_do="`holdfast gallery doctor --repair` goes back to the last commit that is whole.",

@@ -23,7 +23,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from holdfast.errors import GalleryError, HoldfastError, StoreError, reason
+from holdfast.errors import GalleryError, HoldfastError, LastingStoreError, StoreError, reason
 from holdfast.stores.base import NewGeneration
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork
@@ -55,11 +55,17 @@ def translated(where: str, to_do: str = "check the disk; `holdfast gallery docto
     except BaseException as error:
         if not unreadable(error):
             raise
-        raise StoreError(
+        raise (StoreError if _may_pass(error) else LastingStoreError)(
             f"The vectors in '{where}' cannot be read or written: {reason(error)}.",
             expected="a disk that works and has room, and all files of the gallery",
             to_do=to_do,
         ) from error
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Say whether an error is one that the system reports, of a full or absent disk, not of what a file holds."""
+    by_system = getattr(error, "errno", None) is not None or "os error" in str(error)
+    return by_system or isinstance(error, StoreError)
 
 
 def unreadable(error: BaseException) -> bool:
@@ -155,7 +161,7 @@ class LanceTables:
 
     def _opened(self, place: Place, session: lance.Session) -> Table:
         if place.digest and self._digest(place) != place.digest:
-            raise StoreError(
+            raise LastingStoreError(
                 f"The list of the files of version {place.version} of the table '{place.table}' is damaged.",
                 expected="the file as it was written",
                 to_do="check the disk; `holdfast gallery doctor --repair` goes back to the last commit that is whole.",

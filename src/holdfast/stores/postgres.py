@@ -18,7 +18,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
-from holdfast.errors import StoreError
+from holdfast.errors import LastingStoreError, StoreError
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork, unforked
 from holdfast.stores.postgres_address import Address
@@ -264,9 +264,14 @@ def translated(where: str) -> Iterator[None]:
         yield
     except (psycopg.Error, OSError) as error:
         expected, to_do = next((advice for kind, *advice in _ADVICE if isinstance(error, kind)), _OTHERWISE)
-        raise StoreError(f"The database '{where}' fails: {_words(error)}", expected, to_do) from error
+        kind = LastingStoreError if isinstance(error, _LASTING) else StoreError
+        raise kind(f"The database '{where}' fails: {_words(error)}", expected, to_do) from error
 
 
+_LASTING = (
+    errors.DataCorrupted, errors.IndexCorrupted, errors.InsufficientPrivilege, errors.FeatureNotSupported,
+    errors.UndefinedTable,
+)  # fmt: skip
 _INTACT = "What was acknowledged is intact."
 _OTHERWISE = (
     "a database as `holdfast gallery create` makes it",

@@ -56,5 +56,5 @@ class LanceTable:
             raise StoreError(
                 f"Cannot read {self.name}: {reason(error)}.",
                 expected="a table of LanceDB",
-                to_do="check the path and the table; it was not changed.",
+                to_do="check the path and the table.",
             ) from error

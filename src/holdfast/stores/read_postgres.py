@@ -120,7 +120,7 @@ class PostgresTable:
             raise StoreError(
                 f"Cannot read {self.name}: {reason(error)}.",
                 expected="a database that can be reached, and a table that may be read",
-                to_do="check the address and the rights; the table was not changed.",
+                to_do="check the address, and the rights to read it.",
             ) from error
 
 

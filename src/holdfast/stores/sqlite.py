@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from holdfast.errors import GalleryError, StoreError
+from holdfast.errors import GalleryError, LastingStoreError, StoreError
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import alone, at_fork, unforked
 
@@ -70,7 +70,7 @@ class SqliteDatabase:
             StoreError: The folder is read-only.
         """
         if self.read_only:
-            raise StoreError(
+            raise LastingStoreError(
                 f"'{Path(self.path).parent}' is read-only for this process.",
                 expected="a folder that it may write to; searches need no such right",
                 to_do="mount it for writing, change its rights, or copy the gallery. It is intact.",
@@ -318,13 +318,17 @@ def _unshared(path: Path) -> tuple[int, ...] | None:
     return about.st_ino, about.st_size, about.st_mtime_ns, wal.stat().st_size if wal.exists() else 0
 
 
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 @contextmanager
 def translated(where: Path | str) -> Iterator[None]:
     """Turn errors of SQLite, and of the disk below it, into those of holdfast."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        raise (LastingStoreError if code in _DAMAGED else StoreError)(
             f"The database '{where}' fails: {error}.",
             expected="a readable database with room to write, as `holdfast gallery create` makes it",
             to_do="check the disk and the path; what was acknowledged is intact. "

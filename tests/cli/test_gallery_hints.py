@@ -1,0 +1,131 @@
+"""What a gallery tells people to type next can be typed, and is right where they stand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.cli import main
+from holdfast.errors import GalleryError, without_intact
+from holdfast.galleries import Gallery
+from holdfast.geometry import Hypersphere
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run ``holdfast gallery`` beside old.npz and new.npz, and return what it says, on one line."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    ids, labels = np.arange(40).astype(str), np.arange(40) % 4
+    for name in ("old", "new"):
+        np.savez(f"{name}.npz", ids=ids, vectors=rng.normal(size=(40, 8)).astype(np.float32), labels=labels)
+
+    def call(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main(["gallery", *map(str, words)]) == code
+        return capsys.readouterr().err
+
+    call("create", "memory:g", "--from", "old.npz", "--model", "v1")
+    return call
+
+
+def hints(said: str) -> list[list[str]]:
+    """Return the commands to type next, without their first two words."""
+    lines = [line for line in said.splitlines() if line.startswith("Next")]
+    return [shlex.split(line.partition(": ")[2])[2:] for line in lines]
+
+
+def test_a_plan_without_an_upgrade_says_how_to_plan_one(run: Run) -> None:
+    for words in ([], ["--vectors", "old.npz", "--model", "v1"]):
+        said = run("plan", "g", *words)
+        assert "Every item has a vector of g1." in said and "backfill" not in said
+        assert hints(said)[0] == ["plan", "--gallery", "g", "--vectors", "FILE", "--model", "NEW"]
+
+
+def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
+    first = ["plan", "--gallery", "g", "--vectors", "new.npz", "--model", "v2"]
+    [prepare] = hints(run(*first))
+    assert prepare == ["prepare", "--gallery", "g", "--embeddings", "new.npz", "--model", "v2"]
+    vouch, backfill, _ = hints(run(*prepare))
+    assert vouch[0] == "vouch" and "holdfast evaluate" in run("status", "g")
+    timed, filling = hints(run("plan", "g"))
+    assert timed[0] == "plan" and filling == backfill
+    [filling] = hints(run(*[word.replace("FILE", "new.npz") for word in timed]))
+    assert filling == [word.replace("FILE", "new.npz") for word in backfill]
+    swap, *_ = hints(run(*filling))
+    complete, back = hints(run(*swap))
+    assert back[0] == "rollback"
+    gc, _ = hints(run(*complete))
+    assert gc[0] == "gc" and "g1" in run(*gc)
+
+
+def test_vectors_of_files_are_not_embedded(run: Run) -> None:
+    run("prepare", "g", "--embeddings", "new.npz", "--model", "v2")
+    said = run("backfill", "g", "--vectors", "new.npz", "--model", "v2", "--budget", 10)
+    assert "g2: 10 items read, 10 written" in said and "embedded" not in said
+    assert "Every item has a vector of g2." in run("backfill", "g", "--vectors", "new.npz", "--model", "v2")
+    again = run("backfill", "g", "--vectors", "new.npz", "--model", "v2")
+    assert "Every item has a vector of g2." in again and "0 items" not in again
+
+
+def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
+    assert "`holdfast gallery prepare`" in run("vouch", "g", "--force", "yes", code=2)
+    assert "or name one file, such as 'new.npz'" in run("import", "g", "--from", ".", "--model", "v1", code=2)
+    said = run("create", "memory:h", "--from", "old.npz", code=2)
+    assert "Next: add --model with what you call it" in said
+    assert "--postgres URL" in run("create", "memory:h", code=2)
+    said = run("delete", "g", "--ids-from", "nowhere.txt", code=2)
+    assert "'nowhere.txt'" in said and "Next: check the path" in said and "intact" in said
+    said = run("import", "g", "--postgres", "postgresql://me@127.0.0.1:1/x", "--table", "t", "--model", "v1", code=2)
+    assert said.endswith("Next: check the address, and the rights to read it; the gallery is intact.\n")
+
+
+def test_one_assurance_is_enough(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert without_intact("try again; the gallery is intact.") == "try again"
+    assert without_intact("correct it. Nothing was written.") == "correct it"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise GalleryError("A commit by one that is not the writer.", to_do="nothing was changed.")
+
+    monkeypatch.setattr(Gallery, "delete", refuse)
+    said = run("delete", "g", "--ids", "1", code=2)
+    assert "`holdfast gallery delete --help` lists the options; the gallery is intact." in said
+
+
+def test_text_for_a_release_of_images(made: Path, run: Run) -> None:
+    release = made / "runs" / "old"
+    fingerprint = json.loads((release / "config.json").read_text())["fingerprint"]
+    with Gallery.create("memory:photos", fingerprint=fingerprint, space=Hypersphere(16)):
+        pass
+    said = run("search", "photos", "--text", "a red kind", "--release", release, code=2)
+    assert "pixels, no texts" in said and "--image FILE" in said and "--stored" not in said
+    assert "--text WORDS --release HEAD, or with --text-model MODEL" in run("search", "photos", "--text", "x", code=2)
+
+
+def test_no_memory_for_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    import torch
+
+    from holdfast.cli import methods
+
+    def greedy(_: list[str]) -> int:
+        return len(torch.empty(2**50, dtype=torch.uint8))
+
+    monkeypatch.setattr(methods, "main", greedy)
+    assert main(["methods"]) == 2
+    said = capsys.readouterr().err
+    assert "not enough memory for this: 1,125,899,906,842,624 bytes were asked for" in said and "--batch-size" in said
+
+    def broken(_: list[str]) -> int:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(methods, "main", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        main(["methods"])
