@@ -145,7 +145,7 @@ def test_vectors_that_break_a_promise(refused: Fails, tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no archive")
     for command in ("add", "upsert", "import"):
         assert "no items" in refused(command, "--embeddings", tmp_path / "empty.npz", "--model", "v1")
-        assert "Cannot read" in refused(command, "--embeddings", tmp_path / "text.npz", "--model", "v1")
+        assert "is a text file" in refused(command, "--embeddings", tmp_path / "text.npz", "--model", "v1")
 
 
 def test_files_of_another_model(refused: Fails, tmp_path: Path) -> None:
