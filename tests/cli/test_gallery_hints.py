@@ -100,6 +100,23 @@ def test_one_assurance_is_enough(run: Run, monkeypatch: pytest.MonkeyPatch, caps
     assert "`holdfast gallery delete --help` lists the options; the gallery is intact." in said
 
 
+def test_texts_stand_beside_the_ids(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{row},request number {row}" for row in range(30)]  # ten items have none
+    (tmp_path / "requests.csv").write_text("\n".join(["id,text", *lines]))
+    words = ["search", "g", "--like", "3", "-k", "40", "--texts", "requests.csv"]
+    said = run(*words).splitlines()
+    assert said[1].split() == ["rank", "item", "score", "generation", "label", "text"]
+    row = next(line for line in said if line.split()[1:2] == ["17"])
+    assert row.endswith("request number 17") and row.split()[4] == "1"
+    assert main(["gallery", *words, "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["queries"][0]["hits"]
+    found = {hit["id"]: hit["text"] for hit in hits}
+    assert found["17"] == "request number 17" and found["35"] is None
+    (tmp_path / "others.csv").write_text("id,text\nx,something else")
+    assert "'others.csv' has no text of these items" in run("search", "g", "--like", "3", "--texts", "others.csv")
+    assert "There is no" in run("search", "g", "--like", "3", "--texts", "nothing.csv", code=2)
+
+
 def test_text_for_a_release_of_images(made: Path, run: Run) -> None:
     release = made / "runs" / "old"
     fingerprint = json.loads((release / "config.json").read_text())["fingerprint"]

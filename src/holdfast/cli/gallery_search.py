@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdfast.cli.choices import data_root as root_of
 from holdfast.cli.choices import input_options, open_data
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.gallery_common import made_by, open_vectors, opened
@@ -40,6 +42,7 @@ def search(
     model: str | None = None,
     k: int = 10,
     where: list[str] = [],  # noqa: B006
+    texts: str | None = None,
     approximate: bool = False,
     count_traffic: bool = False,
     query_prefix: str | None = None,
@@ -65,6 +68,7 @@ def search(
         model: What you call the model of .npz, .npy and .parquet queries; or a generation, such as g1.
         k: Hits per query. Also written -k.
         where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
+        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
         approximate: Use approximate indexes where there are any; every vector is compared otherwise.
         count_traffic: Count the hits, for a backfill in the order traffic.
         query_prefix: Text before every text; what the model asks for when left out, "" for none.
@@ -72,9 +76,10 @@ def search(
         truncate_dim: Keep so many of the first values of every vector of a text.
         device: Where to embed: cpu, cuda, cuda:1, mps.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set.
+        data_options: Options of the data set, of --texts where there is no --data.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
-        json: Print one JSON document: hits with generation and metadata, and how many items could be found at all.
+        json: Print one JSON document: hits with generation, metadata and text, and how many items could be found at
+            all.
     """
     from holdfast.stores.filters import read_filter
 
@@ -91,10 +96,26 @@ def search(
         found = it.search(asked, k + more, where=conditions, exact=not approximate)
     if more:
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != like][:k]])
-    _tell(asked, found, gallery)
+    known = {} if texts is None else _texts_of(found, arguments)
+    _tell(asked, found, known)
     if json:
-        print_json(_document(asked, found))
+        print_json(_document(asked, found, known))
     return 0
+
+
+def _texts_of(found: Reply, arguments: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of the items that were found, by id; of those that the file does not have, none."""
+    from holdfast.data.texts import load_texts
+    from holdfast.galleries.item_sources import TextItems
+
+    options = arguments["data_options"] if arguments["data"] is None else {}
+    with console.status(f"reading {arguments['texts']}"):
+        items = TextItems.of(load_texts(arguments["texts"], root_of(arguments["data_root"]), **options))
+    names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
+    ids, texts = items.read(names)
+    if names and not ids:
+        console.print(f"'{arguments['texts']}' has no text of these items; its ids have to be those of the gallery.")
+    return dict(zip(ids, texts, strict=True))
 
 
 def _item(gallery: Gallery, identifier: str) -> EmbeddingSet:
@@ -169,19 +190,20 @@ def _texts(arguments: dict[str, Any]) -> EmbeddingSet:
     return embed_features(head, embed_texts(encoder, texts, role="query"))
 
 
-def _tell(asked: EmbeddingSet, found: Reply, url: str) -> None:
-    """Print the hits as a table, and among what they were found."""
+def _tell(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> None:
+    """Print the hits as a table, with what is known of the items, and among what they were found."""
     several = len(found.hits) > 1
     shown = max(1, ROWS_SHOWN // max(1, max(map(len, found.hits), default=1)))
     columns = sorted({name for hits in found.hits[:shown] for hit in hits for name in hit.metadata})
     rows = [
         [*([name] if several else []), str(rank), hit.id, f"{hit.score:.4f}", hit.generation,
-         *(_shown(hit.metadata.get(column)) for column in columns)]
+         *(_shown(hit.metadata.get(column)) for column in columns), *([texts.get(hit.id, "")] if texts else [])]
         for name, hits in zip(asked.ids[:shown] if several else asked.ids, found.hits, strict=False)
         for rank, hit in enumerate(hits, 1)
     ]  # fmt: skip
     title = f"Nearest to '{asked.ids[0]}'" if not several else f"Nearest to {len(found.hits):,} queries"
-    print_table(title, [*(["query"] if several else []), "rank", "item", "score", "generation", *columns], rows)
+    print_table(title, [*(["query"] if several else []), "rank", "item", "score", "generation", *columns,
+                        *(["text"] if texts else [])], rows)  # fmt: skip
     if len(found.hits) > shown:
         console.print(f"and {len(found.hits) - shown:,} more queries; --json has all.")
     console.print(
@@ -197,8 +219,12 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _document(asked: EmbeddingSet, found: Reply) -> dict[str, Any]:
-    hits = [[{**vars(hit), "metadata": dict(hit.metadata)} for hit in of_query] for of_query in found.hits]
+def _document(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> dict[str, Any]:
+    hits = [
+        [{**vars(hit), "metadata": dict(hit.metadata), **({"text": texts.get(hit.id)} if texts else {})}
+         for hit in of_query]
+        for of_query in found.hits
+    ]  # fmt: skip
     return {
         "queries": [{"id": name, "hits": of_query} for name, of_query in zip(asked.ids, hits, strict=True)],
         **{name: getattr(found, name) for name in ("fingerprint", "active", "covered", "items", "sequence", "merge")},
