@@ -44,8 +44,8 @@ def imported(*words: object, folder: Path) -> set[str]:
         ("data list", {"lance"}),
         ("evaluate --help", {"lance", "PIL"}),
         ("gallery status --gallery lance:live", {"PIL"}),
-        ("gallery status --gallery memory:held", {"lance", "PIL"}),
-        ("gallery journal --gallery memory:held", {"lance", "PIL"}),
+        ("gallery status --gallery memory:held", {"lance", "PIL", "pyarrow"}),
+        ("gallery journal --gallery memory:held", {"lance", "PIL", "pyarrow"}),
     ],
 )
 def test_light_commands_stay_light(command: str, more: set[str], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Strings as two arrays: their UTF-8 bytes one after another, and where each begins (the Arrow layout).
 
-A million identifiers open in no time this way, because nothing is decoded before somebody asks.
+A million identifiers open in no time this way, because nothing is decoded before somebody asks. Arrow is imported with
+the first array, not with this module: a gallery says where it stands without it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError
@@ -38,6 +37,8 @@ class StringArray(Sequence[str]):
     """
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        import pyarrow as pa
+
         right_types = data.dtype == np.uint8 and offsets.dtype == np.int64
         if not (right_types and data.ndim == offsets.ndim == 1 and len(offsets)):
             raise DataError(
@@ -63,6 +64,8 @@ class StringArray(Sequence[str]):
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringArray:
         """Build from Python strings; an existing `StringArray` is returned as it is."""
+        import pyarrow as pa
+
         if isinstance(strings, StringArray):
             return strings
         values = list(strings)
@@ -85,6 +88,8 @@ class StringArray(Sequence[str]):
     @classmethod
     def from_numpy(cls, texts: NDArray[np.str_]) -> StringArray:
         """Build from a NumPy array of texts (N,), without a Python string for each."""
+        import pyarrow as pa
+
         blocks = range(0, len(texts), _CONVERTED_AT_ONCE)
         parts = [_arrow_of(texts[start : start + _CONVERTED_AT_ONCE]) for start in blocks]
         return cls.from_arrow(pa.chunked_array(parts, pa.large_string()))
@@ -92,6 +97,8 @@ class StringArray(Sequence[str]):
     @classmethod
     def from_arrow(cls, array: Any) -> StringArray:
         """Build from an Arrow array of strings, in one piece or several, without missing values."""
+        import pyarrow as pa
+
         if array.null_count:
             raise DataError(f"{array.null_count} missing identifiers.", expected="a text in every row")
         parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
@@ -105,6 +112,8 @@ class StringArray(Sequence[str]):
 
     def arrow(self) -> Any:
         """Return the same strings as an Arrow array, without copying."""
+        import pyarrow as pa
+
         return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data))
 
     def __len__(self) -> int:
@@ -118,6 +127,8 @@ class StringArray(Sequence[str]):
         if isinstance(index, int | np.integer):
             row = range(len(self))[int(index)]
             return bytes(self.data[self.offsets[row] : self.offsets[row + 1]]).decode()
+        import pyarrow as pa
+
         rows = np.arange(len(self))[index]
         return StringArray.from_arrow(self.arrow().take(pa.array(rows)))
 
@@ -142,6 +153,8 @@ class StringArray(Sequence[str]):
         >>> places.tolist(), list(kinds)
         ([1, 0, 1], ['cat', 'dog'])
         """
+        import pyarrow.compute as pc
+
         encoded = self.arrow().dictionary_encode()
         order = pc.sort_indices(encoded.dictionary)  # by bytes, which is by characters
         places = np.empty(len(order), np.int64)
@@ -150,6 +163,8 @@ class StringArray(Sequence[str]):
 
     def duplicates(self) -> list[str]:
         """Return the strings that occur more than once, in order of first appearance."""
+        import pyarrow.compute as pc
+
         counts = pc.value_counts(self.arrow())
         repeated = pc.greater(counts.field("counts"), 1)
         values: list[str] = counts.field("values").filter(repeated).to_pylist()
@@ -157,6 +172,8 @@ class StringArray(Sequence[str]):
 
     def find(self, wanted: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of every wanted string (len(wanted),), or -1 where there is none."""
+        import pyarrow.compute as pc
+
         rows = pc.index_in(StringArray.of(wanted).arrow(), value_set=self.arrow())
         found: NDArray[np.int64] = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return found
@@ -179,6 +196,8 @@ def refuse_no_text(texts: NDArray[np.str_]) -> None:
 
 
 def _arrow_of(texts: NDArray[np.str_]) -> Any:
+    import pyarrow as pa
+
     try:
         return pa.array(texts.astype(texts.dtype.newbyteorder("="), copy=False), pa.large_string())
     except UnicodeDecodeError:  # no UTF-8: one by one, to find which
