@@ -74,7 +74,8 @@ def test_the_commands_for_two_frozen_models_and_a_live_gallery(
     lines = [shlex.split(line)[1:] for line in block.splitlines()]
     assert [line[0] for line in lines] == ["embed", "adapt", "embed", "evaluate"]
     assert [main(line) for line in lines] == [0, 0, 0, 0]
-    old, new = (load_embeddings(Path("runs") / side / "embeddings.safetensors") for side in ("old", "new"))
+    made = {"old": "wordllama", "new": "head"}
+    old, new = (load_embeddings(Path("runs") / side / made[side] / "embeddings.safetensors") for side in made)
     assert new.space == old.space and new.ids == old.ids and new.fingerprint != old.fingerprint
     assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
     live_gallery(capsys)

@@ -111,7 +111,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "requests.csv").write_text("\n".join(["text,intent", *rows]))
     words = ["embed", "--texts", root / "requests.csv", "--text-model", "wordllama", "--truncate-dim", "32"]
     assert main([str(word) for word in (*words, "--out", root)]) == 0
-    new, rng = storage.load(root / "embeddings.safetensors"), np.random.default_rng(0)
+    new, rng = storage.load(root / "wordllama" / "embeddings.safetensors"), np.random.default_rng(0)
     turned = new.vectors @ np.linalg.qr(rng.normal(size=(32, 32)))[0] + 0.3 * rng.normal(size=new.vectors.shape)
     np.savez(root / "old.npz", vectors=turned.astype(np.float32), ids=np.array(list(new.ids)))
     return root

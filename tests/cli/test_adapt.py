@@ -93,7 +93,7 @@ def test_columns_of_other_names_are_read_and_told_in_what_to_type_next(
     words = shlex.split(following.partition("holdfast ")[2])
     words[words.index("NEW_QUERIES")], words[words.index("DIR")] = str(mine / "new.npz"), str(mine / "mapped")
     assert main(words) == 0
-    ids = list(storage.load(mine / "mapped" / "embeddings.safetensors").ids)
+    ids = list(storage.load(mine / "mapped" / "adapter" / "embeddings.safetensors").ids)
     assert ids == np.load(mine / "new.npz")["item"].tolist()
 
 
@@ -435,7 +435,7 @@ def test_the_next_command_does_what_it_says(capsys, good: Path, planted: Plant, 
     command = typed(said, **{"NEW_QUERIES" if new_side else "OLD_GALLERY": given, "DIR": mapped})
     assert main(command) == 0
     adapter = load_adapter(tmp_path / "my out" / "adapter")
-    found = storage.load(mapped / "embeddings.safetensors")
+    found = storage.load(mapped / "adapter" / "embeddings.safetensors")
     assert adapter.direction == direction and found.fingerprint == adapter.mapped_fingerprint
     assert found.dim == (12 if new_side else 16)
 
@@ -501,11 +501,11 @@ def test_the_next_command_for_texts_opens_the_same_model(
     (tmp_path / "queries.txt").write_text("is it raining\nplay a song\n")
     command = typed(said, QUERIES=tmp_path / "queries.txt", DIR=tmp_path / "mapped")
     assert "--truncate-dim" in command and main(command) == 0
-    found = storage.load(tmp_path / "mapped" / "embeddings.safetensors")
+    found = storage.load(tmp_path / "mapped" / "wordllama" / "embeddings.safetensors")
     assert (len(found), found.role) == (2, "query")
     words = ["--text-model", "wordllama", "--truncate-dim", "32", "--role", "query", "--out", tmp_path / "queries"]
     run(capsys, "embed", "--texts", tmp_path / "queries.txt", *words)
-    raw = storage.load(tmp_path / "queries" / "embeddings.safetensors")
+    raw = storage.load(tmp_path / "queries" / "wordllama" / "embeddings.safetensors")
     mapped = open_link(tmp_path / "out" / "adapter").query(raw)
     np.testing.assert_array_equal(mapped.vectors, found.vectors)
     assert mapped.fingerprint == found.fingerprint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,13 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fitted(root: Path, direction: Direction) -> Adapter:
-    old, new = (storage.load(root / name / "gallery.safetensors") for name in ("old", "new"))
+    old, new = (storage.load(root / name / "wordllama" / "gallery.safetensors") for name in ("old", "new"))
     return build_adapter("procrustes", {"direction": direction}).fit(old, new)
 
 
 def sides(folder: Path) -> tuple[EmbeddingSet, EmbeddingSet]:
-    return storage.load(folder / "query.safetensors"), storage.load(folder / "gallery.safetensors")
+    made = folder / "wordllama"
+    return storage.load(made / "query.safetensors"), storage.load(made / "gallery.safetensors")
 
 
 def evaluate(root: Path, out: Path, *words: object) -> list[str]:
@@ -109,7 +111,7 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
 def test_every_item_may_be_a_query_among_all_others(
     capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path
 ) -> None:
-    old, new = (storage.load(frozen / name / "gallery.safetensors") for name in ("old", "new"))
+    old, new = (storage.load(frozen / name / "wordllama" / "gallery.safetensors") for name in ("old", "new"))
     files = [storage.save(part, tmp_path / f"{name}.safetensors") for name, part in (("adapter", new), ("old", old))]
     words = ["evaluate", "--old", files[1], "--new", files[0], "--adapter", frozen / "new_to_old", "--out",
              tmp_path / "out", "--resamples", "50", "--json"]  # fmt: skip
@@ -131,7 +133,7 @@ def test_an_adapter_of_other_models_is_refused(fails: Fails, frozen: Path, tmp_p
     turned = ["evaluate", "--old", frozen / "new", "--new", frozen / "old", "--out", tmp_path / "out"]
     said = fails(*turned, "--adapter", frozen / "new_to_old")
     assert "exchange --old and --new" in said and str(frozen / "new_to_old") in said
-    old, new = (storage.load(frozen / name / "gallery.safetensors") for name in ("old", "new"))
+    old, new = (storage.load(frozen / name / "wordllama" / "gallery.safetensors") for name in ("old", "new"))
     other = build_adapter("ridge", {}).fit(old, new.replace(fingerprint="declared:another"))
     save_adapter(other, tmp_path / "other")
     said = fails(*evaluate(frozen, tmp_path / "out", "--adapter", tmp_path / "other"))
@@ -190,7 +192,7 @@ def test_a_refusal_of_raw_files_says_how_to_name_them(
     assert f"{fit} {files[0]} --new {files[1]} --old-model 'the old' --new-model another`" in said
     said = fails(*words, "--old-model", "the new", "--new-model", "the old")
     assert "exchange --old and --new" in said and "say so" not in said
-    stored = ["--new", frozen / "new" / "gallery.safetensors", "--old-model", "the old"]
+    stored = ["--new", frozen / "new" / "wordllama" / "gallery.safetensors", "--old-model", "the old"]
     said = fails(*words, *stored)
     assert "say so" not in said and "give the embeddings of its models, or fit" in said
     said = fails(*words, *stored, "--new-model", "the new")
@@ -214,7 +216,14 @@ def test_stored_embeddings_are_mapped(capsys: pytest.CaptureFixture[str], frozen
 
 
 def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path) -> None:
-    words = ["embed", "--stored", frozen / "old" / "gallery.safetensors", "--adapter", frozen / "old_to_new", "--out"]
+    words = [
+        "embed",
+        "--stored",
+        frozen / "old" / "wordllama" / "gallery.safetensors",
+        "--adapter",
+        frozen / "old_to_new",
+        "--out",
+    ]
     (entry,) = run(capsys, *words, tmp_path)["embeddings"]
     assert Path(entry["file"]).name == "embeddings.safetensors" and entry["dim"] == 256
 
@@ -228,14 +237,16 @@ def test_texts_are_embedded_and_mapped_at_once(
     adapter = load_adapter(frozen / "new_to_old")
     assert [Path(entry["file"]).stem for entry in found] == ["train", "query", "gallery"]
     for entry in found:
-        before = storage.load(frozen / "new" / Path(entry["file"]).name)
+        before = storage.load(frozen / "new" / "wordllama" / Path(entry["file"]).name)
         after = storage.load(entry["file"], verify=True)
         assert after.digest() == adapter.apply(before).digest()
         assert (entry["dim"], entry["fingerprint"], entry["role"]) == (64, adapter.mapped_fingerprint, before.role)
         assert entry["text_model"] == "wordllama" and entry["adapter"] == str(frozen / "new_to_old")
-    files = {file.name for file in (tmp_path / "mapped").iterdir()}
+    files = {file.name for file in (tmp_path / "mapped" / "wordllama").iterdir()}
     assert files == {"train.safetensors", "query.safetensors", "gallery.safetensors", "embed.yaml"}, "nothing between"
-    again = run(capsys, "embed", "--config", tmp_path / "mapped" / "embed.yaml", "--out", tmp_path / "again")
+    again = run(
+        capsys, "embed", "--config", tmp_path / "mapped" / "wordllama" / "embed.yaml", "--out", tmp_path / "again"
+    )
     assert [entry["fingerprint"] for entry in again["embeddings"]] == [entry["fingerprint"] for entry in found]
 
 
@@ -273,7 +284,13 @@ def test_what_does_not_go_with_an_adapter_is_refused(
 
 
 def test_stored_embeddings_are_never_replaced(fails: Fails, frozen: Path) -> None:
-    before = (frozen / "new" / "query.safetensors").read_bytes()
-    said = fails("embed", "--stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out", frozen / "new")
+    file = frozen / "new" / "wordllama" / "query.safetensors"
+    before = file.read_bytes()
+    words = ["embed", "--stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out"]
+    assert "holds embeddings itself: query.safetensors" in fails(*words, file.parent)
+    shutil.copytree(frozen / "new_to_old", frozen / "twin" / "wordllama")
+    said = fails(
+        "embed", "--stored", frozen / "new", "--adapter", frozen / "twin" / "wordllama", "--out", frozen / "new"
+    )
     assert "would take the place of those in" in said
-    assert (frozen / "new" / "query.safetensors").read_bytes() == before
+    assert file.read_bytes() == before

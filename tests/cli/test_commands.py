@@ -154,7 +154,7 @@ def test_vectors_made_elsewhere(capsys, made: Path, tmp_path) -> None:
 def test_embed_training_images_with_one_release(capsys, made: Path, tmp_path) -> None:
     words = ["embed", "--data", made / "photos", "--release", made / "runs" / "bct", "--part", "train", "--out"]
     found = document(capsys, *words, tmp_path / "e")["embeddings"]
-    assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "embeddings.safetensors").exists()
+    assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "bct" / "embeddings.safetensors").exists()
 
 
 def test_two_processes_make_one_release(made: Path, tmp_path) -> None:

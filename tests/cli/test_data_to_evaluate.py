@@ -78,7 +78,7 @@ def test_a_folder_that_is_not_there_says_where_to_get_the_data(fails: Callable[.
 def test_cameras_reach_the_embeddings(capsys, made: Path, market: Path, tmp_path: Path) -> None:
     words = ["embed", "--data", "market-1501", "--data-root", market, "--release", made / "runs" / "old"]
     document(capsys, *words, "--out", tmp_path / "out")
-    gallery = storage.load(tmp_path / "out" / "gallery.safetensors")
+    gallery = storage.load(tmp_path / "out" / "old" / "gallery.safetensors")
     assert gallery.columns["camera"].tolist() == [1, 2, 5]
     assert gallery.class_names is not None and [gallery.class_names[int(row)] for row in gallery.labels] == [
         "-1", "0001", "0003",
@@ -93,14 +93,16 @@ def test_features_with_their_mirror_images(capsys, made: Path, tmp_path: Path) -
         "both": ["--form", "features", "--flip"],
     }.items():
         document(capsys, *words, *more, "--out", tmp_path / out)
-    found = {out: storage.load(tmp_path / out / "embeddings.safetensors") for out in ("plain", "features", "both")}
+    found = {
+        out: storage.load(tmp_path / out / "old" / "embeddings.safetensors") for out in ("plain", "features", "both")
+    }
     assert [sets.form for sets in found.values()] == ["points", "features", "features"]
     features = found["features"].vectors
     np.testing.assert_allclose(
         found["plain"].vectors, features / np.linalg.norm(features, axis=1, keepdims=True), rtol=1e-4, atol=1e-6
     )
     assert np.abs(found["both"].vectors - 2 * features).max() > 1e-3
-    assert "flip: true" in (tmp_path / "both" / "embed.yaml").read_text()
+    assert "flip: true" in (tmp_path / "both" / "old" / "embed.yaml").read_text()
 
 
 def test_flip_and_form_mean_nothing_for_what_is_no_image(fails: Callable[..., str], made: Path, tmp_path: Path) -> None:
@@ -140,5 +142,5 @@ def test_labels_that_mean_nothing_are_neither_described_nor_written(
     assert "nothing to train on" in " ".join(capsys.readouterr().err.split())
     document(capsys, "embed", "--data", probes, "--release", made / "runs" / "old", "--out", tmp_path / "out")
     for part, count in (("query", 2), ("gallery", 12)):
-        embeddings = storage.load(tmp_path / "out" / f"{part}.safetensors")
+        embeddings = storage.load(tmp_path / "out" / "old" / f"{part}.safetensors")
         assert len(embeddings) == count and embeddings.labels is None and embeddings.class_names is None

@@ -70,13 +70,14 @@ def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> 
         assert (part.role, part.prefix, part.fingerprint) == (entry["role"], entry["prefix"], entry["fingerprint"])
         assert part.dim == entry["dim"] == 256
         np.testing.assert_allclose(np.linalg.norm(part.vectors, axis=1), 1, rtol=1e-5)
-    settings = yaml.safe_load((tmp_path / "embed.yaml").read_text())
+    settings = yaml.safe_load((tmp_path / "wordllama" / "embed.yaml").read_text())
     assert settings["query_prefix"] == "find: " and settings["batch_size"] == 64
 
 
 def test_settings_in_a_file_do_the_same_again(capsys, root: Path, tmp_path: Path) -> None:
     first = embed(capsys, root, tmp_path / "a", "--query-prefix", "find: ", "--truncate-dim", "64")
-    again = document(capsys, "embed", "--config", tmp_path / "a" / "embed.yaml", "--out", tmp_path / "b")["embeddings"]
+    settings = tmp_path / "a" / "wordllama" / "embed.yaml"
+    again = document(capsys, "embed", "--config", settings, "--out", tmp_path / "b")["embeddings"]
     for one, other in zip(first, again, strict=True):
         assert storage.load(one["file"]).digest() == storage.load(other["file"]).digest()
 

@@ -233,7 +233,10 @@ def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> No
     done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "uncertainty")
     assert (done["written"], done["lacking"]) == (288, 0)
     words = ["search", tmp_path / "g", "--text", "find a pizza recipe", *model, "-k", 1]
-    assert run(*words)["queries"][0]["hits"][0]["id"] == storage.load(requests / "embeddings.safetensors").ids[195]
+    assert (
+        run(*words)["queries"][0]["hits"][0]["id"]
+        == storage.load(requests / "wordllama" / "embeddings.safetensors").ids[195]
+    )
 
 
 def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:

@@ -82,7 +82,7 @@ def test_a_head_embeds_raw_text_again(capsys, trained: Path, tmp_path: Path) -> 
     expected = embed_features(release, raw(capsys, trained, tmp_path / "raw", "--truncate-dim", "32"))
     assert found.digest() == expected.digest() and found.fingerprint == release.fingerprint
     assert (found.dim, found.role, len(found)) == (32, "query", 3)
-    assert {file.name for file in (tmp_path / "found").iterdir()} == {"embeddings.safetensors", "embed.yaml"}
+    assert {file.name for file in (tmp_path / "found" / "head").iterdir()} == {"embeddings.safetensors", "embed.yaml"}
 
 
 def test_stored_embeddings_go_through_the_head(capsys, fails: Fails, trained: Path, tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[
     assert main([str(filled.get(word, word)) for word in shlex.split(line)[2:]]) == 0
 
     old = storage.from_npz(fresh / "old.npz", fingerprint="declared:a")
-    mapped = storage.load(tmp_path / "mapped" / "embeddings.safetensors").replace(labels=old.labels)
-    storage.save(mapped, tmp_path / "mapped" / "embeddings.safetensors")
+    mapped = storage.load(tmp_path / "mapped" / "head" / "embeddings.safetensors").replace(labels=old.labels)
+    storage.save(mapped, tmp_path / "mapped" / "head" / "embeddings.safetensors")
     words = [
         "evaluate",
         "--old",

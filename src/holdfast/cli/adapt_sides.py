@@ -14,6 +14,7 @@ from holdfast.cli.evidence import columns_of, open_file, refuse_no_labels
 from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.file_columns import USUAL, FileColumns
+from holdfast.embeddings.folders import model_folder
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def open_part(path: Path, *, cast: bool = False, name: str | None = None, column
     Raises:
         ConfigError: There is nothing of the kind.
     """
+    path = model_folder(path)
     if not path.is_dir():
         return open_file(path, cast=cast, name=name, columns=columns)
     for part in PARTS:

@@ -47,8 +47,8 @@ def described(
     The exit code of a check is 1 where a text occurs twice, or has two classes.
 
     Args:
-        data: A data set by name, a folder with one sub-folder of images per class, or a .csv, .parquet, .jsonl or .txt
-            file of texts.
+        data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
+            .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, such as image_size, or label_column for a file of texts.
         json: Print one JSON document instead of a table.
@@ -83,7 +83,12 @@ def _list(words: list[str]) -> int:
         return 0
     rows = [[name, dataset.description, dataset.folder or ""] for name, dataset in DATASETS.items()]
     rows.append(
-        ["a folder", "one sub-folder of images per class; or train/ and test/ (or query/ and gallery/) of these", ""]
+        [
+            "a folder",
+            "one sub-folder of images per class; or train/ and test/ (or query/ and gallery/) of these; or images "
+            "without classes",
+            "",
+        ]
     )
     rows.append(["an .npz file", "arrays images (uint8) and labels", ""])
     print_table("Data sets", ["--data", "what it is", "folder below --data-root"], rows)

@@ -11,7 +11,8 @@ from holdfast.cli.choices import write_settings
 from holdfast.cli.console import print_json, print_table
 from holdfast.cli.parsing import parse, resolved
 from holdfast.devices import device_named
-from holdfast.errors import refuse
+from holdfast.embeddings.folders import files_in
+from holdfast.errors import ConfigError, refuse
 
 Model = TypeVar("Model", Path, str)
 Written = list[dict[str, Any]]
@@ -50,7 +51,7 @@ def embed(
     document_prefix: str | None = None,
     max_length: int | None = None,
     truncate_dim: int | None = None,
-    part: Literal["evaluation", "train", "validation"] = "evaluation",
+    part: Literal["evaluation", "train", "validation", "all"] = "evaluation",
     form: Literal["points", "features"] = "points",
     flip: bool = False,
     batch_size: int | None = None,
@@ -62,14 +63,15 @@ def embed(
 ) -> None:
     """Embed images with releases or texts with frozen models, or carry stored embeddings over to another space.
 
-    Every model gets a folder of its name below --out (or --out itself, if there is one model) with query.safetensors
-    and gallery.safetensors (for texts also train.safetensors); or with embeddings.safetensors, where every item is a
-    query among all others.
+    Every model gets a folder of its name below --out, with query.safetensors and gallery.safetensors (for texts also
+    train.safetensors); or with embeddings.safetensors, where every item is a query among all others. Other commands
+    take that folder, and --out itself while it holds those of one model.
 
     Args:
         out: Folder for the embeddings.
         release: Folders of releases; with --texts or --stored, of heads over a frozen model.
-        data: A data set by name, or a folder with one sub-folder of images per class.
+        data: A data set by name, a folder with one sub-folder of images per class, or a folder of images without
+            classes.
         stored: Embeddings to carry over to another space; no item is embedded again. With --adapter, those of the model
             that it maps; with a head, those of its frozen model; with the release old-lifted that training wrote beside
             a new one, those of the old model.
@@ -88,7 +90,7 @@ def embed(
         document_prefix: Text before every document, likewise.
         max_length: Tokens that count of every text; the model's own number when left out.
         truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
-        part: Which images: those for evaluation, those for training, or those for validation.
+        part: Which images: those for evaluation, those for training, those for validation, or all of them in one set.
         form: Points of the releases' spaces, or of images the raw features, such as those that face templates pool.
         flip: Add the features of the mirrored image to those of the image, before anything is normalised.
         batch_size: Items at a time; 512 images or 64 texts when left out.
@@ -111,7 +113,8 @@ def main(words: list[str]) -> int:
         arguments["batch_size"] = BATCH_SIZE if source == "texts" else IMAGES_AT_A_TIME
     text = resolved(text, {"batch_size": arguments["batch_size"]})
     written, table = {"data": _images, "texts": _texts, "stored": _stored}[source](arguments)
-    write_settings(arguments["out"], "embed.yaml", text)
+    for folder in {Path(entry["file"]).parent for entry in written}:
+        write_settings(folder, "embed.yaml", text)
     if arguments["json"]:
         print_json({"embeddings": written})
     print_table("Embeddings", *table)
@@ -165,18 +168,23 @@ def _stored(arguments: dict[str, Any]) -> tuple[Written, Any]:
 
     out = arguments["out"]
     if arguments["adapter"] is not None:
-        written = carry_all(arguments, {arguments["adapter"]: out})
+        written = carry_all(arguments, _folders([arguments["adapter"]], out, "adapter"))
         return written, table_of(written, "adapter")
     written = carry_all(arguments, _folders(arguments["release"], out, "release"))
     return written, table_of(written)
 
 
 def _folders(models: Sequence[Model], out: Path, what: str) -> dict[Model, Path]:
-    """Return where the embeddings of every model go."""
+    """Return where the embeddings of every model go; refuse a place that would leave older ones beside them."""
     refuse(not models, f"No {what} was given.", f"--{what.replace(' ', '-')} MODEL [MODEL ...]")
-    if len(models) == 1:
-        return {models[0]: out}
-    names = [Path(model).name for model in models]
+    there = files_in(out)
+    if there:
+        raise ConfigError(
+            f"--out '{out}' holds embeddings itself: {', '.join(there[:4])}.",
+            expected="a folder in which every model gets one of its own",
+            to_do="name another --out, or move these files; they are intact, and nothing was embedded.",
+        )
+    names = [Path(model).resolve().name for model in models]
     refuse(
         len(set(names)) < len(names),
         f"{what.capitalize()}s of the same name: {', '.join(names)}.",

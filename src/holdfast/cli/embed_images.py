@@ -28,26 +28,29 @@ WORDS = {"train": "training", "validation": "validation"}
 class Parts:
     """Sets of images to embed by file name, and whether their labels mean something."""
 
-    sets: dict[str, ImageSet]
+    sets: dict[str, list[ImageSet]]
     labelled: bool
 
 
-def parts(data: RetrievalData, part: str) -> dict[str, ImageSet]:
-    """Return the sets of images to embed by file name.
+def parts(data: RetrievalData, part: str) -> dict[str, list[ImageSet]]:
+    """Return the sets of images to embed, by the name of the file that they go to.
 
     Raises:
         ConfigError: The data set has no such images.
     """
+    if part == "all":
+        everything = [data.train, data.validation, data.query, *([] if data.leave_one_out else [data.gallery])]
+        return {"embeddings": [images for images in everything if images is not None]}
     if part == "evaluation" and not data.leave_one_out:
-        return {"query": data.query, "gallery": data.gallery}
+        return {"query": [data.query], "gallery": [data.gallery]}
     images = {"evaluation": data.query, "train": data.train, "validation": data.validation}[part]
     if images is None:
         others = [other for other in ("train", "validation") if other in data.parts()]
         raise ConfigError(
             f"The data set '{data.name}' has no {WORDS[part]} images.",
-            expected=" or ".join(f"--part {other}" for other in ("evaluation", *others)),
+            expected=" or ".join(f"--part {other}" for other in ("evaluation", *others, "all")),
         )
-    return {"embeddings": images}
+    return {"embeddings": [images]}
 
 
 def embed_all(arguments: dict[str, Any], folders: Mapping[Path, Path]) -> list[dict[str, Any]]:
@@ -89,35 +92,40 @@ def _read(arguments: dict[str, Any], spec: EncoderSpec) -> Parts:
     options = input_options(arguments["data"], spec, arguments["data_options"])
     data = open_data(arguments["data"], arguments["data_root"], options)
     sets = parts(data, arguments["part"])
-    shape, wanted = next(iter(sets.values())).shape, (spec.channels, spec.image_size, spec.image_size)
+    shape, wanted = next(iter(sets.values()))[0].shape, (spec.channels, spec.image_size, spec.image_size)
     refuse(
         shape != wanted,
         f"The images have shape {shape}, and the release was trained on {wanted} (channels, height, width).",
         "images read as in training: leave --data-options.image_size and .channels out, or use data of that shape",
     )
-    return Parts(sets, data.labelled or arguments["part"] != "evaluation")
+    return Parts(sets, data.labelled or arguments["part"] in WORDS)
 
 
 def _embed_one(
     arguments: dict[str, Any], path: Path, release: Release, parts: Parts, folder: Path
 ) -> list[dict[str, Any]]:
     from holdfast.embeddings import storage
+    from holdfast.embeddings.joining import joined
     from holdfast.training.encode import embed_images
 
     device, written = device_named(arguments["device"]), []
-    for name, images in parts.sets.items():
-        with counting_progress(f"{path.name} {name}", len(images)) as on_batch:
-            embeddings = embed_images(
-                release,
-                images,
-                form=arguments["form"],
-                flip=arguments["flip"],
-                labelled=parts.labelled,
-                batch_size=arguments["batch_size"],
-                workers=arguments["workers"],
-                device=device,
-                on_batch=on_batch,
-            )
+    for name, sets in parts.sets.items():
+        with counting_progress(f"{path.name} {name}", sum(map(len, sets))) as on_batch:
+            found = [
+                embed_images(
+                    release,
+                    images,
+                    form=arguments["form"],
+                    flip=arguments["flip"],
+                    labelled=parts.labelled,
+                    batch_size=arguments["batch_size"],
+                    workers=arguments["workers"],
+                    device=device,
+                    on_batch=on_batch,
+                )
+                for images in sets
+            ]
+        embeddings = joined(found)
         file = storage.save(embeddings, folder / f"{name}.safetensors")
         written.append(entry_of(path, file, embeddings))
     return written

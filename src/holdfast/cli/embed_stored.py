@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.evidence import columns_of, open_sides
+from holdfast.embeddings.folders import model_folder
 from holdfast.errors import ConfigError, ReleaseError, refuse
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def carry_all(arguments: Mapping[str, Any], folders: Mapping[Path, Path]) -> lis
     """
     from holdfast.embeddings import storage
 
-    stored = arguments["stored"]
+    stored = model_folder(arguments["stored"])
     for folder in folders.values():
         refuse(
             folder.resolve() in (stored.resolve(), stored.resolve().parent),

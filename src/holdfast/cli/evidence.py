@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.file_columns import USUAL, FileColumns
+from holdfast.embeddings.folders import model_folder
 from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
@@ -65,7 +66,8 @@ def open_sides(
     """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
 
     Args:
-        path: A folder with query and gallery, with embeddings, or with .parquet files; or one file.
+        path: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder; or one
+            file.
         cast: Accept other floating types than float32 in files made elsewhere.
         name: What the model is called that made these, which such files do not say; their path when left out.
         similarity: How their vectors are compared; see `open_file`.
@@ -75,6 +77,7 @@ def open_sides(
         ConfigError: There is no such file or folder, or not the right files in it.
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
+    path = model_folder(path)
     if not path.is_dir() or _holds_parquet(path):
         found = open_file(path, cast=cast, name=name, similarity=similarity, columns=columns)
         return Sides(found, found)

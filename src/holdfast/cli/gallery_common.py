@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.embeddings.folders import model_folder
 from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def part_of(folder: Path, parts: tuple[str, ...]) -> Path:
     Raises:
         ConfigError: It has none.
     """
+    folder = model_folder(folder)
     found = [folder / f"{part}.safetensors" for part in parts if (folder / f"{part}.safetensors").exists()]
     if found:
         return found[0]

@@ -1,4 +1,4 @@
-"""Images in folders named after their classes, in the layouts people already have."""
+"""Images in folders named after their classes, in the layouts people already have; or without any classes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from holdfast.errors import DataError
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 _LAYOUTS = (
     "folder/train/CLASS/*.png with folder/test/CLASS/*.png, or with folder/query and folder/gallery; "
-    "or folder/CLASS/*.png, of which a share is held out"
+    "or folder/CLASS/*.png, of which a share is held out; or images without classes, which cannot be trained on"
 )
+_NO_CLASS = "unlabelled"
+"""The one class name of images whose labels mean nothing."""
 
 
 def image_folder(
@@ -29,20 +31,24 @@ def image_folder(
     channels: int = 3,
     fit: Fit = "crop",
     held_out: float = 0.2,
+    classes: bool = True,
     seed: int = 0,
 ) -> RetrievalData:
-    """Your own images, in folders named after their classes.
+    """Your own images, in folders named after their classes; or in one folder, without classes.
 
     Layouts: ``train/CLASS`` with ``test/CLASS`` (leave-one-out on test) or with ``query/CLASS`` and
     ``gallery/CLASS``, each optionally with ``val/CLASS``; or just ``CLASS`` folders, of which a share of every
-    class's images is held out for leave-one-out evaluation.
+    class's images is held out for leave-one-out evaluation. A folder of images without any sub-folder has no classes:
+    its images can be embedded and searched, and nothing is trained on them.
 
     Args:
         path: The folder.
         image_size: Height and width to bring images to.
         channels: 3 for colour, 1 for grey.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
-        held_out: Share of every class to hold out, in the flat layout.
+        held_out: Share of every class to hold out, where only CLASS folders are there.
+        classes: Whether folders are named after classes; false takes all images below the folder, at any depth, as
+            images without classes.
         seed: Chooses the held-out images.
 
     Raises:
@@ -52,8 +58,10 @@ def image_folder(
     check_image_size(image_size)
     if not path.is_dir():
         raise DataError(f"There is no folder {path}.", expected=_LAYOUTS, to_do="check the path.")
-    parts = {part: path / part for part in ("train", "test", "query", "gallery", "val") if (path / part).is_dir()}
     shape = (channels, image_size, image_size)
+    if not classes or _is_flat(path):
+        return _without_classes(path, shape, fit)
+    parts = {part: path / part for part in ("train", "test", "query", "gallery", "val") if (path / part).is_dir()}
     if "train" not in parts:
         _refuse_parts_without_training(path, parts)
         return hold_out(path.name, _read({"": path}, path, shape, fit)[""], held_out, seed)
@@ -71,6 +79,29 @@ def image_folder(
         leave_one_out=evaluation == ["test"],
         validation=_read({"val": parts["val"]}, path, shape, fit)["val"] if "val" in parts else None,
         description=f"images in {path.name}: train, {' and '.join(evaluation)}",
+    )
+
+
+def _is_flat(folder: Path) -> bool:
+    """Return whether a folder holds images, and no folder."""
+    entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return any(map(_is_image, entries)) and not any(path.is_dir() for path in entries)
+
+
+def _without_classes(path: Path, shape: tuple[int, int, int], fit: Fit) -> RetrievalData:
+    files = sorted(filter(_is_image, path.rglob("*")))
+    if not files:
+        raise DataError(
+            f"{path} holds no images.", expected=f"images ({', '.join(sorted(EXTENSIONS))})", to_do="check the path."
+        )
+    ids = StringArray.of(file.relative_to(path).as_posix() for file in files)
+    labels = np.zeros(len(files), np.int64)
+    return RetrievalData.of_one_set(
+        name=path.name,
+        train=None,
+        evaluation=ImageSet(keep_decoded(FileImages(files, shape, fit=fit)), labels, (_NO_CLASS,), ids),
+        description=f"{len(files)} images without classes, each searches the others",
+        labelled=False,
     )
 
 
@@ -107,7 +138,8 @@ def _class_files(folder: Path) -> dict[str, list[Path]]:
         raise DataError(
             f"{folder} holds {len(loose)} images outside of a class folder, first: {loose[0].name}.",
             expected=_LAYOUTS,
-            to_do="move every image into a folder named after its class.",
+            to_do="move every image into a folder named after its class; or, to embed all of them without classes: "
+            "--data-options.classes false.",
         )
     if not classes:
         raise DataError(f"{folder} holds no folders of images.", expected=_LAYOUTS)

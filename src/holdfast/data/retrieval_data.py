@@ -67,10 +67,13 @@ class RetrievalData:
             DataError: There are none.
         """
         if self.train is None:
+            why = "it is for evaluation only" if self.labelled else "its images have no classes"
             raise DataError(
-                f"The data set '{self.name}' has nothing to train on: it is for evaluation only.",
-                expected="a data set with training images",
-                to_do="train on another data set, and embed this one with the release: holdfast embed.",
+                f"The data set '{self.name}' has nothing to train on: {why}.",
+                expected="training images with classes: a data set that has some, or your own in one folder per class, "
+                "FOLDER/CLASS/*.png",
+                to_do="train on other data, or sort the images into such folders; as it is, it can be embedded with a "
+                "release: holdfast embed.",
             )
         return self.train
 
@@ -88,5 +91,6 @@ class RetrievalData:
             raise DataError(
                 f"The {part} images of '{self.name}' have {classes} class{'' if classes == 1 else 'es'}.",
                 expected="at least two classes: with one, every answer is right",
-                to_do="check that the labels, or the folders named after classes, are the ones you meant.",
+                to_do="check that the labels, or the folders named after classes, are the ones you meant; images "
+                "without classes are taken with --data-options.classes false.",
             )

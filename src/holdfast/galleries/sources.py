@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, Role, StringArray
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.folders import model_folder
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
 from holdfast.galleries.id_index import IdIndex
 from holdfast.galleries.item_sources import ItemSource
@@ -118,6 +119,7 @@ class FileVectors:
 
 def _file_in(path: Path) -> Path:
     """Return a file, or the one of a folder that holds the items of a gallery."""
+    path = model_folder(path)
     if path.is_dir():
         found = [path / name for name in ("gallery.safetensors", "embeddings.safetensors") if (path / name).is_file()]
         path = found[0] if found else path

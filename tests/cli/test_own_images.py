@@ -1,0 +1,109 @@
+"""Own images as people have them: without classes, in folders that are none, all at once, by one release or more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.cli import main
+from holdfast.embeddings import storage
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*map(str, words), "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.fixture(scope="module")
+def flat(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All images of photos/ in one folder, without classes."""
+    folder = tmp_path_factory.mktemp("own") / "flat"
+    folder.mkdir()
+    for path in (made / "photos").rglob("*.png"):
+        shutil.copy(path, folder / f"{path.parent.name}-{path.name}")
+    return folder
+
+
+def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made: Path, flat: Path, tmp_path) -> None:
+    releases = [made / "runs" / name for name in ("old", "bct")]
+    found = document(capsys, "data", "describe", flat)
+    assert found["labelled"] is False and found["parts"]["query"]["images"] == 60
+    for part in ("evaluation", "all"):
+        words = ["embed", "--data", flat, "--release", *releases, "--part", part, "--out", tmp_path / part]
+        for entry in document(capsys, *words)["embeddings"]:
+            embeddings = storage.load(entry["file"])
+            assert len(embeddings) == 60 and embeddings.labels is None and embeddings.class_names is None
+            assert "kind0-0.png" in embeddings.ids
+    sides = ["--old", tmp_path / "all" / "old", "--new", tmp_path / "all" / "bct"]
+    words = ["evaluate", *sides, "--data", flat, "--resamples", "50", "--out", tmp_path / "report"]
+    assert document(capsys, *words, code=1)["verdict"] == "unlabelled"
+    assert "data:image/png" in (tmp_path / "report" / "report.html").read_text()
+    live = ["--gallery", tmp_path / "live"]
+    document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "all" / "old")
+    document(capsys, "gallery", "prepare", *live, "--release", releases[1])
+    document(capsys, "gallery", "swap", *live, "--force", "a test")
+    done = document(capsys, "gallery", "backfill", *live, "--release", releases[1], "--data", flat)
+    assert (done["written"], done["lacking"]) == (60, 0)
+
+
+def test_training_says_that_it_needs_classes(fails: Callable[..., str], flat: Path, tmp_path: Path) -> None:
+    for words in (["train", "--method", "independent"], ["sessions", "disjoint", "--test-images", "2"]):
+        said = fails(*words, "--data", flat, "--out", tmp_path / "out")
+        assert "'flat' has nothing to train on: its images have no classes" in said
+        assert "one folder per class, FOLDER/CLASS/*.png" in said and not (tmp_path / "out").exists()
+
+
+def test_folders_that_are_no_classes(capsys, fails: Callable[..., str], made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "photos", tmp_path / "mixed")
+    shutil.copy(made / "photos" / "kind0" / "0.png", tmp_path / "mixed" / "loose.png")
+    assert "--data-options.classes false" in fails("data", "describe", tmp_path / "mixed")
+    found = document(capsys, "data", "describe", tmp_path / "mixed", "--data-options.classes", "false")
+    assert found["parts"]["query"]["images"] == 61 and found["labelled"] is False
+    (tmp_path / "empty").mkdir()
+    assert "holds no images" in fails("data", "describe", tmp_path / "empty", "--data-options.classes", "false")
+
+
+def test_all_parts_are_one_set_with_their_classes(capsys, made: Path, tmp_path: Path) -> None:
+    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out"]
+    (entry,) = document(capsys, *words, tmp_path / "all", "--part", "all")["embeddings"]
+    whole = storage.load(entry["file"], verify=True)
+    assert sorted(whole.ids) == sorted(
+        path.relative_to(made / "photos").as_posix() for path in made.rglob("*/kind*/*.png")
+    )
+    assert whole.class_names is not None and whole.labels is not None
+    assert [whole.class_names[int(label)] for label in whole.labels] == [name.split("/")[0] for name in whole.ids]
+    (entry,) = document(capsys, *words, tmp_path / "some")["embeddings"]
+    held_out = storage.load(entry["file"])
+    rows = whole.ids.find(held_out.ids)
+    np.testing.assert_allclose(whole.vectors[rows], held_out.vectors, atol=1e-6)
+
+
+def test_folders_look_the_same_for_one_release_and_for_several(
+    capsys, fails: Callable[..., str], made: Path, tmp_path: Path
+) -> None:
+    def embedded(out: str, *names: str) -> list[str]:
+        releases = [made / "runs" / name for name in names]
+        document(capsys, "embed", "--data", made / "photos", "--release", *releases, "--out", tmp_path / out)
+        return sorted(path.relative_to(tmp_path / out).as_posix() for path in (tmp_path / out).rglob("*.*"))
+
+    assert embedded("a", "old") == ["old/embed.yaml", "old/embeddings.safetensors"]
+    assert embedded("b", "bct") + embedded("a", "old") == embedded("both", "old", "bct")
+    words = ["evaluate", "--resamples", "50", "--out", tmp_path / "report"]
+    one = main([*map(str, [*words, "--old", tmp_path / "a", "--new", tmp_path / "b"])])
+    whole = ["--old", tmp_path / "both" / "old", "--new", tmp_path / "both" / "bct"]
+    assert one == main([*map(str, [*words, *whole])]) and one in (0, 1)
+    embedded("a", "bct")
+    said = fails(*words, "--old", tmp_path / "a", "--new", tmp_path / "b")
+    assert "holds embeddings of 2 models: bct, old" in said and f"'{tmp_path / 'a' / 'bct'}'" in said
+    said = fails(
+        "embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "a" / "old"
+    )
+    assert "holds embeddings itself: embeddings.safetensors" in said
