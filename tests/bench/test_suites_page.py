@@ -9,14 +9,27 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from holdfast.bench.suite import read_suite
-from holdfast.bench.suite_schema import Entry, EvaluationSet, InScenario, Overrides, Suite, Tuning
+from holdfast.bench.plan import VALIDATION_OPTIONS
+from holdfast.bench.suite import read_suite, suite_from
+from holdfast.bench.suite_schema import (
+    SESSION_SCORES,
+    Entry,
+    EvaluationSet,
+    InScenario,
+    Overrides,
+    Suite,
+    Tuning,
+)
 from holdfast.bench.suite_words import PAGE
 from holdfast.cli import main
 from holdfast.continual.plans import PLANS
+from holdfast.data.datasets import DATASETS, arrays, image_folder
 from holdfast.data.scenarios import SCENARIOS
+from holdfast.data.text_files import texts
 from holdfast.data.texts import TEXT_DATASETS
+from holdfast.errors import ConfigError
 from holdfast.models.heads import HEADS
+from holdfast.options import option_types
 from holdfast.training.spaces import SPACES
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +63,44 @@ def test_sections_describe_the_keys_of_their_part(section: str) -> None:
 
 def test_names_to_choose_among_are_all_there() -> None:
     assert {*SCENARIOS, *PLANS, *TEXT_DATASETS, *HEADS, *SPACES} <= named(TEXT)
+
+
+def test_options_of_scenarios_and_of_own_data_are_all_there() -> None:
+    for scenario in SCENARIOS.values():
+        assert {"seed", *option_types(scenario.split)} - {"labels"} <= named(SECTIONS["Images"])
+    own = SECTIONS["Data"].partition("**Your own images**")[2]
+    assert {*option_types(image_folder), *option_types(arrays)} <= named(own)
+
+
+def test_what_it_says_of_validation_classes_is_so() -> None:
+    readers = {name: option_types(data.read) for name, data in DATASETS.items()}
+    setting_apart = {name for name, options in readers.items() if set(options) & set(VALIDATION_OPTIONS)}
+    assert setting_apart == {"omniglot", "glyphs"}
+
+
+def test_what_sessions_measure_and_have_no_use_for_is_named() -> None:
+    assert set(SESSION_SCORES) <= named(SECTIONS["Sessions"])
+    suite = {"name": "x", "title": "x", "track": "sessions", "data": {"glyphs": {}}, "methods": {"finetune": {}}}
+    suite["plans"] = {"disjoint": {"sessions": 2}}
+    for name, value in {"frozen": {"old": "a"}, "scenarios": {"both": {}}, "old": {"head": "arcface"}}.items():
+        assert name in named(SECTIONS["Sessions"])
+        with pytest.raises(ConfigError, match=f"no use for '{name}'"):
+            suite_from({**suite, name: value}, "it")
+
+
+def test_holdfast_data_tells_of_the_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As the page says: of every name, before anything was downloaded, and of own folders and files."""
+    (tmp_path / "mine.csv").write_text("text\nhello\n")
+    own = {tmp_path: image_folder, tmp_path / "mine.csv": texts}
+    readers = {name: data.read for name, data in {**DATASETS, **TEXT_DATASETS}.items()}
+    for name, reader in {**readers, **own}.items():
+        assert main(["data", str(name)]) == 0
+        said = capsys.readouterr().err
+        assert all(f"--data-options.{option} " in said for option in option_types(reader))
+    assert main(["data", "omniglt"]) == 2 and "Did you mean 'omniglot'?" in capsys.readouterr().err
+    assert main(["data", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "holdfast data describe" in said and "holdfast data check" in said and "holdfast data NAME" in said
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: "-".join(yaml.safe_load(block)["methods"]))

@@ -64,6 +64,24 @@ def test_an_unknown_suite_is_answered_with_the_nearest_name(fails: Fails, tmp_pa
     assert "--dry-run was given without a suite" in fails("bench", "--dry-run")
 
 
+def test_a_dry_run_finds_a_clash_of_channels_before_anything_is_run(
+    fails: Fails, suite: Path, places: list[str], tmp_path: Path
+) -> None:
+    """Of the data that models are trained on, of a test set, and of the images of sessions."""
+    content = json.loads(suite.read_text())
+    data = next(iter(content["data"]))
+    colours = {**content, "data": {data: {"image_size": 8}}}
+    test_set = {**content, "test_sets": {"colours": {"data": data, "options": {"image_size": 8}}}}
+    sessions = {"track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}, "test_images": 1}
+    for changed in (colours, test_set, {**colours, **sessions, "methods": {"finetune": {}}}):
+        suite.write_text(json.dumps(changed))
+        for words in (["--dry-run"], []):
+            said = fails("bench", suite, *words, *places)
+            assert f"The images of '{data}' have 3 channels, and the model '" in said and "takes 1" in said
+            assert f"model: {{channels: 3}}, or let the data have them: {data}: {{channels: 1}}" in said
+    assert not (tmp_path / "cells").exists() and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "given", "expected", "following"),
     [

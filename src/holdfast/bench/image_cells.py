@@ -19,6 +19,7 @@ from holdfast.bench.sources import (
     part_digest,
     protocol_digest,
     protocol_of,
+    refuse_other_channels,
     rows_of_all,
     searched_facts,
     split_of,
@@ -54,6 +55,11 @@ class Model(NamedTuple):
     cell: Cell
     rows: Rows
 
+    @property
+    def channels(self) -> int:
+        """Channels of the images that it takes."""
+        return int(self.cell.settings["experiment"]["model"]["channels"])
+
 
 @dataclass(frozen=True)
 class ImageCells:
@@ -85,6 +91,8 @@ class ImageCells:
             baseline = gallery if within.baseline == "own" else self._independent(there)
         models = {"old": baseline, "searched": gallery, "new": new, "independent": independent}
         for name, search in self._searches(case.data).items():
+            for model in models.values():
+                refuse_other_channels(search.source, self.root, model.channels, model.cell.label)
             sides = {role: search.embedded(model.cell) for role, model in models.items()}
             label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
             needs = {**sides, "model": new.cell}
@@ -126,7 +134,9 @@ class ImageCells:
             f"{what} ({case.data}, {case.scenario}, seed {case.seed})",
             {"train_on": rows, "old_trained_on": None if old is None else old.rows, "machine": of_machine(values)},
         )
-        return Model(cell, rows)
+        model = Model(cell, rows)
+        refuse_other_channels(source, self.root, model.channels, what)
+        return model
 
     def _split(self, case: Case) -> Split:
         options = {"seed": case.seed, **self.suite.scenarios[case.scenario]}

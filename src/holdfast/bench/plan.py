@@ -12,7 +12,14 @@ from holdfast.bench.experiments import of_machine
 from holdfast.bench.image_cells import Case, ImageCells, Scored
 from holdfast.bench.session_steps import open_setting
 from holdfast.bench.settings import Changes, changed, resolved, told
-from holdfast.bench.sources import EVALUATION, VALIDATION, open_images, open_texts, part_digest
+from holdfast.bench.sources import (
+    EVALUATION,
+    VALIDATION,
+    open_images,
+    open_texts,
+    part_digest,
+    refuse_other_channels,
+)
 from holdfast.bench.suite_schema import Suite, Values
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import option_names
@@ -164,6 +171,7 @@ class Planner:
         source["digest"] = [part_digest(source, self.root, part) for part in read]
         values = changed(suite.settings(data, label), changes)
         own = resolved(values, seed, self.root)
+        refuse_other_channels(source, self.root, own["experiment"]["model"]["channels"], label)
         method = build_method(values["method"], values["options"])
         needs = {}
         if method.first_session == "shared":

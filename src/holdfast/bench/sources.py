@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.class_hold_out import classes_apart
-from holdfast.data.datasets import DATASETS, load_dataset
+from holdfast.data.datasets import DATASETS, load_dataset, option_names
 from holdfast.data.hold_out import held_out_rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
@@ -161,6 +161,30 @@ def rows_of_all(split: Split) -> NDArray[np.int64]:
 def open_images(data: Settings, root: Path | None) -> RetrievalData:
     """Open a set of images by name or path; the last few are kept open."""
     return _images(data["name"], root, json.dumps(data["options"], sort_keys=True))
+
+
+def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: str) -> None:
+    """Refuse images with another number of channels than a model takes, before anything is run.
+
+    Args:
+        data: "name" and "options" of the data set.
+        root: Folder that holds the folders of the named data sets.
+        wanted: Channels that the model takes.
+        what: What the model is called.
+
+    Raises:
+        ConfigError: The numbers differ.
+    """
+    name, channels = data["name"], open_images(data, root).query.shape[0]
+    if channels == wanted:
+        return
+    own = f", or let the data have them: {name}: {{channels: {wanted}}}" if "channels" in option_names(name) else ""
+    raise ConfigError(
+        f"The images of '{name}' have {channels} channel{'s' if channels > 1 else ''}, and the model '{what}' takes "
+        f"{wanted}.",
+        expected="one number for both: 3 for colour, 1 for grey",
+        to_do=f"write in the suite: model: {{channels: {channels}}}{own}; nothing was run.",
+    )
 
 
 def part_digest(data: Settings, root: Path | None, part: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from itertools import combinations, product
@@ -26,6 +27,20 @@ if TYPE_CHECKING:
 
 ACTIONS = ("list", "describe", "check")
 EXAMPLES = 3
+HELP = """\
+usage: holdfast data [list] [--json]
+       holdfast data NAME [--json]
+       holdfast data describe DATA [--data-root FOLDER] [--data-options.OPTION VALUE ...] [--json]
+       holdfast data check DATA [--data-root FOLDER] [--data-options.OPTION VALUE ...] [--json]
+
+  list       the data sets that are known by name, and what else can be given; so does `holdfast data` alone
+  NAME       what a data set is, how its folder is called, and its options with their defaults; nothing is read.
+             Folders and files of your own have options, too: holdfast data photos
+  describe   opens it, and says how many images or texts and classes each part has
+  check      reads all of it. Images: each can be decoded, and none that is searched was trained on. Texts: none is
+             empty, occurs twice or has two classes; the exit code is 1 where one does
+
+`holdfast data describe --help` lists the options of the last two."""
 
 
 def listed(json: bool = False) -> None:
@@ -44,7 +59,8 @@ def described(
 ) -> None:
     """Describe a data set, or read all of it and check that nothing leaks from training into evaluation.
 
-    The exit code of a check is 1 where a text occurs twice, or has two classes.
+    The exit code of a check is 1 where a text occurs twice, or has two classes; it is 2 where an image cannot be read,
+    or was trained on and is searched.
 
     Args:
         data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
@@ -56,10 +72,13 @@ def described(
 
 
 def main(words: list[str]) -> int:
-    """Run one of the three actions; ``list`` when none is named."""
+    """Run one of the three actions, or explain one data set; ``list`` when nothing is named."""
+    if words[:1] in (["-h"], ["--help"]):
+        print(HELP)
+        return 0
     action = words[0] if words and not words[0].startswith("--") else "list"
     if action not in ACTIONS:
-        raise unknown_name("action of `holdfast data`", action, ACTIONS)
+        return _explain(action, words[1:])
     rest = words[1:] if words and words[0] == action else words
     if action == "list":
         return _list(rest)
@@ -69,6 +88,38 @@ def main(words: list[str]) -> int:
     if _holds_texts(arguments["data"]):
         return _describe_texts(arguments) if action == "describe" else _check_texts(arguments)
     return _describe(arguments) if action == "describe" else _check(arguments)
+
+
+def _explain(name: str, words: list[str]) -> int:
+    """Say what a data set is, and print its options with their defaults; nothing is read."""
+    from holdfast.data.datasets import DATASETS, Dataset, reader_of
+    from holdfast.data.text_files import FILE_READERS
+    from holdfast.data.texts import TEXT_DATASETS, texts
+
+    arguments, _ = parse(listed, words, f"data {name}")
+    known: dict[str, Dataset[Any]] = {**DATASETS, **TEXT_DATASETS}
+    if name not in known and not Path(name).exists():
+        raise unknown_name("action of `holdfast data`, or data set,", name, (*ACTIONS, *known), listing="holdfast data")
+    own = texts if Path(name).suffix in FILE_READERS else None
+    reader = known[name].read if name in known else own or reader_of(Path(name))
+    documentation = inspect.cleandoc(reader.__doc__ or "").partition("\nRaises:")[0].rstrip()
+    options = {
+        option.name: option.default
+        for option in inspect.signature(reader).parameters.values()
+        if option.default is not option.empty
+    }
+    folder = known[name].folder if name in known else None
+    if arguments["json"]:
+        print_json({"name": name, "documentation": documentation, "folder": folder, "options": options})
+        return 0
+    defaults = "\n".join(f"    --data-options.{key} {_written(value)}" for key, value in options.items())
+    where = f"\n\nFolder below --data-root: {folder}" if folder else ""
+    console.print(f"{name}: {documentation}{where}\n\nDefaults:\n{defaults or '    it has no options'}")
+    return 0
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "(none)" if value is None else str(value)
 
 
 def _list(words: list[str]) -> int:
@@ -90,11 +141,14 @@ def _list(words: list[str]) -> int:
             "",
         ]
     )
-    rows.append(["an .npz file", "arrays images (uint8) and labels", ""])
+    rows.append(["an .npz file", "arrays images (uint8) and labels; optionally ids and class_names", ""])
     print_table("Data sets", ["--data", "what it is", "folder below --data-root"], rows)
-    rows = [[name, description] for name, description in texts.items()]
-    rows.append(["a file", ".csv, .parquet or .jsonl with a column text (and label, id), or .txt with a text per line"])
-    print_table("Sets of texts", ["--texts", "what it is"], rows)
+    rows = [[name, dataset.description, dataset.folder or ""] for name, dataset in TEXT_DATASETS.items()]
+    rows.append(
+        ["a file", ".csv, .parquet or .jsonl with a column text (and label, id), or .txt with a text per line", ""]
+    )
+    print_table("Sets of texts", ["--texts", "what it is", "folder below --data-root"], rows)
+    console.print("\n`holdfast data NAME` lists the options of one of them.")
     return 0
 
 

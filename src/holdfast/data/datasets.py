@@ -105,7 +105,7 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
     if str(name_or_path) in DATASETS:
         return open_named(DATASETS, str(name_or_path), root, options)
     path = Path(name_or_path)
-    reader = _reader_of(path)
+    reader = reader_of(path)
     return reader(path, **bound(reader, options, f"data in '{path}'"))
 
 
@@ -136,10 +136,10 @@ def option_names(name_or_path: str | Path) -> list[str]:
     ['image_size', 'class_share', 'validation_fraction', 'seed']
     """
     name = str(name_or_path)
-    return list(option_types(DATASETS[name].read if name in DATASETS else _reader_of(Path(name))))
+    return list(option_types(DATASETS[name].read if name in DATASETS else reader_of(Path(name))))
 
 
-def _reader_of(path: Path) -> Callable[..., RetrievalData]:
+def reader_of(path: Path) -> Callable[..., RetrievalData]:
     """Return the reader for a path, or refuse: as an unknown name, unless it is written like a path."""
     if path.is_dir():
         return image_folder
