@@ -328,7 +328,10 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     run("status", tmp_path / "g")
     assert "its queries would find 0 of 120 items now (0 %)" in run.said
-    assert "Next, to let it search old vectors, if a report of `holdfast evaluate` allows: holdfast gallery vouch" in run.said
+    assert (
+        "Next, to let it search old vectors, if a report of `holdfast evaluate` allows: holdfast gallery vouch"
+        in run.said
+    )
     run("backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2)
     assert "Next, to make it active: holdfast gallery swap" in run.said
     run("swap", tmp_path / "g")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import open_data, write_settings
+from holdfast.cli.choices import data_root, open_data, write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides, record_of
 from holdfast.cli.evaluate_alone import handed_over
@@ -13,6 +13,7 @@ from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
 from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
 from holdfast.cli.pages import Report, check_report
 from holdfast.cli.parsing import parse
+from holdfast.data.item_facts import facts_of
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
@@ -70,6 +71,7 @@ def evaluate(
     data: str | None = None,
     data_root: Path | None = None,
     data_options: dict[str, Any] = {},  # noqa: B006
+    texts: str | None = None,
     seed: int = 0,
     report: Report | None = None,
     json: bool = False,
@@ -132,6 +134,9 @@ def evaluate(
         data: The data set or folder that was embedded, to show example images in the report.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, such as image_size.
+        texts: What the items are, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
+            of ids and further columns (text, title, price, ...), a .txt file of texts, or texts by name (clinc150).
+            Further columns of files of embeddings are shown as they are.
         seed: Of the bootstrap, the random backfill orders and the choice of examples.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install 'holdfast[report]'`).
@@ -158,6 +163,7 @@ def main(words: list[str]) -> int:
     classes = None if arguments["old_release"] is None else _classes(arguments["old_release"], "old", old)
     if arguments["new_release"] is not None:
         _classes(arguments["new_release"], "new", new)
+    facts = facts_of(arguments["texts"], data_root(arguments["data_root"]), [*old, *new])
     images = None
     if arguments["data"] is not None:
         images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
@@ -180,6 +186,7 @@ def main(words: list[str]) -> int:
         old_classes=classes,
         protocol=protocol,
         report=arguments["report"],
+        facts=facts,
     )
     if arguments["json"]:
         print_json({"schema_version": document["schema_version"], **document["evaluations"][name], **link})

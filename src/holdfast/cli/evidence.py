@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from holdfast.data.item_facts import FactsOf
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.evaluation.evidence import Evaluation
 
@@ -187,6 +188,7 @@ def write_evidence(
     old_classes: Sequence[str] | None = None,
     protocol: Protocol | None = None,
     report: str | None = None,
+    facts: FactsOf | None = None,
 ) -> dict[str, Any]:
     """Write results.json and report.html, print the table, and return the document.
 
@@ -204,6 +206,7 @@ def write_evidence(
         old_classes: Names of the classes that the old model has seen.
         protocol: How it was measured; by label when left out.
         report: Whether to write the page: "html", "none", or None for one wherever it can be written.
+        facts: Finds texts and metadata of the examples.
     """
     from holdfast.cli.console import console, print_table
     from holdfast.cli.pages import page_line, page_written
@@ -234,7 +237,7 @@ def write_evidence(
             for name, sides in new.items()
             if sides.gallery.space == old.gallery.space
         }
-        return write_report(document, folder, examples=examples, picture=pictures, disks=disks)
+        return write_report(document, folder, examples=examples, picture=pictures, disks=disks, facts=facts)
 
     page = page_written(report, write)
     columns, rows = summary_rows(document)

@@ -175,6 +175,15 @@ def _column(path: Path, role: str, columns: Columns, chosen: str | None) -> str 
     return found[0] if found else None
 
 
+def id_column_of(path: Path, columns: Columns) -> str | None:
+    """Return the name of the column of ids, by its usual names; None where there is none.
+
+    Raises:
+        DataError: Two could be meant.
+    """
+    return _column(path, "id", columns, None)
+
+
 def _written(path: Path, name: str, values: Sequence[Any]) -> list[str]:
     """Return texts and whole numbers as texts; refuse what is missing or something else."""
     for row, value in enumerate(values):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.item_facts import FactsOf
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import unknown_name
 from holdfast.evaluation.disk import Disk
@@ -59,6 +60,7 @@ def write_report(
     examples: Examples | None = None,
     picture: Picture | None = None,
     disks: Disks | None = None,
+    facts: FactsOf | None = None,
 ) -> Path:
     """Write report.html into a folder, wholly or not at all, and return its path.
 
@@ -69,13 +71,14 @@ def write_report(
         picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
             without it examples are shown by label and id.
         disks: What `choose_disk` returned, by the name of the evaluation; None shows none.
+        facts: Returns for the id of an item its text and metadata by name, which examples show beside the id.
 
     Raises:
         ConfigError: Jinja2 is missing, the document is incomplete, or examples or disks are of an unknown
             evaluation.
         DataError: The file could not be written, or a picture is none.
     """
-    page = render_report(document, examples=examples, picture=picture, disks=disks)
+    page = render_report(document, examples=examples, picture=picture, disks=disks, facts=facts)
     return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
 
 
@@ -85,6 +88,7 @@ def render_report(
     examples: Examples | None = None,
     picture: Picture | None = None,
     disks: Disks | None = None,
+    facts: FactsOf | None = None,
 ) -> str:
     """Return the page as text; see `write_report`."""
     evaluations = checked(dict(document), "These results")["evaluations"]
@@ -94,6 +98,7 @@ def render_report(
         if name not in evaluations:
             raise unknown_name("evaluation", name, evaluations)
     uris = data_uris(_items(shown), picture) if picture else {}
+    known = {name: facts(name) for name in dict.fromkeys(_items(shown))} if facts else {}
     rows = measured(evaluations)
     judged = {name: record for name, record in rows.items() if record["verdict"] != "unlabelled"}
     page: str = _template().render(
@@ -116,6 +121,7 @@ def render_report(
         opened=_opened(shown, evaluations),
         pictures={name: f"p{number}" for number, name in enumerate(uris)},
         uris=list(uris.values()),
+        known=known,
         protocol=protocol_rows(next(iter(evaluations.values()))),
         systems=SYSTEMS,
         kinds=KINDS,
