@@ -100,11 +100,12 @@ def _lead(document: Document) -> str:
     verdicts = f" It was compatible in {entry['compatible']} of {entry['runs']} runs." if entry["judged"] else ""
     if len(first) > 1:
         return (
-            f"By {scale_name(document)}, average rank {average_rank(entry['rank'])} of {ranked} over {_cells(cells)}."
+            f"By {scale_name(document)}, average rank {average_rank(entry['rank'])} of {ranked} over "
+            f"{_evidence(board, cells)}."
         )
-    best = f", best in {entry['best']} of them" if cells > 1 else ""
+    best = f", best in {entry['best']} of {_cells(cells)}" if cells > 1 else ""
     rank = f"average rank {average_rank(entry['rank'])}" if cells > 1 else f"rank {entry['rank']:g}"
-    return f"{entry['label']}: {rank} of {ranked} over {_cells(cells)}{best}{mean}.{verdicts}"
+    return f"{entry['label']}: {rank} of {ranked} over {_evidence(board, cells)}{best}{mean}.{verdicts}"
 
 
 def _chance(document: Document) -> str:
@@ -179,6 +180,12 @@ def p_written(value: float) -> str:
     ('p = 0.031', 'p = 0.0001', 'p < 0.0001')
     """
     return f"p = {probability(value)}" if value >= _SMALLEST else f"p < {_SMALLEST:g}"
+
+
+def _evidence(board: Mapping[str, Any], cells: int) -> str:
+    """Say what average ranks are over: data sets that were pooled, or the cells of the only one."""
+    tested = board["friedman"]
+    return f"{tested['cells']} data sets" if tested is not None and tested["cells"] < cells else _cells(cells)
 
 
 def _cells(count: int) -> str:
