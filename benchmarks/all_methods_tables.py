@@ -87,12 +87,16 @@ def scores(records: Records, task: Task) -> dict[str, float]:
 def verdicts(intervals: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return whether the difference is clearly above 0, clearly below, and how wide its interval is, by resampling.
 
-    >>> verdicts({"classes": [-3.0, -1.0]})
-    {'above by classes': False, 'below by classes': True, 'width by classes': 2.0}
+    NaN where there is no interval.
+
+    >>> list(verdicts({"queries": [-3.0, -1.0]}).values())
+    [0.0, 1.0, 2.0, nan, nan, nan]
     """
     found: dict[str, float] = {}
-    for drawn, (low, high) in intervals.items():
-        found |= {f"above by {drawn}": low > 0, f"below by {drawn}": high < 0, f"width by {drawn}": high - low}
+    for drawn in RESAMPLED:
+        low, high = intervals.get(drawn, (math.nan, math.nan))
+        above, below = (math.nan, math.nan) if math.isnan(low) else (float(low > 0), float(high < 0))
+        found |= {f"above by {drawn}": above, f"below by {drawn}": below, f"width by {drawn}": high - low}
     return found
 
 
@@ -195,14 +199,18 @@ def verdict_cells(seeds: Sequence[Mapping[str, float]]) -> list[str]:
     >>> verdict_cells([seed | {"below by classes": 0}])
     ['1 of 1', '1 above, 0 below', '0 above, 0 below']
     """
-    total = {name: f"{sum(seed[name] for seed in seeds):.0f}" for name in seeds[0]}
-    clearly = (f"{total[f'above by {drawn}']} above, {total[f'below by {drawn}']} below" for drawn in RESAMPLED)
-    return [f"{total['compatible']} of {len(seeds)}", *clearly]
+    total = {name: sum(seed[name] for seed in seeds) for name in seeds[0]}
+    clearly = [(total[f"above by {drawn}"], total[f"below by {drawn}"]) for drawn in RESAMPLED]
+    told = ("–" if math.isnan(above) else f"{above:.0f} above, {below:.0f} below" for above, below in clearly)
+    return [f"{total['compatible']:.0f} of {len(seeds)}", *told]
 
 
 def widths(seeds: Iterable[Mapping[str, float]]) -> str:
     """Return how much wider intervals are where classes are drawn, in words; seeds without an interval are left out."""
-    found = [seed["width by classes"] / seed["width by queries"] for seed in seeds if seed["width by queries"] > 0]
+    known = [seed for seed in seeds if seed["width by queries"] > 0 and not math.isnan(seed["width by classes"])]
+    if not known:
+        return "not known here"
+    found = [seed["width by classes"] / seed["width by queries"] for seed in known]
     return f"{np.median(found):.1f} times as wide ({min(found):.1f} to {max(found):.1f})"
 
 

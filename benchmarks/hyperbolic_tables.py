@@ -41,7 +41,6 @@ from hyperbolic_tasks import (
     old_of,
     tuned_as,
 )
-from tuning_grids import GRIDS
 
 PAPER_EUCLIDEAN = ("l2", "bct", "hot_refresh", "advbct", "hoc")
 CHEAP = -0.05  # P_up from which on a method counts as not hurting the new model
@@ -78,7 +77,8 @@ def scores(records: Records, task: Task, scenario: str, metric: str) -> dict[str
 
 def tuning_scores(records: Records, tune_seed: int, row: str) -> dict[float, float]:
     """Return the P_score (mAP) on validation classes for every value that was tried."""
-    tasks = {value: Task("tune", EXTENDED, tune_seed, row, value) for value in GRIDS[row]}
+    tried = {task.value: task for task in records if task[:4] == ("tune", EXTENDED, tune_seed, row)}
+    tasks = {value: tried[value] for value in sorted(value for value in tried if value is not None)}
     return {value: 100 * scores(records, task, EXTENDED, "map")["p_score"] for value, task in tasks.items()}
 
 
@@ -276,7 +276,7 @@ def tuning(document: Document, records: Records) -> list[str]:
         cells += [tried_cell(value, score, value == choice and not math.isnan(score)) for value, score in found]
         rows.append(cells)
     trained = next(record for task, record in records.items() if task.phase == "tune" and "self" in record)
-    titles = [f"value {number + 1}" for number in range(max(map(len, GRIDS.values())))]
+    titles = [f"value {number + 1}" for number in range(max(len(row) for row in rows) - 2)]
     return [
         "## Tuning",
         "",
