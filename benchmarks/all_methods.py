@@ -35,6 +35,7 @@ from all_methods_tasks import (
     FORCED,
     HEAD,
     MODEL,
+    PRECISION,
     RECIPE,
     VALIDATION_FRACTION,
     Settings,
@@ -148,7 +149,8 @@ def measured(arguments: argparse.Namespace) -> Document:
         "command": arguments.command, "machine": describe(), "processes": arguments.processes,
         "wall_seconds": pool.wall_seconds, "task_seconds": sum(record["seconds"] for record in records),
         "model": MODEL.model_dump(mode="json"), "head": HEAD,
-        "recipe": replace(RECIPE, epochs=arguments.epochs).decides(),
+        "recipe": replace(RECIPE, epochs=arguments.epochs, **PRECISION["final"]).decides(),
+        "tuning_precision": RECIPE.precision,
         "epochs": arguments.epochs, "tuning_epochs": settings.epochs_of("tune"), "classes": arguments.classes,
         "seeds": arguments.seeds, "tune_seed": arguments.tune_seed, "methods": methods,
         "forced": [{"method": method, "scenario": scenario, **forced._asdict()}

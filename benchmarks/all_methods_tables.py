@@ -338,6 +338,12 @@ def forced(document: Document) -> list[str]:
     return ["## Options that a scenario forces", "", *(lines or ["None."])]
 
 
+def precision(document: Document) -> str:
+    """Return a sentence where models were not trained in float32 throughout."""
+    final, tuning = document["recipe"]["precision"], document.get("tuning_precision")
+    return "" if tuning in (None, final) else f" Precision {final} in the tables, {tuning} in tuning."
+
+
 def run(document: Document) -> list[str]:
     recipe, model = document["recipe"], document["model"]
     failures = [record for record in document["records"] if "failure" in record]
@@ -350,7 +356,7 @@ def run(document: Document) -> list[str]:
         f" {model['image_size']} × {model['image_size']} pixels, {model['dim']} dimensions, {document['head']} head.",
         f"- Recipe: epochs {document['epochs']}, batch {recipe['batch_size']}, SGD with momentum {recipe['momentum']},"
         f" learning rate {recipe['learning_rate']} ({recipe['schedule']}, warm-up over {recipe['warmup_epochs']}"
-        f" epochs), weight decay {recipe['weight_decay']}, no augmentation.",
+        f" epochs), weight decay {recipe['weight_decay']}, no augmentation.{precision(document)}",
         f"- Machine: {document['machine']}.",
         f"- Time: {document['wall_seconds'] / 60:.1f} minutes for {len(document['records'])} models,"
         f" {document['processes']} at a time with one thread each; their own times sum to"

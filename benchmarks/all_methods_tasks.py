@@ -32,6 +32,8 @@ Values = NDArray[np.float64]
 MODEL = EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32})
 HEAD = "softmax"
 RECIPE = Recipe(learning_rate=0.3, warmup_epochs=0.5, accelerator="cpu")
+PRECISION: dict[str, dict[str, Any]] = {"tune": {}, "final": {"precision": "bf16-mixed", "channels_last": True}}
+"""Convolutions of the models in the tables are computed in bfloat16, losses in float32: half the time of float32."""
 VALIDATION_FRACTION = 0.2
 
 
@@ -96,7 +98,7 @@ def perform(task: Task, settings: Settings) -> Record:
     started = time.perf_counter()
     train, searched = images_of(task.phase, settings)
     folder = settings.work / f"{task.phase}-{task.seed}"
-    recipe = replace(RECIPE, epochs=settings.epochs_of(task.phase))
+    recipe = replace(RECIPE, epochs=settings.epochs_of(task.phase), **PRECISION[task.phase])
     base = Experiment(model=MODEL, head=HEAD, recipe=recipe, seed=task.seed)
     split = SCENARIOS[task.scenario or EXTENDED].divide(train.labels, seed=task.seed)
     if task.method == OLD:
