@@ -25,13 +25,13 @@ class NCCL(CompatibilityMethod):
     with the same weights.
 
     Departures: the scores. As the paper prints it, the second term takes inner products of the new classifier's raw
-    scores with the old classifier's. Weighed 0.01 beside the first, its gradient is many times that of the first all
-    the same, more so the larger the scores, and the consensus is lost. The public code lets no gradient through this
-    term, cuts it to ±1 in half precision, and has the new classifier score the old embeddings. The default does that
-    last thing and scales both scores to unit length, so that the two terms are alike, 0.01 means what it says, and no
-    old classifier is needed; `scores="printed"` is the paper's form. Also, empty slots are left out of the softmax (the
-    public code keeps them as zero rows), and old embeddings that are not credible are neither anchors nor positives nor
-    negatives.
+    scores with the old classifier's. Weighed 0.01 beside the first, its gradient is several times that of the first
+    all the same, with ArcFace's scale of 64 a thousand times, and the consensus is lost. The public code lets no
+    gradient through this term, cuts it to ±1 in half precision, and has the new classifier score the old embeddings.
+    The default does that last thing and scales both scores to unit length, so that the two terms are alike, 0.01 means
+    what it says, and no old classifier is needed; `scores="printed"` is the paper's form. Also, empty slots are left
+    out of the softmax (the public code keeps them as zero rows), and old embeddings that are not credible are neither
+    anchors nor positives nor negatives.
 
     Credibility weighs a distance against the spread of distances within a class, so it depends on the length of the
     embeddings: the longer they are, the fewer pass. Of models trained here on Omniglot all pass on unit vectors, the
@@ -173,7 +173,8 @@ class NCCL(CompatibilityMethod):
     def _old_logits(self, step: Step) -> dict[str, Tensor]:
         """Return what the queue keeps of the old view's scores."""
         if self.scores == "unit":
-            logits = normalise(step.head.logits(step.predecessor).detach())
+            with torch.no_grad():
+                logits = normalise(step.head.logits(step.predecessor))
         else:
             logits = self.classifier.logits(step.predecessor).index_select(1, self.old_columns)
         if self.dense:
