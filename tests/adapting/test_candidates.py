@@ -10,8 +10,10 @@ import pytest
 from holdfast.adapters import build_adapter
 from holdfast.adapting.candidates import Candidate, Link, Measured, hold_out, identity, measure
 from holdfast.adapting.comparison import AGREEMENT, Failed
+from holdfast.adapting.recommendation import recommend
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import mean_interval, paired_interval, rank_metrics
+from holdfast.evaluation.bootstrap import chosen_interval
 
 QUICK = {"resamples": 200}
 
@@ -49,7 +51,7 @@ def test_every_number_is_the_one_of_its_own_function(labelled, adapter) -> None:
     assert found.unseen_classes == 1 == labelled.unseen_classes
     for mean, values in ((found.self_old, old), (found.self_new, new), (found.candidates[0].cross, cross)):
         assert mean.mean == values.mean()
-        np.testing.assert_allclose(mean.interval, mean_interval(values, **QUICK))
+        np.testing.assert_allclose(mean.interval, mean_interval(values, clusters=labelled.old.labels, **QUICK))
     one = found.candidates[0]
     for mean, pair in (
         (found.self_new_minus_self_old, (new, old)),
@@ -57,10 +59,15 @@ def test_every_number_is_the_one_of_its_own_function(labelled, adapter) -> None:
         (one.self_new_minus_cross, (new, cross)),
     ):
         assert mean.mean == pytest.approx(pair[0].mean() - pair[1].mean())
-        np.testing.assert_allclose(mean.interval, paired_interval(*pair, **QUICK), atol=1e-12)
+        np.testing.assert_allclose(
+            mean.interval, paired_interval(*pair, clusters=labelled.old.labels, **QUICK), atol=1e-12
+        )
     assert one.recovered == pytest.approx((cross.mean() - old.mean()) / (new.mean() - old.mean()))
     unseen = labelled.unseen
-    assert one.unseen == pytest.approx((old[unseen].mean(), cross[unseen].mean(), new[unseen].mean(), unseen.sum()))
+    assert one.unseen[:4] == pytest.approx((old[unseen].mean(), cross[unseen].mean(), new[unseen].mean(), unseen.sum()))
+    gain = mean_interval((cross - old)[unseen], **QUICK)  # of one class, whose items are drawn
+    assert one.unseen.gain.mean == pytest.approx((cross - old)[unseen].mean()) and one.unseen.gain.interval == gain
+    assert found.guards == ("recall@1", "unseen classes")
     assert one.own is None and one.helps and one.seconds > 0
 
 
@@ -164,7 +171,8 @@ def test_the_gallery_after_a_full_backfill(labelled, adapter) -> None:
     apply = ridge_on(labelled).apply
     found = measure([head(query=apply, own=apply)], labelled, **QUICK).candidates[0]
     own = rank_metrics(apply(labelled.new), apply(labelled.new), ("map",), exclude_same_id=True)["map"]
-    np.testing.assert_allclose((found.own.mean, *found.own.interval), (own.mean(), *mean_interval(own, **QUICK)))
+    expected = mean_interval(own, clusters=labelled.old.labels, **QUICK)
+    np.testing.assert_allclose((found.own.mean, *found.own.interval), (own.mean(), *expected))
     assert found.own.mean != found.cross.mean
 
 
@@ -178,6 +186,65 @@ def test_the_best_are_those_of_the_highest_cross_and_the_lead_is_paired(labelled
     assert (found.best_adapter.name, found.best_head.name, found.best.name) == (best, "head", "head")
     lead = measure([adapter(best)], labelled, **QUICK).candidates[0].self_new_minus_cross
     np.testing.assert_allclose((found.head_lead.mean, *found.head_lead.interval), (lead.mean, *lead.interval))
+
+
+def by_heart(old, new) -> Link:
+    """A head that maps items of the classes it was fitted on to their means, and others anywhere."""
+    means = {label: old.vectors[old.labels == label].mean(axis=0) for label in np.unique(old.labels)}
+
+    def mapped(query):
+        astray = np.random.default_rng(0).normal(size=(len(query), old.dim))
+        rows = [means.get(label, astray[row]) for row, label in enumerate(query.labels)]
+        return old.replace(
+            ids=query.ids, labels=query.labels, vectors=np.array(rows, np.float32), fingerprint="declared:by heart"
+        )
+
+    return Link(query=mapped, gallery=identity)
+
+
+def test_what_a_candidate_is_clearly_worse_at_is_told(two_models, adapter) -> None:
+    """Much better on average, and nothing left of classes that nobody learnt from."""
+    held_out = hold_out(*two_models(items=1200, classes=24), unseen_share=0.25)
+    found = measure([adapter("ridge"), Candidate("by heart", "head", by_heart)], held_out, **QUICK)
+    ridge, head = found.candidates
+    mapped = by_heart(held_out.fit_old, held_out.fit_new).query(held_out.new)
+    old, cross = (rank_metrics(query, held_out.old, ("map",), exclude_same_id=True)["map"][held_out.unseen]
+                  for query in (held_out.old, mapped))  # fmt: skip
+    (loss,) = (one for one in head.worse if one.name == "unseen classes")
+    assert (loss.self_old, loss.cross) == pytest.approx((old.mean(), cross.mean())) and loss.gain.interval[1] < 0
+    assert head.helps and head.cross_minus_self_old.mean > 0.05
+    assert ridge.worse == () and recommend(found).candidate == "ridge", "the head gives way"
+    alone = measure([Candidate("by heart", "head", by_heart)], held_out, **QUICK)
+    assert recommend(alone).candidate == "by heart" and recommend(alone).worse == alone.candidates[0].worse
+    unguarded = measure([Candidate("by heart", "head", by_heart)], held_out, guards=(), **QUICK)
+    assert unguarded.candidates[0].worse == () and unguarded.guards == ()
+
+
+def test_guards_need_somebody_who_knows_what_is_right(unlabelled, labelled, adapter) -> None:
+    assert measure([adapter("ridge")], unlabelled, **QUICK).guards == ()
+    with pytest.raises(DataError, match="recall@1 cannot be guarded"):
+        measure([adapter("ridge")], unlabelled, guards=("recall@1",), **QUICK)
+    with pytest.raises(ConfigError, match="Unknown metric 'recal@1'"):
+        measure([adapter("ridge")], labelled, guards=("recal@1",), **QUICK)
+
+
+def test_the_best_of_several_has_an_interval_for_the_choice(labelled, adapter) -> None:
+    candidates = [adapter("ridge"), adapter("procrustes"), adapter("ridge", "gallery", direction="old_to_new")]
+    found = measure([*candidates, head("head", gallery=lambda old: labelled.new)], labelled, **QUICK)
+    best, others = found.best_adapter, [one for one in found.candidates if one is not found.best_adapter]
+    old, *crosses = (
+        rank_metrics(query, gallery, ("map",), exclude_same_id=True)["map"]
+        for query, gallery in (
+            (labelled.old, labelled.old),
+            (ridge_on(labelled).apply(labelled.new), labelled.old),
+            (build_adapter("procrustes", {}).fit(labelled.fit_old, labelled.fit_new).apply(labelled.new), labelled.old),
+            (labelled.new, ridge_on(labelled, "old_to_new").apply(labelled.old)),
+        )
+    )
+    rivals = dict(enumerate(crosses))
+    np.testing.assert_allclose(best.as_best, chosen_interval(rivals, old, clusters=labelled.old.labels, **QUICK))
+    assert best.brings == (best.cross_minus_self_old.mean, best.as_best)
+    assert all(one.as_best is None for one in others) and found.best_head.as_best is None, "one head is no choice"
 
 
 def test_level_resamples_and_seed_of_the_intervals(labelled, adapter) -> None:

@@ -66,6 +66,7 @@ def test_what_is_said_of_labelled_data(found, labelled) -> None:
     assert written["protocol"] == {
         "fitted_on": len(labelled.fit_old), "held_out": len(labelled.old), "unseen_classes": 1, "metric": "map",
         "direction": "new_to_old", "level": 0.9, "resamples": 200, "seed": 5,
+        "resample": "classes", "guards": ["recall@1", "unseen classes"],
     }  # fmt: skip
     for system in ("self_old", "self_new"):
         expected = getattr(comparison, system)
@@ -82,13 +83,16 @@ def test_what_is_said_of_every_candidate(found) -> None:
         assert ridge[key] == {"mean": expected.mean, "interval": list(expected.interval)}
     assert (ridge["name"], ridge["kind"], ridge["seconds"]) == ("ridge", "adapter", measured.seconds)
     assert ridge["recovered"] == measured.recovered and ridge["failed"] is None and ridge["own"] is None
-    assert ridge["unseen"] == measured.unseen._asdict() and set(ridge["unseen"]) == {
-        "self_old", "cross", "self_new", "queries",
+    gain = measured.unseen.gain
+    expected = {**measured.unseen._asdict(), "gain": {"mean": gain.mean, "interval": list(gain.interval)}}
+    assert ridge["unseen"] == expected and set(ridge["unseen"]) == {
+        "self_old", "cross", "self_new", "queries", "gain",
     }  # fmt: skip
     assert head["kind"] == "head" and list(head) == list(ridge) == list(failed)
     assert "nowhere" in failed["failed"] and failed["seconds"] >= 0
-    unknown = set(failed) - {"name", "kind", "seconds", "failed"}
-    assert len(unknown) == 7 and all(failed[key] is None for key in unknown)
+    assert failed["worse"] == []
+    unknown = set(failed) - {"name", "kind", "seconds", "failed", "worse"}
+    assert len(unknown) == 8 and all(failed[key] is None for key in unknown)
     best = max(comparison.candidates[:2], key=lambda one: one.cross.mean).name
     assert (written["best_adapter"], written["best_head"], written["best"]) == ("ridge", "head", best)
 
@@ -116,6 +120,7 @@ def test_what_is_said_without_labels(found) -> None:
     advised = recommend(comparison)
     assert written["recommendation"] == {
         "action": advised.action, "candidate": advised.candidate, "sentences": list(advised.sentences),
+        "worse": [],
     }  # fmt: skip
 
 

@@ -22,7 +22,8 @@ from holdfast.models.text_folders import find_model
 from holdfast.training.encode_features import embed_features
 
 Fails = Callable[..., str]
-FAST = ["--method", "p2s", "--recipe.epochs", "5", "--recipe.batch-size", "32", "--resamples", "200"]
+FAST = ["--method", "p2s", "--recipe.epochs", "5", "--recipe.batch-size", "32", "--resamples", "200",
+        "--resample", "queries", "--unseen-share", "0"]  # fmt: skip
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:

@@ -5,10 +5,18 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import bootstrap
-from holdfast.evaluation.bootstrap import mean_interval, mean_intervals, paired_interval, resampled_means
+from holdfast.evaluation.bootstrap import (
+    chosen_interval,
+    clusters_of,
+    mean_interval,
+    mean_intervals,
+    paired_interval,
+    resampled_means,
+)
 
 
 def test_resampled_means_are_means_of_drawn_queries() -> None:
@@ -91,6 +99,57 @@ def test_clusters_of_different_size_weigh_by_their_queries() -> None:
 def test_the_seed_decides() -> None:
     values = np.random.default_rng(7).normal(size=50)
     assert mean_interval(values, seed=1) == mean_interval(values, seed=1) != mean_interval(values, seed=2)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 9, 10, 20])
+def test_intervals_of_few_groups_are_as_wide_as_students(groups: int) -> None:
+    """Of normal values the interval is that of the t distribution: all means of so few groups do not reach it."""
+    values = 0.5 + 0.02 * np.random.default_rng(groups).normal(size=groups)
+    low, high = mean_interval(values, resamples=20_000)
+    half = stats.t.ppf(0.975, groups - 1) * values.std(ddof=1) / math.sqrt(groups)
+    assert high - low == pytest.approx(2 * half, rel=0.02 if groups < 10 else 0.15)
+
+
+def test_intervals_stay_where_scores_are() -> None:
+    assert mean_interval([0.0, 0.0, 1.0]) == (0.0, 1.0)
+    low, high = paired_interval([0.9, 0.1, 1.0], [0.1, 1.0, 0.2])
+    assert -1.0 <= low < high <= 1.0
+
+
+def test_the_best_of_several_is_not_as_good_as_it_looks() -> None:
+    """Fourteen candidates that bring nothing: by itself the best one's interval often lies above 0."""
+    rng = np.random.default_rng(9)
+    single, corrected = 0, 0
+    for trial in range(60):
+        scores = {name: rng.normal(size=100) for name in range(14)}
+        best = max(scores, key=lambda name: scores[name].mean())
+        single += mean_interval(scores[best], resamples=200, seed=trial)[0] > 0
+        corrected += chosen_interval(scores, np.zeros(100), resamples=200, seed=trial)[0] > 0
+    assert single > 9 and corrected < 6  # 30 % and 2.5 % expected
+
+
+def test_the_interval_of_a_choice_is_that_of_its_errors() -> None:
+    rng = np.random.default_rng(10)
+    scores, old = {name: rng.normal(size=50) + place for place, name in enumerate("ab")}, rng.normal(size=50)
+    drawn = np.random.default_rng(4).integers(50, size=(300, 50))
+    gains = np.stack([scores[name] - old for name in "ab"], axis=1)
+    errors = []
+    for rows in drawn:
+        means = gains[rows].mean(axis=0)
+        errors.append(means.max() - gains[:, means.argmax()].mean())
+    below = stats.norm.cdf(-stats.t.ppf(0.975, 49) * math.sqrt(50 / 49))
+    low, high = np.quantile(errors, [below, 1 - below])
+    found = chosen_interval(scores, old, resamples=300, seed=4)
+    np.testing.assert_allclose(found, (gains.mean(axis=0).max() - high, gains.mean(axis=0).max() - low))
+
+
+@pytest.mark.parametrize(
+    ("classes", "drawn"), [([0, 0, 1], True), ([0, 1, 2], False), ([5, 5, 5], False), (None, False)]
+)
+def test_classes_are_drawn_where_queries_share_some(classes: list[int] | None, drawn: bool) -> None:
+    given = None if classes is None else np.array(classes)
+    assert (clusters_of(given, "auto", "queries", "labels") is not None) is drawn
+    assert clusters_of(given, "queries", "queries", "labels") is None
 
 
 def test_wrong_options_are_refused() -> None:

@@ -143,7 +143,8 @@ def test_a_pair_is_not_defined_where_its_independent_model_is_not_better(chain: 
 def test_intervals_are_paired_over_the_same_queries(found: ChainEvaluation, chain: Any) -> None:
     models = list(chain.values())
     per_query = {(i, j): LEAVE_OUT.measure(models[i][0], models[j][1], ["map"])["map"] for i, j in ((2, 1), (1, 1))}
-    expected = paired_interval(per_query[2, 1], per_query[1, 1], resamples=200)
+    classes = models[0][0].labels
+    expected = paired_interval(per_query[2, 1], per_query[1, 1], resamples=200, clusters=classes)
     assert found.gain_interval[2, 1] == pytest.approx(expected)
     assert found.to_dict()["pairs"][2]["verdict"] == ("compatible" if expected[0] > 0 else "inconclusive")
     assert set(found.gain_interval) == {(1, 0), (2, 0), (2, 1)} and len(found.interval) == 6
@@ -151,7 +152,10 @@ def test_intervals_are_paired_over_the_same_queries(found: ChainEvaluation, chai
 
 def test_whole_classes_can_be_drawn(chain: Any, found: ChainEvaluation) -> None:
     drawn = evaluate_chain(chain, protocol=LEAVE_OUT, resamples=200, resample="classes")
-    assert drawn.gain_interval[2, 0] != found.gain_interval[2, 0]
+    assert drawn.gain_interval == found.gain_interval  # which is the default where queries share classes
+    single = evaluate_chain(chain, protocol=LEAVE_OUT, resamples=200, resample="queries")
+    assert single.gain_interval[2, 0] != found.gain_interval[2, 0]
+    assert [one.protocol["bootstrap"]["resample"] for one in (drawn, single)] == ["classes", "queries"]
     assert drawn.matrix == pytest.approx(found.matrix, nan_ok=True)
 
 

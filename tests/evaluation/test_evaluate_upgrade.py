@@ -60,12 +60,14 @@ def test_every_number_is_the_one_of_its_own_function() -> None:
         for name, array in expected.items():
             np.testing.assert_array_equal(found.per_query[system][name], array)
             assert getattr(found, system)[name] == array.mean()
-            np.testing.assert_allclose(found.mean_interval[system][name], mean_interval(array, resamples=200))
+            expected_interval = mean_interval(array, resamples=200, clusters=OLD.labels)
+            np.testing.assert_allclose(found.mean_interval[system][name], expected_interval)
             assert found.compatible[name] == (values["cross"][name].mean() > values["self_old"][name].mean())
     old, new, independent, cross = (
         values[system]["map"] for system in ("self_old", "self_new", "self_independent", "cross")
     )
-    expected = paired_interval(cross, old, resamples=200), paired_interval(new, independent, resamples=200)
+    draws = {"resamples": 200, "clusters": OLD.labels}
+    expected = paired_interval(cross, old, **draws), paired_interval(new, independent, **draws)
     np.testing.assert_allclose(found.interval["map"]["cross_minus_self_old"], expected[0])
     np.testing.assert_allclose(found.interval["map"]["self_new_minus_self_independent"], expected[1])
     up = (new.mean() - independent.mean()) / independent.mean()
@@ -102,7 +104,7 @@ def test_the_record_is_plain_json() -> None:
         "leave_one_out": True,
         "no_relevant": "exclude",
         "metrics": ["recall@1", "recall@5", "map", "map@r"],
-        "bootstrap": {"resamples": 200, "level": 0.95, "seed": 0, "resample": "queries"},
+        "bootstrap": {"resamples": 200, "level": 0.95, "seed": 0, "resample": "classes", "groups": CLASSES},
         "queries_counted": SIZE,
     }
     assert plain["fingerprints"]["old"] == {"fingerprint": "declared:old", "declared": True}
@@ -137,13 +139,63 @@ def test_verdicts_follow_the_gate() -> None:
     turned = NEW.replace(vectors=-NEW.vectors)
     assert run(new_query=turned, new_gallery=turned, curve=False).verdict == "not compatible"
     noise = np.random.default_rng(7).normal(size=OLD.vectors.shape).astype(np.float32)
-    alike = OLD.replace(vectors=OLD.vectors + np.float32(0.1) * noise, fingerprint="declared:alike")
+    alike = OLD.replace(vectors=OLD.vectors + np.float32(0.05) * noise, fingerprint="declared:alike")
     unsure = run(new_query=alike, new_gallery=alike, curve=False)
     low, high = unsure.interval["map"]["cross_minus_self_old"]
     assert low < 0 < high
     assert unsure.verdict == "inconclusive"
     point = run(new_query=alike, new_gallery=alike, curve=False, gate="point")
     assert point.verdict == ("compatible" if point.compatible["map"] else "not compatible")
+
+
+def twins() -> dict[str, EmbeddingSet]:
+    """An old model that finds the twin of every item first and little else; a new one that finds its class, not it."""
+    labels = np.arange(180) // 2 % 15
+    rng = np.random.default_rng(8)
+    centres = np.eye(16)[labels]
+    spread = np.repeat(rng.normal(size=(90, 16)), 2, axis=0)
+    common = {"ids": StringArray.of(f"i{row}" for row in range(180)), "space": Hypersphere(16), "labels": labels}
+    vectors = {"old": centres + 0.5 * spread, "new": centres + 0.1 * rng.normal(size=(180, 16))}
+    old, new = (
+        EmbeddingSet(vectors=found.astype(np.float32), fingerprint=f"declared:{name}", **common)
+        for name, found in vectors.items()
+    )
+    return {"old_query": old, "old_gallery": old, "new_query": new, "new_gallery": new, **NO_THIRD}
+
+
+NO_THIRD: dict[str, Any] = {"independent_query": None, "independent_gallery": None}
+
+
+def test_better_by_the_gate_and_clearly_worse_at_the_first_hit_is_mixed() -> None:
+    found = run(**twins(), curve=False)
+    assert found.cross is not None and found.self_old is not None and found.interval is not None
+    assert found.cross["map"] > found.self_old["map"] and found.cross["recall@1"] < found.self_old["recall@1"]
+    assert found.interval["recall@1"]["cross_minus_self_old"][1] < 0 < found.interval["map"]["cross_minus_self_old"][0]
+    assert found.verdict == "mixed" and found.worse[0] == "recall@1"
+    assert set(found.guards) == {"recall@1", "recall@5", "map@r"}
+
+
+def test_the_first_hit_is_guarded_where_it_was_not_asked_for() -> None:
+    found = run(**twins(), curve=False, metrics=("map",))
+    assert (found.verdict, found.guards, found.worse) == ("mixed", ("recall@1",), ("recall@1",))
+    assert found.protocol["metrics"] == ["map", "recall@1"]
+
+
+def test_guards_are_chosen_or_none() -> None:
+    alone = run(**twins(), curve=False, guards=())
+    assert (alone.verdict, alone.guards, alone.worse) == ("compatible", (), ())
+    other = run(**twins(), curve=False, guards=("recall@10",))
+    assert (other.verdict, other.guards) == ("compatible", ("recall@10",)) and "recall@10" in other.protocol["metrics"]
+    with pytest.raises(ConfigError, match="Unknown metric 'recal@1'"):
+        run(guards=("recal@1",))
+
+
+def test_a_guard_does_not_make_what_is_undecided_compatible() -> None:
+    exchanged = {"old_query": "new_query", "new_query": "old_query", "old_gallery": "new_gallery",
+                 "new_gallery": "old_gallery"}  # fmt: skip
+    sides = twins()
+    found = run(**{**NO_THIRD, **{exchanged[name]: sides[name] for name in exchanged}}, curve=False)
+    assert found.verdict == "not compatible"
 
 
 def test_the_same_vectors_under_another_name_are_a_tie_and_not_compatible() -> None:

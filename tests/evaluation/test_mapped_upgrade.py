@@ -87,7 +87,7 @@ def test_the_cross_test_is_that_of_the_link_and_all_else_of_the_models(direction
         for name, array in values.items():
             np.testing.assert_array_equal(found.per_query[system][name], array)
     old, new = expected["self_old"]["map"], expected["cross"]["map"]
-    difference = paired_interval(new, old, resamples=100)
+    difference = paired_interval(new, old, resamples=100, clusters=OLD[0].labels)
     np.testing.assert_allclose(found.interval["map"]["cross_minus_self_old"], difference)
     assert found.verdict == verdict(difference)
     side = {"new_to_old": "query", "old_to_new": "gallery"}[direction]

@@ -104,7 +104,9 @@ def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery
     old = rank_metrics(OLD, OLD, ("map", "recall@1"), exclude_same_id=True)
     assert found.before["map"] == pytest.approx(old["map"].mean(), abs=1e-6)
     new_queries = rank_metrics(NEW, mixed([], 0), ("map",), exclude_same_id=True)["map"]
-    mean, low, high = (found.curves["random"].differences or ())[0]
+    differences = found.curves["random"].differences
+    assert differences is not None and list(differences) == ["map", "recall@1"]
+    mean, low, high = differences["map"][0]
     assert mean == pytest.approx((new_queries - old["map"]).mean(), abs=1e-6) and low < mean < high
     assert gallery.store.pointer() == before and gallery.store.queue("g2") is None
     assert (found.queries, found.asked, found.judged, found.linked) == ("items", 60, 60, "forced")
@@ -332,12 +334,32 @@ def test_a_rollback_that_leads_elsewhere_fails_the_drill(gallery: Gallery, monke
     ],
 )
 def test_what_intervals_mean(differences: Any, verdict: str) -> None:
-    curve = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, differences and tuple(differences))
+    curve = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, differences and {"map": tuple(differences)})
     assert verdict_of(curve, Searches(10, (), 0, 0, {}), True) == verdict
     for wrong in (Searches(10, ("no",), 0, 0, {}), Searches(10, (), 1, 0, {}), Searches(10, (), 0, 1, {})):
         assert verdict_of(curve, wrong, True) == "failed"
     assert verdict_of(curve, Searches(10, (), 0, 0, {}), False) == "failed"
     assert curve.area("map") == pytest.approx(0.6)
+
+
+SURE = ((0.1, 0.05, 0.15), (0.2, 0.1, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("first_hit", "verdict"),
+    [
+        ([(0.0, -0.1, 0.1), (0.0, -0.1, 0.1)], "ready"),
+        ([(-0.2, -0.3, -0.1), (0.0, -0.1, 0.1)], "dips"),
+        ([(0.0, -0.1, 0.1), (-0.2, -0.3, -0.1)], "mixed"),
+    ],
+)
+def test_the_first_hit_counts_beside_the_main_metric(first_hit: Any, verdict: str) -> None:
+    curve = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, {"map": SURE, "recall@1": tuple(first_hit)})
+    assert verdict_of(curve, Searches(10, (), 0, 0, {}), True) == verdict
+    lost = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, {"map": tuple(first_hit), "recall@1": SURE})
+    assert verdict_of(lost, Searches(10, (), 0, 0, {}), True) == {"mixed": "worse", "ready": "no gain"}.get(
+        verdict, verdict
+    )
 
 
 def test_what_cannot_be_rehearsed(gallery: Gallery) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.errors import ConfigError, GalleryError, SpaceMismatchError, UpgradeStateError
@@ -56,6 +58,30 @@ def test_the_way_back_passes_if_old_queries_find_what_they_find_at_home(gallery,
     assert link.evidence["cross"] >= link.evidence["self_new"]
     with pytest.raises(GalleryError, match="not compatible"):
         gallery.vouch("g2", "g1", report=reported("old", "new", "equal"))  # forwards that is not enough
+
+
+@pytest.mark.parametrize("version", ["now", "earlier"])
+def test_a_report_that_is_clearly_worse_at_the_first_hit_is_refused(
+    version, gallery, embed, reported, tmp_path
+) -> None:
+    """Earlier versions guarded nothing, and wrote the interval all the same."""
+    document = json.loads(reported().read_text())
+    record = document["evaluations"]["new"]
+    record["interval"]["recall@1"]["cross_minus_self_old"] = [-0.2, -0.1]
+    record |= {"self_old": {**record["self_old"], "recall@1": 0.75}, "cross": {**record["cross"], "recall@1": 0.6}}
+    if version == "now":
+        record |= {"verdict": "mixed", "worse": ["recall@1"]}
+    else:
+        del record["guards"], record["worse"]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(document))
+    gallery.add(embed("old", IDS))
+    gallery.prepare("declared:new", SPHERE)
+    with pytest.raises(GalleryError, match=r"(?s)compatible in map.*worse in recall@1: 0.750.*0.600.*--guard"):
+        gallery.vouch("g2", "g1", report=path)
+    record |= {"verdict": "compatible", "guards": [], "worse": []}
+    path.write_text(json.dumps(document))
+    assert gallery.vouch("g2", "g1", report=path).evidence["verdict"] == "compatible"
 
 
 def test_a_swap_needs_a_reason(gallery, embed, reported) -> None:

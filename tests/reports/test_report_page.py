@@ -313,11 +313,12 @@ def test_a_page_of_pairs_has_no_flips_no_classes_and_its_own_words(document: dic
     nothing = dict.fromkeys(("negative_flip_rate", "positive_flip_rate", "class_change", "upgrade_curve"))
     pairs["p2s"] |= nothing
     pairs["p2s"]["protocol"] |= {"name": "ijbc-1-1", "units": "genuine pairs", "left_out": {"impostor pairs": 15_000}}
+    pairs["p2s"]["protocol"]["bootstrap"] |= {"resample": "queries", "groups": 96}
     page = render_report(document | {"evaluations": pairs})
     text = Page(page).text
     assert "score TAR@1e-4" in text
     assert "TAR@1e-4 : the share of genuine pairs that are accepted where a share of 1e-4 of the other pairs" in text
-    assert "resampled sets of genuine pairs" in text
+    assert "resampled sets of 96 genuine pairs" in text
     assert "impostor pairs 15,000" in text and "protocol ijbc-1-1" in text
     assert "Negative flips:" not in text and 'id="classes"' not in page
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,10 +18,13 @@ from numpy.typing import NDArray
 from holdfast.adapters import Adapter, Direction
 from holdfast.adapting.comparison import (
     AGREEMENT,
+    GUARDS,
+    UNSEEN,
     Comparison,
     Draws,
     Failed,
     Kind,
+    Loss,
     Mean,
     Measured,
     Unseen,
@@ -32,13 +34,14 @@ from holdfast.adapting.comparison import (
 from holdfast.adapting.held_out import HeldOut, hold_out
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, HoldfastError, refuse
+from holdfast.evaluation.bootstrap import Resampled, chosen_interval, clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 
 __all__ = ["Candidate", "Comparison", "Failed", "HeldOut", "Link", "Measured", "hold_out", "identity", "measure"]
 
 Map = Callable[[EmbeddingSet], EmbeddingSet]
-Score = Callable[[EmbeddingSet, EmbeddingSet], Values]
+Score = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
 OnFit = Callable[[dict[str, Any]], None]
 Column = str | tuple[str, str]  # a system, or what was measured of a candidate
 
@@ -95,7 +98,9 @@ def measure(
     held_out: HeldOut,
     *,
     metric: str | None = None,
+    guards: Sequence[str] | None = None,
     resamples: int = 2000,
+    resample: Resampled = "auto",
     level: float = 0.95,
     seed: int = 0,
     on_fit: OnFit | None = None,
@@ -108,7 +113,10 @@ def measure(
         candidates: What to compare, at least one, no two of one name.
         held_out: What to fit on and what to measure with.
         metric: A name that `rank_metrics` knows, or "overlap@10"; by default "map" with labels, "overlap@10" without.
+        guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model;
+            recall@1 and unseen classes when left out, nothing without labels.
         resamples: Bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
         level: Level of the intervals.
         seed: Seed of the bootstrap.
         on_fit: Called for every candidate that is done, with its name, kind, seconds, and failed: a reason or None.
@@ -117,14 +125,15 @@ def measure(
         ConfigError: There is no candidate, two have one name, or an option is wrong.
         DataError: The metric needs labels, and there are none.
     """
-    draws = _checked(candidates, Draws(resamples, level, seed))
+    draws = _checked(candidates, draws_of(held_out, resamples, level, seed, resample))
     metric = metric_for(held_out, metric)
-    score = score_by(metric, held_out)
+    guards = _guarded(guards, held_out.labelled and metric != AGREEMENT)
+    score = score_by([metric, *(name for name in guards if name not in (UNSEEN, metric))], held_out)
     old, new = score(held_out.old, held_out.old), score(held_out.new, held_out.new)
     tried = [_tried(candidate, held_out, score, on_fit) for candidate in candidates]
     done = [one for one in tried if isinstance(one, _Tried)]
-    means = means_of(_columns(old, new, done), draws)
-    unseen = partial(_on_unseen, old, new, held_out.unseen)
+    means = means_of(_columns(old[metric], new[metric], done, metric), draws)
+    judge = _Judge(metric, guards, old, new, held_out.unseen, draws)
     comparison = Comparison(
         metric=metric,
         fitted_on=len(held_out.fit_old),
@@ -134,9 +143,32 @@ def measure(
         self_old=means["self_old"],
         self_new=means["self_new"],
         self_new_minus_self_old=means["gain"],
-        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, unseen) for one in tried),
+        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, judge) for one in tried),
+        guards=guards,
     )
+    comparison = replace(comparison, candidates=_as_best(comparison, done, judge))
     return replace(comparison, head_lead=_head_lead(comparison, done))
+
+
+def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
+    """Return what is guarded: by default nothing where nobody knows what is right."""
+    if guards is None:
+        return GUARDS if judged else ()
+    for name in guards:
+        if name != UNSEEN:
+            metrics_named((name,))
+    if guards and not judged:
+        raise DataError(
+            f"{', '.join(guards)} cannot be guarded: nothing here says what is right.",
+            expected="labels in either of the two sets and a metric that asks them, or nothing to guard",
+            to_do="give labels to know what is right, or leave --guard out.",
+        )
+    return tuple(guards)
+
+
+def draws_of(held_out: HeldOut, resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
+    """Return how means over the held-out items are resampled: by their classes, where they have any."""
+    return Draws(resamples, level, seed, clusters_of(held_out.old.labels, resample, "queries", "labels"))
 
 
 def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
@@ -160,11 +192,16 @@ def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
     return metric
 
 
-def score_by(metric: str, held_out: HeldOut) -> Score:
-    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds."""
-    if metric == AGREEMENT:
+def score_by(metrics: Sequence[str], held_out: HeldOut) -> Score:
+    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds.
+
+    Args:
+        metrics: Names; `AGREEMENT` stands alone.
+        held_out: What re-embedding finds in, for agreement.
+    """
+    if AGREEMENT in metrics:
         return _agreement_with(held_out.new)
-    return lambda query, gallery: rank_metrics(query, gallery, (metric,), exclude_same_id=True)[metric]
+    return lambda query, gallery: rank_metrics(query, gallery, tuple(metrics), exclude_same_id=True)
 
 
 def _agreement_with(new: EmbeddingSet) -> Score:
@@ -172,17 +209,16 @@ def _agreement_with(new: EmbeddingSet) -> Score:
     wanted = top_k(new, new, _FIRST, exclude_same_id=True).rows
     found = np.maximum((wanted >= 0).sum(axis=1), 1)
 
-    def score(query: EmbeddingSet, gallery: EmbeddingSet) -> Values:
+    def score(query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Values]:
         rows = top_k(query, gallery, _FIRST, exclude_same_id=True).rows
         same = (rows[:, :, None] == wanted[:, None, :]) & (rows >= 0)[:, :, None]
-        shares: Values = same.any(axis=2).sum(axis=1) / found
-        return shares
+        return {AGREEMENT: same.any(axis=2).sum(axis=1) / found}
 
     return score
 
 
-def cross_of(link: Link, held_out: HeldOut, score: Score) -> Values:
-    """Score new queries through a link on what the old model embedded, one value per query.
+def cross_of(link: Link, held_out: HeldOut, score: Score) -> Mapping[str, Values]:
+    """Score new queries through a link on what the old model embedded, one value per query, by metric.
 
     Raises:
         DataError: A map of the link lost, added or moved items.
@@ -215,11 +251,11 @@ def _checked(candidates: Sequence[Candidate], draws: Draws) -> Draws:
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A candidate after its fit, with its values per query: of "cross", and of "own" where its link has one."""
+    """A candidate after its fit, with values per query by metric: of "cross", and of "own" where its link has one."""
 
     candidate: Candidate
     seconds: float
-    values: Mapping[str, Values]
+    values: Mapping[str, Mapping[str, Values]]
 
 
 def _tried(candidate: Candidate, held_out: HeldOut, score: Score, on_fit: OnFit | None) -> _Tried | Failed:
@@ -239,24 +275,24 @@ def _tried(candidate: Candidate, held_out: HeldOut, score: Score, on_fit: OnFit 
     return _Tried(candidate, seconds, values)
 
 
-def _values(link: Link, held_out: HeldOut, score: Score) -> dict[str, Values]:
+def _values(link: Link, held_out: HeldOut, score: Score) -> dict[str, Mapping[str, Values]]:
     values = {"cross": cross_of(link, held_out, score)}
     if link.own is not None:
         values["own"] = score(_mapped(link.query, held_out.new), _mapped(link.own, held_out.new))
     return values
 
 
-def _columns(old: Values, new: Values, tried: Sequence[_Tried]) -> dict[Column, Values]:
+def _columns(old: Values, new: Values, tried: Sequence[_Tried], metric: str) -> dict[Column, Values]:
     """Return all whose means are wanted, by name, so that they are drawn together."""
     columns: dict[Column, Values] = {"self_old": old, "self_new": new, "gain": new - old}
     for one in tried:
-        name, cross = one.candidate.name, one.values["cross"]
-        columns |= {(name, system): values for system, values in one.values.items()}
+        name, cross = one.candidate.name, one.values["cross"][metric]
+        columns |= {(name, system): values[metric] for system, values in one.values.items()}
         columns |= {(name, "brings"): cross - old, (name, "lacks"): new - cross}
     return columns
 
 
-def _measured(one: _Tried, means: Mapping[Column, Mean], unseen: Callable[[Values], Unseen | None]) -> Measured:
+def _measured(one: _Tried, means: Mapping[Column, Mean], judge: _Judge) -> Measured:
     name = one.candidate.name
     brings, gain = means[name, "brings"], means["gain"]
     return Measured(
@@ -269,23 +305,74 @@ def _measured(one: _Tried, means: Mapping[Column, Mean], unseen: Callable[[Value
         self_new_minus_cross=means[name, "lacks"],
         recovered=brings.mean / gain.mean if gain.above_zero else None,
         own=means.get((name, "own")),
-        unseen=unseen(one.values["cross"]),
+        unseen=judge.on_unseen(one.values["cross"]),
+        worse=judge.losses(one.values["cross"]),
     )
 
 
-def _on_unseen(old: Values, new: Values, unseen: NDArray[np.bool_], cross: Values) -> Unseen | None:
-    """Return the means over queries of unseen classes that have a value; None without any."""
-    systems = np.stack([old, cross, new])[:, unseen]
-    systems = systems[:, ~np.isnan(systems).any(axis=0)]
-    if not systems.shape[1]:
-        return None
-    means: list[float] = systems.mean(axis=1).tolist()
-    return Unseen(self_old=means[0], cross=means[1], self_new=means[2], queries=systems.shape[1])
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Finds what candidates are clearly worse at than the old model.
+
+    Args:
+        metric: The metric that decides.
+        guards: What is guarded.
+        old: Values of the old model per query, by metric.
+        new: Values of the new model on a gallery embedded anew, likewise.
+        unseen: Which queries are of classes that nobody learnt from (Q,).
+        draws: How means are resampled.
+    """
+
+    metric: str
+    guards: tuple[str, ...]
+    old: Mapping[str, Values]
+    new: Mapping[str, Values]
+    unseen: NDArray[np.bool_]
+    draws: Draws
+
+    def on_unseen(self, cross: Mapping[str, Values]) -> Unseen | None:
+        """Return the means over queries of unseen classes that have a value; None without any."""
+        systems = np.stack([found[self.metric] for found in (self.old, cross, self.new)])
+        counted = self.unseen & ~np.isnan(systems).any(axis=0)
+        if not counted.any():
+            return None
+        old, found, new = systems[:, counted].mean(axis=1).tolist()
+        gain = means_of({UNSEEN: (systems[1] - systems[0])[counted]}, self.draws.of(counted))[UNSEEN]
+        return Unseen(old, found, new, int(counted.sum()), gain)
+
+    def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
+        """Return what is guarded and clearly worse."""
+        metrics = [name for name in self.guards if name not in (UNSEEN, self.metric)]
+        gains = means_of({name: cross[name] - self.old[name] for name in metrics}, self.draws) if metrics else {}
+        found = [
+            Loss(name, float(np.nanmean(self.old[name])), float(np.nanmean(cross[name])), gain)
+            for name, gain in gains.items()
+        ]
+        unseen = self.on_unseen(cross) if UNSEEN in self.guards else None
+        if unseen is not None and unseen.gain is not None:
+            found.append(Loss(UNSEEN, unseen.self_old, unseen.cross, unseen.gain))
+        return tuple(loss for loss in found if loss.gain.below_zero)
+
+
+def _as_best(comparison: Comparison, tried: Sequence[_Tried], judge: _Judge) -> tuple[Measured | Failed, ...]:
+    """Return the candidates, the best of each kind with an interval that is corrected for the choice among its kind."""
+    found = []
+    for one in comparison.candidates:
+        if one is comparison.best_adapter or one is comparison.best_head:
+            rivals = {
+                rival.candidate.name: rival.values["cross"][judge.metric]
+                for rival in tried
+                if rival.candidate.kind == one.kind
+            }
+            interval = chosen_interval(rivals, judge.old[judge.metric], **judge.draws.options)
+            one = replace(one, as_best=interval if len(rivals) > 1 else None)
+        found.append(one)
+    return tuple(found)
 
 
 def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Mean | None:
     adapter, head = comparison.best_adapter, comparison.best_head
     if adapter is None or head is None:
         return None
-    cross = {one.candidate.name: one.values["cross"] for one in tried}
+    cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in tried}
     return means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters import Direction
-from holdfast.evaluation.bootstrap import Interval, mean_intervals
+from holdfast.evaluation.bootstrap import FEW, Interval, mean_intervals
 
 Kind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]
@@ -18,6 +18,9 @@ Values = NDArray[np.float64]  # one per query
 Name = TypeVar("Name", bound=Hashable)
 
 AGREEMENT = "overlap@10"
+UNSEEN = "unseen classes"
+GUARDS = ("recall@1", UNSEEN)
+"""What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,27 @@ class Draws:
         resamples: How many times.
         level: Level of the intervals.
         seed: Seed of the draws.
+        clusters: Class of every query (Q,), to draw whole classes; None to draw single queries.
     """
 
     resamples: int = 2000
     level: float = 0.95
     seed: int = 0
+    clusters: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How `mean_intervals` is to draw."""
+        return {"resamples": self.resamples, "level": self.level, "seed": self.seed, "clusters": self.clusters}
+
+    def of(self, chosen: NDArray[np.bool_]) -> Draws:
+        """Return how to draw some of the queries alone; single ones where they are of few classes.
+
+        Few classes say nothing of others. What is lost on them is to be told all the same.
+        """
+        clusters = None if self.clusters is None else self.clusters[chosen]
+        few = clusters is not None and len(np.unique(clusters)) < FEW
+        return replace(self, clusters=None if few else clusters)
 
 
 class Mean(NamedTuple):
@@ -46,6 +65,11 @@ class Mean(NamedTuple):
         """Whether the whole interval is."""
         return self.interval[0] > 0
 
+    @property
+    def below_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[1] < 0
+
 
 def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
     """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
@@ -53,17 +77,27 @@ def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
     >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
     {'a': Mean(mean=0.25, interval=(0.25, 0.25))}
     """
-    intervals = mean_intervals(columns, resamples=draws.resamples, level=draws.level, seed=draws.seed)
+    intervals = mean_intervals(columns, **draws.options)
     return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
 
 
 class Unseen(NamedTuple):
-    """Means over the queries of classes that nobody learnt from; they search all held-out items."""
+    """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
 
     self_old: float
     cross: float
     self_new: float
     queries: int
+    gain: Mean | None = None
+
+
+class Loss(NamedTuple):
+    """What a candidate is clearly worse at than the old model: a metric, or `UNSEEN`; the means of both."""
+
+    name: str
+    self_old: float
+    cross: float
+    gain: Mean
 
 
 @dataclass(frozen=True)
@@ -81,6 +115,9 @@ class Measured:
         own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
         unseen: Means on unseen classes; None without any.
         direction: What an adapter maps; None for a head.
+        worse: What it is clearly worse at than the old model, of what is guarded.
+        as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
+            others.
     """
 
     name: str
@@ -93,11 +130,18 @@ class Measured:
     own: Mean | None = None
     unseen: Unseen | None = None
     direction: Direction | None = None
+    worse: tuple[Loss, ...] = ()
+    as_best: Interval | None = None
+
+    @property
+    def brings(self) -> Mean:
+        """What it brings, with the interval that the choice left."""
+        return Mean(self.cross_minus_self_old.mean, self.as_best or self.cross_minus_self_old.interval)
 
     @property
     def helps(self) -> bool:
         """Whether the whole interval of what it brings is above 0."""
-        return self.cross_minus_self_old.above_zero
+        return self.brings.above_zero
 
 
 @dataclass(frozen=True)
@@ -121,6 +165,7 @@ class Comparison:
         held_out: How many items the queries search among; each of them is a query.
         unseen_classes: How many of their classes nobody learnt from.
         draws: How intervals were found.
+        guards: What was guarded.
         self_old: The old model's queries on its gallery.
         self_new: The new model's queries on its gallery, embedded anew.
         self_new_minus_self_old: What re-embedding brings.
@@ -138,6 +183,7 @@ class Comparison:
     self_new_minus_self_old: Mean
     candidates: tuple[Measured | Failed, ...]
     head_lead: Mean | None = None
+    guards: tuple[str, ...] = ()
 
     @property
     def best(self) -> Measured | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.adapters import SuspectPairs
-from holdfast.adapting.comparison import Comparison, Directions, Failed, Mean, Measured
+from holdfast.adapting.comparison import Comparison, Directions, Failed, Loss, Mean, Measured, Unseen
 from holdfast.adapting.held_out import HeldOut
 from holdfast.adapting.learning_curve import LearningCurve
 from holdfast.adapting.recommendation import Recommendation
@@ -73,6 +73,7 @@ def document(
             "action": recommendation.action,
             "candidate": recommendation.candidate,
             "sentences": recommendation.sentences,
+            "worse": [_loss(loss) for loss in recommendation.worse],
         },
     }
     return {key: plain(value) for key, value in content.items()}
@@ -115,6 +116,8 @@ def _protocol(comparison: Comparison, direction: Directions) -> dict[str, Any]:
         "level": draws.level,
         "resamples": draws.resamples,
         "seed": draws.seed,
+        "resample": "queries" if draws.clusters is None else "classes",
+        "guards": comparison.guards,
     }
 
 
@@ -130,9 +133,19 @@ def _candidate(one: Measured | Failed) -> dict[str, Any]:
         "self_new_minus_cross": found and _mean(found.self_new_minus_cross),
         "recovered": found and found.recovered,
         "own": _mean(found.own) if found and found.own else None,
-        "unseen": found.unseen._asdict() if found and found.unseen else None,
+        "unseen": _unseen(found.unseen) if found and found.unseen else None,
+        "worse": [_loss(loss) for loss in found.worse] if found else [],
+        "as_best": found and found.as_best,
         "failed": one.reason if isinstance(one, Failed) else None,
     }
+
+
+def _unseen(found: Unseen) -> dict[str, Any]:
+    return {**found._asdict(), "gain": found.gain and _mean(found.gain)}
+
+
+def _loss(loss: Loss) -> dict[str, Any]:
+    return {**loss._asdict(), "gain": _mean(loss.gain)}
 
 
 def _mean(mean: Mean) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.adapting.candidates import Candidate, cross_of, metric_for, score_by
+from holdfast.adapting.candidates import Candidate, cross_of, draws_of, metric_for, score_by
 from holdfast.adapting.comparison import Draws, Mean, Values, means_of
 from holdfast.adapting.held_out import HeldOut
 from holdfast.errors import HoldfastError, refuse
+from holdfast.evaluation.bootstrap import Resampled
 
 FIRST_SIZE = 64
 NEGLIGIBLE = 0.005  # of the metric: half a point
@@ -39,6 +40,7 @@ def learning_curve(
     sizes: Sequence[int] | None = None,
     metric: str | None = None,
     resamples: int = 2000,
+    resample: Resampled = "auto",
     level: float = 0.95,
     seed: int = 0,
 ) -> LearningCurve:
@@ -51,6 +53,7 @@ def learning_curve(
             default 64, 128, 256 and so on.
         metric: See `candidates.measure`.
         resamples: Bootstrap resamples.
+        resample: See `candidates.measure`.
         level: Level of the intervals.
         seed: Seed of the subsets and of the bootstrap.
 
@@ -58,16 +61,17 @@ def learning_curve(
         ConfigError: A size is below 1, or an option is wrong.
         DataError: The metric needs labels, and there are none.
     """
-    draws, pairs = Draws(resamples, level, seed), len(held_out.fit_old)
+    draws, pairs = draws_of(held_out, resamples, level, seed, resample), len(held_out.fit_old)
     refuse(min(sizes or [1]) < 1, f"A size of {min(sizes or [1])} pairs.", "at least 1")
-    score = score_by(metric_for(held_out, metric), held_out)
+    metric = metric_for(held_out, metric)
+    score = score_by([metric], held_out)
     order = np.random.default_rng(seed).permutation(pairs)
     values: dict[int, Values] = {}
     for size in sizes_up_to(pairs, sizes):
         rows = np.sort(order[:size])
         try:
             link = candidate.fit(held_out.fit_old.select(rows), held_out.fit_new.select(rows))
-            values[size] = cross_of(link, held_out, score)
+            values[size] = cross_of(link, held_out, score)[metric]
         except HoldfastError:
             continue
     means = means_of(values, draws) if values else {}

@@ -23,6 +23,7 @@ from holdfast.adapting.scores import FoundScoreMap, score_map_of
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.evaluation.bootstrap import Resampled
 from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
@@ -133,7 +134,9 @@ def adapt(
     choice: Choice | None = None,
     *,
     unseen_share: float = 0.1,
+    guards: Sequence[str] | None = None,
     resamples: int = 2000,
+    resample: Resampled = "auto",
     seed: int = 0,
     on_fit: OnFit | None = None,
     on_step: OnStep | None = None,
@@ -148,7 +151,9 @@ def adapt(
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
         choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
         unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting.
+        guards: What a recommended candidate should not be clearly worse at; see `measure`.
         resamples: Bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
         seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
         on_fit: Told after every candidate; see `measure`.
         on_step: Told after every step of a head's training; see `holdfast.training.loop.fit`.
@@ -168,8 +173,8 @@ def adapt(
     suspects = suspect_pairs(old, new, direction=direction, seed=seed)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
-        draws: dict[str, Any] = {"resamples": resamples, "seed": seed}
-        comparison = measure(candidates, held_out, on_fit=on_fit, **draws)
+        draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
+        comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
         found = recommend(comparison, suspects)
         name = _followed(comparison, found)
         followed = next((one for one in candidates if one.name == name), None)

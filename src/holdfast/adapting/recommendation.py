@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.adapters import SuspectPairs
-from holdfast.adapting.comparison import Comparison, Measured
+from holdfast.adapting.comparison import Comparison, Loss, Measured
 from holdfast.adapting.recommendation_words import Words
 
 Action = Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
@@ -26,22 +26,25 @@ class Recommendation:
     Args:
         action: In a word.
         candidate: With which candidate; None where the action needs none.
+        worse: What this is clearly worse at than the old model, of what is guarded.
         sentences: What to do, why, and what to expect, in this order.
     """
 
     action: Action
     candidate: str | None
     sentences: tuple[str, ...]
+    worse: tuple[Loss, ...] = ()
 
 
 def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> Recommendation:
     """Decide what to do.
 
-    Where too many pairs are suspect, check them first. A candidate helps if the whole interval of cross − self_old is
-    above 0; of each kind only the one of the highest cross is considered. A head is worth its training if no adapter
-    helps or the whole interval of its lead over the best adapter is above 0. Where nothing helps, re-embed if the whole
+    Where too many pairs are suspect, check them first. A candidate helps if the whole interval of cross − self_old,
+    corrected for the choice, is above 0; of each kind only the one of the highest cross is considered. A head is worth
+    its training if no adapter helps or the whole interval of its lead over the best adapter is above 0; but one that is
+    clearly worse at something that is guarded gives way to one that is not. Where nothing helps, re-embed if the whole
     interval of self_new − self_old is above 0. Classes that nobody learnt from count by their share of the held-out
-    items; what is lost on them is said beside.
+    items.
 
     Args:
         comparison: What was measured.
@@ -53,7 +56,7 @@ def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> R
     if suspects is not None and suspects.low > SUSPECT:
         return _recommendation("check the pairs", None, words.suspect(suspects))
     adapter, head = _helping(comparison.best_adapter), _helping(comparison.best_head)
-    if head and _worth_training(adapter, comparison):
+    if head and _preferred(head, adapter, comparison):
         return _recommendation("train a head", head, words.train(head))
     if adapter:
         return _recommendation("adapt", adapter, words.adapt(adapter))
@@ -63,12 +66,19 @@ def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> R
 
 
 def _recommendation(action: Action, candidate: Measured | None, sentences: Iterable[str]) -> Recommendation:
-    return Recommendation(action, candidate.name if candidate else None, tuple(sentences))
+    if candidate is None:
+        return Recommendation(action, None, tuple(sentences))
+    return Recommendation(action, candidate.name, tuple(sentences), candidate.worse)
 
 
 def _helping(best: Measured | None) -> Measured | None:
     return best if best and best.helps else None
 
 
-def _worth_training(adapter: Measured | None, comparison: Comparison) -> bool:
-    return adapter is None or comparison.head_lead is None or comparison.head_lead.above_zero
+def _preferred(head: Measured, adapter: Measured | None, comparison: Comparison) -> bool:
+    """Say whether a head that helps is to be trained, rather than an adapter to be used."""
+    if adapter is None or comparison.head_lead is None:
+        return True
+    if bool(head.worse) != bool(adapter.worse):
+        return bool(adapter.worse)
+    return comparison.head_lead.above_zero

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.adapters import Direction, SuspectPairs
-from holdfast.adapting.comparison import AGREEMENT, Comparison, Mean, Measured
+from holdfast.adapting.comparison import AGREEMENT, UNSEEN, Comparison, Loss, Mean, Measured
 
 _PASS: dict[Direction, str] = {
     "new_to_old": "pass the new model's queries through it: they then search the old gallery as it is.",
@@ -58,6 +58,7 @@ class Words:
             "the old gallery as it is."
         )
         yield f"'{head.name}' {self._reaches(head)}"
+        yield from self._losses(head)
         adapter, lead = self.comparison.best_adapter, self.comparison.head_lead
         if adapter and lead:
             yield f"That is {self._points(lead)} than the best adapter, '{adapter.name}'."
@@ -73,10 +74,12 @@ class Words:
         """Say what an adapter brings."""
         yield f"Fit '{adapter.name}' on the pairs and {_PASS[adapter.direction or 'new_to_old']}"
         yield f"'{adapter.name}' {self._reaches(adapter)}"
+        yield from self._losses(adapter)
         yield from self._rest(adapter)
         head, lead = self.comparison.best_head, self.comparison.head_lead
         if head and lead:
-            yield f"The best head, '{head.name}', has {self._points(lead)} than that: not enough to train it."
+            why = "but is clearly worse " + places(head.worse) if head.worse else "not enough to train it"
+            yield f"The best head, '{head.name}', has {self._points(lead)} than that: {why}."
         yield from self._caveat()
 
     def re_embed(self) -> Iterator[str]:
@@ -119,8 +122,14 @@ class Words:
     def _reaches(self, one: Measured) -> str:
         return (
             f"reaches {self._quality(one.cross.mean)} on {self.comparison.held_out} held-out items, "
-            f"{self._points(one.cross_minus_self_old)} than the old model on its own gallery."
+            f"{self._points(one.brings, self._choice(one))} than the old model on its own gallery."
         )
+
+    def _choice(self, one: Measured) -> str:
+        """Say that an interval is corrected for a choice, and among how many."""
+        rivals = [rival for rival in self.comparison.candidates if isinstance(rival, Measured)]
+        count = sum(rival.kind == one.kind for rival in rivals)
+        return "" if one.as_best is None else f", corrected for the choice among {count} {one.kind}s"
 
     def _gain(self) -> str:
         gain = self._points(self.comparison.self_new_minus_self_old)
@@ -134,6 +143,14 @@ class Words:
         yield f"{self._missing(one.self_new_minus_cross)}.{share}"
         yield f"Fitting took {duration(one.seconds)} on {self.comparison.fitted_on} pairs."
         yield self._on_unseen(one)
+
+    def _losses(self, one: Measured) -> Iterator[str]:
+        """Say what a candidate is clearly worse at."""
+        for loss in one.worse:
+            yield (
+                f"Clearly worse {places([loss])}: {loss.cross:.3f}, the old model {loss.self_old:.3f}, "
+                f"{self._points(loss.gain)}. Weigh that before you use it; “--guard” names what counts."
+            )
 
     def _missing(self, rest: Mean) -> str:
         if self.comparison.metric == AGREEMENT:
@@ -173,12 +190,22 @@ class Words:
         name = {"map": "mAP", "map@r": "mAP@R"}.get(metric, metric)
         return f"{'an' if name.startswith('mAP') else 'a'} {name} of {score:.3f}"
 
-    def _points(self, difference: Mean) -> str:
+    def _points(self, difference: Mean, corrected: str = "") -> str:
         """Write a difference in points: "4.2 points more (95 % interval +3.0 to +5.4)"."""
         more = "less" if difference.mean < 0 else "more"
         low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in difference.interval)
-        level = f"{100 * self.comparison.draws.level:g} % interval {low} to {high}"
+        level = f"{100 * self.comparison.draws.level:g} % interval {low} to {high}{corrected}"
         return f"{abs(100 * difference.mean):.1f} {self._unit} {more} ({level})"
+
+
+def places(losses: Sequence[Loss]) -> str:
+    """Say where something is worse.
+
+    >>> places([Loss("recall@1", 0.5, 0.4, Mean(-0.1, (-0.2, -0.05)))])
+    'at the first hit (recall@1)'
+    """
+    said = {"recall@1": "at the first hit (recall@1)", UNSEEN: f"on {UNSEEN}"}
+    return " and ".join(said.get(loss.name, f"in {loss.name}") for loss in losses)
 
 
 def duration(seconds: float) -> str:

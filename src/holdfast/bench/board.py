@@ -158,6 +158,7 @@ def _label(
         "failed": sum(bool(row.get("failure")) for row in rows),
         "missing": sum(map(len, runs.cells.values())) - len(rows),
         "compatible": verdicts.count("compatible"),
+        "mixed": verdicts.count("mixed"),
         "judged": len(verdicts),
         "seconds": float(sum(row.get("seconds") or 0.0 for row in rows)),
     }

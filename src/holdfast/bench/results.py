@@ -74,7 +74,7 @@ def _speed(trained: Mapping[str, Any] | None) -> dict[str, float | None]:
 
 def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
     scores = values["scores"][metric]
-    return {"scores": scores, **_p(scores), "verdict": values["verdict"]}
+    return {"scores": scores, **_p(scores), "verdict": values["verdict"], "worse": values.get("worse")}
 
 
 def _of_sessions(values: Values, metric: str) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
-from holdfast.evaluation.bootstrap import paired_interval
-from holdfast.evaluation.compatibility import verdict
+from holdfast.evaluation.bootstrap import clusters_of, drawn, mean_intervals
+from holdfast.evaluation.compatibility import clearly_worse, verdict
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
 
@@ -98,14 +98,19 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
         )
     values = {name: protocol.measure(*pair, settings["metrics"]) for name, pair in asked.items()}
     gate = settings["gate_metric"]
-    interval = paired_interval(values["cross"][gate], values["self_old"][gate], seed=settings["seed"])
+    clusters = clusters_of(protocol.unit_labels(sides["old"][0]), "auto", protocol.units, protocol.name)
+    gains = {metric: values["cross"][metric] - values["self_old"][metric] for metric in settings["metrics"]}
+    intervals = mean_intervals(gains, seed=settings["seed"], clusters=clusters)
+    worse = clearly_worse({metric: interval for metric, interval in intervals.items() if metric != gate})
     return {
         "scores": {
             metric: {name: float(np.nanmean(found[metric])) for name, found in values.items()}
             for metric in settings["metrics"]
         },
-        "interval": list(interval),
-        "verdict": verdict(interval) if protocol.judges else None,
+        "interval": list(intervals[gate]),
+        "drawn": drawn(gains[gate], clusters),
+        "verdict": verdict(intervals[gate], worse) if protocol.judges else None,
+        "worse": worse,
         "queries": len(sides["old"][0]),
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from holdfast.cli.choices import write_settings
+from holdfast.cli.choices import guards_of, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse
@@ -48,7 +48,10 @@ def adapt(
     direction: Literal["both", "new_to_old", "old_to_new"] = "both",
     threshold: list[float] = [],  # noqa: B006
     unseen_share: float = 0.1,
+    guard: list[str] = [],  # noqa: B006
+    no_guard: bool = False,
     resamples: int = 2000,
+    resample: Literal["auto", "queries", "classes"] = "auto",
     cast: bool = False,
     vector_column: list[str] = [],  # noqa: B006
     id_column: list[str] = [],  # noqa: B006
@@ -68,8 +71,9 @@ def adapt(
 
     A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
     and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
-    head. The exit code is 0 if that is better than leaving everything as it is, and 1 otherwise; without labels
-    that cannot be told, only agreement with embedding everything anew, and it is 1.
+    head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
+    guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
+    is 1.
 
     Args:
         out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
@@ -99,7 +103,12 @@ def adapt(
         threshold: Thresholds on the old scores, to be told with their new values.
         unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
             in what is measured.
+        guard: What a recommended candidate must not be clearly worse at than the old model: metrics such as recall@1,
+            and unseen-classes; recall@1 and unseen classes when left out.
+        no_guard: Let mAP alone decide.
         resamples: Bootstrap resamples for the intervals.
+        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where there are
+            labels.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
             names the first counts that a file has.
@@ -132,7 +141,9 @@ def main(words: list[str]) -> int:
     choice = choice_of(arguments)
     pair = open_pair(arguments)
     choice = suited(choice, arguments, pair.old, pair.new)
-    options = {name: arguments[name] for name in ("unseen_share", "resamples", "seed")}
+    options = {name: arguments[name] for name in ("unseen_share", "resamples", "resample", "seed")}
+    guards = guards_of(arguments)
+    options["guards"] = guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards)
     with _progress() as events:
         found = compare(pair.old, pair.new, choice, **options, **events)
     thresholds = [_threshold(found, asked) for asked in arguments["threshold"]]
@@ -144,7 +155,8 @@ def main(words: list[str]) -> int:
         _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(document))}")
     if arguments["json"]:
         print_json({**document, "saved": None if saved is None else str(saved), "thresholds": thresholds})
-    return 0 if found.recommendation.action in HELPS and found.held_out.labelled else 1
+    advised = found.recommendation
+    return 0 if advised.action in HELPS and not advised.worse and found.held_out.labelled else 1
 
 
 def _refuse_other_run(out: Path) -> None:

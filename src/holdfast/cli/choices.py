@@ -89,3 +89,10 @@ def write_settings(folder: Path, name: str, text: str) -> None:
     from holdfast.embeddings.storage import write_atomically
 
     write_atomically(folder / name, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def guards_of(arguments: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the guarded metrics of --guard and --no-guard; None for the usual ones."""
+    names = [name for given in arguments["guard"] for name in given.split(",") if name]
+    refuse(bool(names) and arguments["no_guard"], "--guard and --no-guard were given.", "one of them")
+    return () if arguments["no_guard"] else tuple(names) or None

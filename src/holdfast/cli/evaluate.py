@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import data_root, open_data, write_settings
+from holdfast.cli.choices import data_root, guards_of, open_data, write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides, record_of
 from holdfast.cli.evaluate_alone import handed_over
@@ -59,9 +59,11 @@ def evaluate(
     metrics: list[str] = [],  # noqa: B006
     gate_metric: str | None = None,
     gate: Literal["interval", "point"] = "interval",
+    guard: list[str] = [],  # noqa: B006
+    no_guard: bool = False,
     no_relevant: Literal["exclude", "zero"] | None = None,
     resamples: int = 2000,
-    resample: Literal["queries", "classes"] = "queries",
+    resample: Literal["auto", "queries", "classes"] = "auto",
     curve: Literal["auto", "yes", "no"] = "auto",
     device: str = "cpu",
     cast: bool = False,
@@ -120,9 +122,13 @@ def evaluate(
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
+        guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
+            cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out.
+        no_guard: Let the gate metric alone decide.
         no_relevant: What a query without any relevant item is worth; the protocol's own rule when left out.
         resamples: Bootstrap resamples for the intervals.
-        resample: Draw queries, or whole classes, whose queries are correlated.
+        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where several
+            queries share one.
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
         device: Where to rank: cpu, cuda, cuda:1, mps.
@@ -248,6 +254,7 @@ def _measured(
             metrics=arguments["metrics"] or None,
             old_classes=classes,
             curve=curve,
+            guards=guards_of(arguments),
             device=None if arguments["device"] == "cpu" else arguments["device"],
             **{name: arguments[name] for name in names},
         )

@@ -48,7 +48,7 @@ def _show(document: dict[str, Any], arguments: dict[str, Any]) -> None:
     print_table(document["title"], *combined_table(document))
     console.print(f"\n{combined_headline(document)}", style="bold")
     for finding in set_findings(document):
-        for words in (f"{finding.name}: {finding.verdict}. {finding.sentence}", *finding.notes):
+        for words in (f"{finding.name}: {finding.spoken}. {finding.sentence}", *finding.notes):
             console.print(words)
     for note in combined_notes(document):
         console.print(note)

@@ -1,8 +1,17 @@
-"""Intervals of means over queries, by resampling queries.
+"""Intervals of means over queries, by resampling queries or whole classes of them.
 
 All systems are resampled with the same queries, so that what is common to them cancels in a difference. Queries of
 one class are correlated; resampling single queries then gives intervals that are too narrow for the question "what
-about other classes?". Pass the class of every query as ``clusters`` to resample whole classes instead.
+about other classes?". Pass the class of every query as ``clusters`` to resample whole classes instead, as `clusters_of`
+does by default.
+
+Percentile intervals of few groups are too narrow. They are expanded as Hesterberg (The American Statistician, 2015)
+proposes: the quantiles taken are those at which a normal distribution has the half-width t sqrt(n / (n - 1)) of
+Student's interval. The means of fewer than ten groups do not spread so far; there it is Student's interval itself, with
+the deviation of the resampled means.
+
+A candidate that was chosen because it scored most looks better than it is: `chosen_interval` chooses anew in every
+resample.
 
 Written here because the usual routines evaluate a statistic once per resample: a product of counts with the values
 does all resamples of all systems at once.
@@ -11,16 +20,20 @@ does all resamples of all systems at once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, stdtrit
 
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 
 Interval = tuple[float, float]
+Resampled = Literal["auto", "queries", "classes"]
 Name = TypeVar("Name", bound=Hashable)
 
+FEW = 10
+"""Fewer groups than these have Student's interval."""
 _DRAWS_AT_ONCE = 2_000_000  # bounds memory: 16 MB of counts and as much of drawn rows
 
 
@@ -86,7 +99,7 @@ def mean_interval(
     >>> mean_interval([0.25, 0.25])
     (0.25, 0.25)
     """
-    return percentile_interval(resampled_means(values, resamples=resamples, seed=seed, clusters=clusters)[:, 0], level)
+    return mean_intervals({0: values}, resamples=resamples, level=level, seed=seed, clusters=clusters)[0]
 
 
 def mean_intervals(
@@ -104,19 +117,122 @@ def mean_intervals(
     """
     values = np.stack([np.asarray(column, np.float64) for column in columns.values()], axis=1)
     means = resampled_means(values, resamples=resamples, seed=seed, clusters=clusters)
-    return {name: percentile_interval(column, level) for name, column in zip(columns, means.T, strict=True)}
+    groups = len(cluster_sums(values, clusters)[1])
+    if not groups:
+        return dict.fromkeys(columns, (np.nan, np.nan))
+    found = {name: percentile_interval(column, level, groups) for name, column in zip(columns, means.T, strict=True)}
+    return {
+        name: (max(low, floor), min(high, ceiling))  # Student's interval knows no bounds, and a score has some
+        for (name, (low, high)), floor, ceiling in zip(
+            found.items(), np.floor(np.nanmin(values, axis=0)), np.ceil(np.nanmax(values, axis=0)), strict=True
+        )
+    }
 
 
-def percentile_interval(means: NDArray[np.float64], level: float = 0.95) -> Interval:
+def chosen_interval(
+    scores: Mapping[Name, ArrayLike],
+    baseline: ArrayLike,
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+    clusters: ArrayLike | None = None,
+) -> Interval:
+    """Return the interval of what the best of several candidates gains over a baseline, best by these very scores.
+
+    Every resample chooses anew, and tells how far the score of its choice lies above what that candidate scores on all
+    queries: luck included. The interval is what the chosen candidate gains minus the quantiles of these errors. With
+    one candidate it is the interval of the basic bootstrap.
+
+    Args:
+        scores: One value per query (Q,) of every candidate, by name.
+        baseline: The same of what they are compared with.
+        resamples: Bootstrap resamples.
+        level: Level of the interval.
+        seed: Seed of the draws.
+        clusters: The group of every query (Q,), such as its class, to draw whole groups.
+
+    >>> chosen_interval({"a": [0.5, 0.75], "b": [0.25, 0.5]}, [0.25, 0.5])
+    (0.25, 0.25)
+    """
+    old = np.asarray(baseline, np.float64)
+    gains = np.stack([np.asarray(column, np.float64) - old for column in scores.values()], axis=1)
+    means = resampled_means(gains, resamples=resamples, seed=seed, clusters=clusters)
+    sums, sizes = cluster_sums(gains, clusters)
+    if not len(sizes):
+        return np.nan, np.nan
+    found = sums.sum(axis=0) / sizes.sum()
+    best = means.argmax(axis=1)
+    luck = means[np.arange(len(means)), best] - found[best]
+    low, high = percentile_interval(luck, level, len(sizes))
+    return float(found.max()) - high, float(found.max()) - low
+
+
+def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups: int | None = None) -> Interval:
     """Return the central interval that holds this share of the resampled means (resamples,).
+
+    Args:
+        means: Of the resamples.
+        level: Level of the interval.
+        groups: How many queries or clusters were drawn from, to widen the interval where they are few.
 
     Raises:
         ConfigError: The level is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    below = (1 - level) / 2
+    if groups is not None and groups > 1:
+        half_width = float(stdtrit(groups - 1, 1 - below) * np.sqrt(groups / (groups - 1)))
+        if groups < FEW:
+            centre, deviation = float(means.mean()), float(means.std())
+            return centre - half_width * deviation, centre + half_width * deviation
+        below = float(ndtr(-half_width))
+    low, high = np.quantile(means, [below, 1 - below])
     return float(low), float(high)
+
+
+def clusters_of(
+    classes: NDArray[np.int64] | None, resample: str, units: str, protocol: str
+) -> NDArray[np.int64] | None:
+    """Return what to draw: the class of every query, or None for single queries.
+
+    Args:
+        classes: Class of every query (Q,), -1 for none; None where queries have no classes.
+        resample: "queries", "classes", or "auto": classes where several queries share one, and there are two or more.
+        units: What the protocol calls its queries.
+        protocol: Its name.
+
+    Raises:
+        ConfigError: Another word, or classes that queries do not have.
+
+    >>> clusters_of(np.array([0, 0, 1]), "auto", "queries", "labels"), clusters_of(np.arange(3), "auto", "", "")
+    (array([0, 0, 1]), None)
+    """
+    if resample not in get_args(Resampled):
+        raise unknown_name("resample", resample, get_args(Resampled))
+    refuse(
+        resample == "classes" and classes is None,
+        f"Classes were to be drawn, and the {units} of the protocol '{protocol}' have none.",
+        "--resample queries",
+    )
+    if resample == "queries" or classes is None:
+        return None
+    different = len(np.unique(classes))
+    return classes if resample == "classes" or 1 < different < len(classes) else None
+
+
+def drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> dict[str, Any]:
+    """Say what was drawn, "queries" or "classes", and from how many.
+
+    Args:
+        values: One per query (Q,); NaN where a query does not count.
+        clusters: As `clusters_of` returned them.
+    """
+    counted = ~np.isnan(values)
+    if clusters is None:
+        return {"resample": "queries", "groups": int(counted.sum())}
+    return {"resample": "classes", "groups": len(np.unique(clusters[counted]))}
 
 
 def cluster_sums(

@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import with_common_labels
-from holdfast.errors import DataError, refuse, unknown_name
-from holdfast.evaluation.bootstrap import Interval, mean_intervals
+from holdfast.errors import DataError
+from holdfast.evaluation.bootstrap import Interval, Resampled, clusters_of, drawn, mean_intervals
 from holdfast.evaluation.compatibility import Variant, average_compatibility, verdict, violations
-from holdfast.evaluation.evaluate import Resampled
 from holdfast.evaluation.evidence import plain
 from holdfast.evaluation.matched_models import Sides, check_one_model
 from holdfast.evaluation.matching import check_sides, in_order_of
@@ -117,7 +115,7 @@ def evaluate_chain(
     protocol: Protocol | None = None,
     metric: str | None = None,
     resamples: int = 2000,
-    resample: Resampled = "queries",
+    resample: Resampled = "auto",
     level: float = 0.95,
     seed: int = 0,
     device: str | None = None,
@@ -136,7 +134,8 @@ def evaluate_chain(
         protocol: Who answers what, and what is averaged; by label when left out.
         metric: A name that the protocol knows; its own gate metric when left out.
         resamples: Bootstrap resamples.
-        resample: Draw "queries", or whole "classes", whose queries are correlated.
+        resample: Draw "queries", or whole "classes", whose queries are correlated. "auto": classes where several
+            queries share one.
         level: Level of the intervals.
         seed: Seed of the bootstrap.
         device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
@@ -155,10 +154,9 @@ def evaluate_chain(
     protocol = ByLabel() if protocol is None else protocol
     metric = metric or protocol.gate_metric
     protocol.check_metrics([metric])
-    if resample not in get_args(Resampled):
-        raise unknown_name("resample", resample, get_args(Resampled))
     names, models, third = _matched(generations, independent)
     _check_labels(protocol, models[0])
+    clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
     values = _values(models, protocol, metric, device)
     alone = [protocol.measure(*sides, [metric], device=device)[metric] for sides in third]
     matrix = np.full((len(models), len(models)), np.nan)
@@ -166,7 +164,7 @@ def evaluate_chain(
         matrix[pair] = np.nanmean(found)
     own = np.array([matrix[0, 0], *(np.nanmean(found) for found in alone)]) if third else None
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
-    intervals, gains = _intervals(values, draws, _clusters(protocol, models[0][0], resample))
+    intervals, gains = _intervals(values, draws, clusters)
     ac, am = average_compatibility(matrix)
     described = {
         **protocol.record(),
@@ -175,7 +173,7 @@ def evaluate_chain(
         "gallery": len(models[0][1]),
         "queries_counted": int(np.count_nonzero(~np.isnan(values[0, 0]))),
         "left_out": protocol.left_out(*models[0]),
-        "bootstrap": {**draws, "resample": resample},
+        "bootstrap": {**draws, **drawn(values[0, 0], clusters)},
     }
     return ChainEvaluation(
         names=names,
@@ -262,18 +260,6 @@ def _values(models: Sequence[Sides], protocol: Protocol, metric: str, device: st
         for i in range(len(models))
         for j in range(i + 1)
     }
-
-
-def _clusters(protocol: Protocol, query: EmbeddingSet, resample: str) -> NDArray[np.int64] | None:
-    if resample == "queries":
-        return None
-    classes = protocol.unit_labels(query)
-    refuse(
-        classes is None,
-        f"Classes were to be drawn, and the {protocol.units} of the protocol '{protocol.name}' have none.",
-        "--resample queries",
-    )
-    return classes
 
 
 def _intervals(

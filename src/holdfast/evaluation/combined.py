@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.bootstrap import Interval
-from holdfast.evaluation.compatibility import Variant, Verdict, verdict
+from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse, verdict
 from holdfast.evaluation.evidence import Evaluation, Gate, plain
 from holdfast.evaluation.p_metrics import PMetrics, SelfAndCross, p_metrics
 
@@ -28,7 +28,8 @@ class SetScores:
     Args:
         metric: The metric.
         gate: What decides: the "interval" of cross - self_old, or the "point".
-        verdict: On this metric.
+        verdict: On this metric, and on what the evaluation guards.
+        worse: Guarded metrics that are clearly worse in the cross-test.
         self_old: Old queries on the old gallery.
         self_independent: The independent model on its own gallery; None where there is none.
         self_new: New queries on the new gallery.
@@ -41,6 +42,7 @@ class SetScores:
     metric: str
     gate: Gate
     verdict: Verdict
+    worse: tuple[str, ...]
     self_old: float
     self_independent: float | None
     self_new: float
@@ -177,10 +179,12 @@ def _scores(name: str, record: Record, metric: str) -> SetScores:
             expected="evaluations with the interval of the gate, as `holdfast evaluate` writes it",
             to_do="evaluate it again.",
         )
+    worse = tuple(name for name in worse_of(record) if name != metric)
     return SetScores(
         metric=metric,
         gate=record["gate"],
-        verdict=_verdict(record, metric, around),
+        verdict=_verdict(record, metric, around, worse),
+        worse=worse,
         **means,
         interval=(around[0], around[1]),
         mean_interval={system: (record["mean_interval"] or {}).get(system, {}).get(metric) for system in means},
@@ -188,15 +192,25 @@ def _scores(name: str, record: Record, metric: str) -> SetScores:
     )
 
 
-def _verdict(record: Record, metric: str, around: Interval) -> Verdict:
-    """Return the verdict on a metric, as the evaluation's own gate speaks it."""
-    spoken: Verdict = record["verdict"]
-    if spoken == "unlabelled" or metric == record["gate_metric"]:
-        return spoken
+def _verdict(record: Record, metric: str, around: Interval, worse: Sequence[str]) -> Verdict:
+    """Return the verdict on a metric, as the evaluation's own gate and guards speak it."""
+    if record["verdict"] == "unlabelled":
+        return "unlabelled"
     if record["gate"] == "point":
         gain = record["cross"][metric] - record["self_old"][metric]
-        return verdict((gain, gain))
-    return verdict(around)
+        return verdict((gain, gain), worse)
+    return verdict(around, worse)
+
+
+def worse_of(record: Record) -> tuple[str, ...]:
+    """Return the metrics that are clearly worse in the cross-test of an evaluation: those it guards, and its gate's.
+
+    Evaluations of earlier versions guard every metric that they measured.
+    """
+    intervals = {metric: pairs.get("cross_minus_self_old") for metric, pairs in (record["interval"] or {}).items()}
+    guards = record.get("guards")
+    kept: list[str] = list(intervals) if guards is None else [record["gate_metric"], *guards]
+    return clearly_worse({metric: intervals[metric] for metric in intervals if metric in kept})
 
 
 def _undefined(means: Mapping[str, float | None]) -> dict[str, str]:

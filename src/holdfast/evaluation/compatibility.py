@@ -7,7 +7,7 @@ Words: *self* is the quality of a model's queries on its own gallery, *cross* th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from holdfast.errors import ConfigError, DataError, unknown_name
 from holdfast.evaluation.retrieval import rank_metrics
 
 Variant = Literal["raw", "sigmoid"]
-Verdict = Literal["compatible", "inconclusive", "not compatible", "unlabelled"]
+Verdict = Literal["compatible", "mixed", "inconclusive", "not compatible", "unlabelled"]
 Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
 
 
@@ -122,16 +122,30 @@ def compatible(cross: ArrayLike, old_self: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(_floats(cross) > _floats(old_self))
 
 
-def verdict(interval: tuple[float, float] | Sequence[float]) -> Verdict:
+def verdict(interval: tuple[float, float] | Sequence[float], worse: Collection[str] = ()) -> Verdict:
     """Judge an interval of cross - old_self: all of it above 0, none of it above 0, or neither.
 
-    >>> verdict((0.01, 0.03)), verdict((-0.01, 0.03)), verdict((-0.03, 0.0))
-    ('compatible', 'inconclusive', 'not compatible')
+    Args:
+        interval: Of the metric that decides.
+        worse: What else is clearly worse than it was, see `clearly_worse`: better and worse at once is "mixed".
+
+    >>> verdict((0.01, 0.03)), verdict((-0.01, 0.03)), verdict((-0.03, 0.0)), verdict((0.01, 0.03), ["recall@1"])
+    ('compatible', 'inconclusive', 'not compatible', 'mixed')
     """
     low, high = interval
     if low > 0:
-        return "compatible"
+        return "mixed" if worse else "compatible"
     return "not compatible" if high <= 0 else "inconclusive"
+
+
+def clearly_worse(intervals: Mapping[str, Sequence[float | None] | None]) -> tuple[str, ...]:
+    """Return the metrics whose whole interval of cross - old_self lies below 0, in their order.
+
+    >>> clearly_worse({"recall@1": (-0.03, -0.01), "map": (-0.03, 0.0), "map@r": None})
+    ('recall@1',)
+    """
+    highs = {metric: None if interval is None else interval[1] for metric, interval in intervals.items()}
+    return tuple(metric for metric, high in highs.items() if high is not None and high < 0)
 
 
 Generation = tuple[EmbeddingSet, EmbeddingSet]  # queries and gallery of one model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation import compatibility
 from holdfast.evaluation.agreement import agreement_of
-from holdfast.evaluation.bootstrap import mean_intervals
+from holdfast.evaluation.bootstrap import Resampled, clusters_of, drawn, mean_intervals
 from holdfast.evaluation.class_change import class_change_record
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.curve import record, upgrade_curves
@@ -25,8 +25,6 @@ from holdfast.evaluation.significance import p_values
 from holdfast.evaluation.uncertainty import uncertainty_record
 
 __all__ = ["Evaluation", "evaluate"]
-
-Resampled = Literal["queries", "classes"]
 
 SYSTEMS = ("self_old", "self_new", "self_independent", "cross", "cross_independent")
 DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
@@ -45,10 +43,11 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     gate_metric: str | None = None,
     gate: Gate = "interval",
+    guards: Sequence[str] | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
     resamples: int = 2000,
-    resample: Resampled = "queries",
+    resample: Resampled = "auto",
     level: float = 0.95,
     seed: int = 0,
     curve: bool = True,
@@ -75,10 +74,14 @@ def evaluate(
         metrics: Names that the protocol knows, its own choice when left out; the gate metric is added where missing.
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
         gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
+        guards: Metrics that must not be clearly worse in the cross-test, whatever the gate metric says: the whole
+            interval of cross - self_old below 0 turns "compatible" into "mixed". Every metric, and that of the first
+            hit, when left out; () for none.
         exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out).
         no_relevant: Without a protocol: what a query without relevant items is worth, "exclude" or "zero".
         resamples: Bootstrap resamples.
-        resample: Draw "queries" or whole "classes", whose queries are correlated; see `bootstrap`.
+        resample: Draw "queries" or whole "classes", whose queries are correlated; see `bootstrap`. "auto": classes
+            where several queries share one.
         level: Level of the intervals.
         seed: Seed of the bootstrap and of the random backfill orders.
         curve: Whether to measure the upgrade curve, by far the longest part. Where ``cross`` maps the old gallery
@@ -97,8 +100,10 @@ def evaluate(
     protocol = _protocol(protocol, exclude_same_id, no_relevant)
     gate_metric = gate_metric or protocol.gate_metric
     protocol.check_metrics(protocol.metrics if metrics is None else metrics)
-    names = list(dict.fromkeys((*(protocol.metrics if metrics is None else metrics), gate_metric)))
-    protocol.check_metrics(names)
+    guarded = protocol.answer_metrics() if guards is None else guards
+    protocol.check_metrics([gate_metric, *guarded])
+    names = list(dict.fromkeys((*(protocol.metrics if metrics is None else metrics), gate_metric, *guarded)))
+    guarded = [name for name in (names if guards is None else guards) if name != gate_metric]
     _check_options(gate, resample, level)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
@@ -108,7 +113,6 @@ def evaluate(
         "queries": len(old_query),
         "gallery": len(old_gallery),
         "metrics": names,
-        "bootstrap": {"resamples": resamples, "level": level, "seed": seed, "resample": resample},
     }
     head: dict[str, Any] = {
         "gate": gate,
@@ -119,18 +123,20 @@ def evaluate(
         "mapped": models.mapped(),
     }
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
+    described["bootstrap"] = {**draws, "resample": "queries", "groups": len(old_query)}
     blind = protocol.needs_labels and not models.labelled
     if blind or not protocol.judges:
         head["agreement"] = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
     if blind:
         return Evaluation(verdict="unlabelled", **head)
+    classes = protocol.unit_labels(models.old[0])
+    draws["clusters"] = clusters_of(classes, resample, protocol.units, protocol.name)
     asked = [*names, *protocol.answer_metrics()]
     values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
     described["queries_counted"] = int(np.count_nonzero(~np.isnan(values["cross"][gate_metric])))
     described["left_out"] = protocol.left_out(*models.old)
-    classes = protocol.unit_labels(models.old[0])
-    draws["clusters"] = _clusters(classes, resample, protocol)
-    found = {**_scores(values, names, protocol), **_judgement(values, names, gate, gate_metric, draws)}
+    described["bootstrap"] |= drawn(values["cross"][gate_metric], draws["clusters"])
+    found = {**_scores(values, names, protocol), **_judgement(values, names, gate, (gate_metric, guarded), draws)}
     found["class_change"] = _class_change(values, gate_metric, classes, models.old[0])
     if not protocol.judges:
         found["verdict"] = "unlabelled"
@@ -215,9 +221,14 @@ def _p_metrics(means: Mapping[str, Values], names: Sequence[str]) -> dict[str, A
 
 
 def _judgement(
-    values: Mapping[str, PerQuery], names: Sequence[str], gate: str, gate_metric: str, draws: Mapping[str, Any]
+    values: Mapping[str, PerQuery],
+    names: Sequence[str],
+    gate: str,
+    judged: tuple[str, Sequence[str]],
+    draws: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the intervals of scores and differences, and the verdict on the gate metric."""
+    """Return the intervals of scores and differences, and the verdict on the gate metric and its guards."""
+    gate_metric, guards = judged
     columns = {(system, name): of_system[name] for system, of_system in values.items() for name in names}
     for first, second in DIFFERENCES:
         if second in values:
@@ -234,21 +245,15 @@ def _judgement(
         pairs = [f"{first}_minus_{second}" for first, second in DIFFERENCES]
         return {name: {pair: found.get((pair, name)) for pair in pairs} for name in names}
 
+    worse = compatibility.clearly_worse({name: intervals["cross_minus_self_old", name] for name in guards})
     return {
-        "verdict": compatibility.verdict(gain),
+        "verdict": compatibility.verdict(gain, worse),
+        "guards": tuple(guards),
+        "worse": worse,
         "interval": by_name(intervals),
         "mean_interval": {system: {name: intervals[system, name] for name in names} for system in values},
         "p_value": by_name(chances),
     }
-
-
-def _clusters(classes: NDArray[np.int64] | None, resample: str, protocol: Protocol) -> NDArray[np.int64] | None:
-    refuse(
-        resample == "classes" and classes is None,
-        f"Classes were to be drawn, and the {protocol.units} of the protocol '{protocol.name}' have none.",
-        "--resample queries",
-    )
-    return classes if resample == "classes" else None
 
 
 def _class_change(

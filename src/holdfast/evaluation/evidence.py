@@ -23,9 +23,12 @@ class Evaluation:
     """What was measured; every score is a mean over queries, a fraction in [0, 1]. Without labels scores are None.
 
     Args:
-        verdict: "compatible", "inconclusive", "not compatible", or "unlabelled" where nothing could be judged.
+        verdict: "compatible", "mixed" (better by the metric that decides, clearly worse by a guard), "inconclusive",
+            "not compatible", or "unlabelled" where nothing could be judged.
         gate: What decides: the "interval" of cross - self_old, or the "point".
         gate_metric: The metric that decides.
+        guards: Further metrics, none of which may be clearly worse in the cross-test than old queries were.
+        worse: Those of them that are: the whole interval of cross - self_old is below 0.
         protocol: How it was measured: sizes, options, resamples, seed.
         fingerprints: Which models: fingerprint, and whether it was declared.
         self_old: Old queries on the old gallery.
@@ -57,6 +60,8 @@ class Evaluation:
     gate_metric: str
     protocol: Mapping[str, Any]
     fingerprints: Mapping[str, Any]
+    guards: tuple[str, ...] = ()
+    worse: tuple[str, ...] = ()
     self_old: Values | None = None
     self_new: Values | None = None
     self_independent: Values | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, EmptyOverlapError
+from holdfast.evaluation.bootstrap import clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.ranking import Ranked
 from holdfast.galleries.drill_result import RIGHT
@@ -43,6 +45,19 @@ class Questions:
 
     def __len__(self) -> int:
         return len(self.old)
+
+    @cached_property
+    def classes(self) -> NDArray[np.int64] | None:
+        """Number of every query's class (Q,): queries of one class have the same right items, themselves included.
+
+        None where no two queries share a class.
+        """
+        answers = [
+            frozenset(rows.tolist()).union([] if self.own is None else [int(self.own[query])])
+            for query, rows in enumerate(self.relevant or [])
+        ]
+        numbers = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+        return clusters_of(np.array([numbers[answer] for answer in answers], np.int64), "auto", "queries", "drill")
 
     @property
     def judged(self) -> int:

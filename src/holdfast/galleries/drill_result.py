@@ -8,13 +8,17 @@ from typing import Any, Literal
 
 from holdfast.stores.base import Metadata
 
-Verdict = Literal["ready", "dips", "no gain", "worse", "unlabelled", "failed"]
+Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "unlabelled", "failed"]
 
 RIGHT = ("map", "recall@1")
 """Metrics of queries of which it is known what is right."""
 ALIKE = ("overlap@10 with old", "overlap@10 with new")
 """Metrics of all queries: the share of the first ten items that old queries find before the swap, and that new queries
 find once everything is embedded anew."""
+
+
+Difference = tuple[float, float, float]
+"""A mean and both ends of its interval."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,13 @@ class OrderCurve:
     Args:
         shares: Share of the items that had a new vector, ascending.
         values: Means over queries at each share, by metric.
-        differences: Of the main metric to old queries before the swap, at each share: mean and 95 % interval over
-            queries. None without labels.
+        differences: To old queries before the swap, at each share, by metric of `RIGHT`: mean and 95 % interval over
+            queries, or over their classes. None without labels.
     """
 
     shares: tuple[float, ...]
     values: Mapping[str, tuple[float, ...]]
-    differences: tuple[tuple[float, float, float], ...] | None
+    differences: Mapping[str, tuple[Difference, ...]] | None
 
     def area(self, metric: str) -> float:
         """Return the mean height of a curve by the trapezoid rule."""
@@ -201,16 +205,20 @@ def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> V
 
     Returns:
         "failed" (a search failed, missed an item or was wrong, or the rollback did not lead back), "unlabelled" (nobody
-        knows what is right), "worse" (less is found at the end than before), "dips" (less is found on the way),
-        "ready" (more is found at the end, and never less), or "no gain" (neither more nor less can be told).
+        knows what is right), "worse" (less is found at the end than before, by the main metric), "mixed" (less at the
+        end by another one), "dips" (less is found on the way, by any), "ready" (more is found at the end, and never
+        less), or "no gain" (neither more nor less can be told).
     """
     if searches.failed or searches.incomplete or searches.wrong or not rollback_equal:
         return "failed"
     if curve.differences is None:
         return "unlabelled"
-    _, low, high = curve.differences[-1]
+    ends = {metric: found[-1] for metric, found in curve.differences.items()}
+    _, low, high = ends[RIGHT[0]]
     if high < 0:
         return "worse"
-    if any(above < 0 for _, _, above in curve.differences):
+    if any(above < 0 for _, _, above in ends.values()):
+        return "mixed"
+    if any(above < 0 for found in curve.differences.values() for _, _, above in found):
         return "dips"
     return "ready" if low > 0 else "no gain"

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.evaluation.bootstrap import mean_interval
+from holdfast.evaluation.bootstrap import mean_intervals
 from holdfast.galleries.drill_copy import Embedded, Sample, Sides, copied, prepare
 from holdfast.galleries.drill_questions import DEPTH, Answers, Questions, firsts, without_itself
-from holdfast.galleries.drill_result import ALIKE, RIGHT, OrderCurve
+from holdfast.galleries.drill_result import ALIKE, Difference, OrderCurve
 from holdfast.galleries.router import Hit, Reply, generation_of, route
 
 if TYPE_CHECKING:
@@ -232,19 +232,18 @@ class Rehearsal:
         """Return means and differences at the shares of one order."""
         old = self.before.right(self.questions)
         values: dict[str, list[float]] = {}
-        differences = []
+        differences: dict[str, list[Difference]] = {}
         for answers in found.values():
             right = answers.right(self.questions)
             per_query = {**right, ALIKE[0]: answers.overlap(self.before), ALIKE[1]: answers.overlap(self.last)}
             for name, value in per_query.items():
                 values.setdefault(name, []).append(float(np.nanmean(value)))
-            if right:
-                gain = right[RIGHT[0]] - old[RIGHT[0]]
-                low, high = mean_interval(gain, seed=self.seed)
-                differences.append((float(np.nanmean(gain)), low, high))
-        return OrderCurve(
-            tuple(found), {name: tuple(value) for name, value in values.items()}, tuple(differences) or None
-        )
+            gains = {name: right[name] - old[name] for name in right}
+            drawn = mean_intervals(gains, seed=self.seed, clusters=self.questions.classes) if gains else {}
+            for name, (low, high) in drawn.items():
+                differences.setdefault(name, []).append((float(np.nanmean(gains[name])), low, high))
+        whole = {name: tuple(value) for name, value in differences.items()}
+        return OrderCurve(tuple(found), {name: tuple(value) for name, value in values.items()}, whole or None)
 
 
 def disagreeing(hits: Sequence[Sequence[Hit]], scores: Scores, ids: StringArray) -> int:

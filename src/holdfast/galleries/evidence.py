@@ -18,8 +18,9 @@ _NEXT = "measure it: `holdfast evaluate --old … --new …` writes results.json
 def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link:
     """Return the link that a report of `holdfast evaluate` gives to queries of one model on the vectors of another.
 
-    A new model passes on old vectors with the verdict "compatible". For the way back, old queries on new vectors, the
-    report is one of the exchanged models, and they pass if they find at least what they find in their own gallery.
+    A new model passes on old vectors with the verdict "compatible"; better in one metric and clearly worse in another
+    that is guarded is not enough. For the way back, old queries on new vectors, the report is one of the exchanged
+    models, and they pass if they find at least what they find in their own gallery.
 
     Args:
         path: results.json, or its folder.
@@ -29,19 +30,25 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
     Raises:
         GalleryError: It is no such report, it is about other models, or it says that they are not compatible.
     """
+    from holdfast.evaluation.combined import worse_of
+
     record = _record_of(path, query, gallery)
     metric = record["gate_metric"]
     scores = {name: (record.get(name) or {}).get(metric) for name in ("self_old", "self_new", "cross")}
-    evidence = {"metric": metric, "verdict": record["verdict"], **scores}
+    worse = worse_of(record)
+    verdict = "mixed" if record["verdict"] == "compatible" and worse else record["verdict"]
+    evidence = {"metric": metric, "verdict": verdict, **scores}
     backwards = _number(query) < _number(gallery)
     cross, own = scores["cross"], scores["self_new"]
     reached = cross is not None and own is not None and cross >= own
-    if not (record["verdict"] == "compatible" or (backwards and reached)):
+    if not (verdict == "compatible" or (backwards and reached)):
+        lost = "".join(f"; clearly worse in {name}: {_change(record, name)}" for name in worse)
+        guards = "evaluate again with --guard and the metrics that count, " if verdict == "mixed" else ""
         raise GalleryError(
-            f"'{path}' says that queries of {query.name} on vectors of {gallery.name} are {record['verdict']} "
-            f"({metric}: {_shown(scores)}).",
+            f"'{path}' says that queries of {query.name} on vectors of {gallery.name} are "
+            f"{'compatible in' if verdict == 'mixed' else verdict + ' in'} {metric} ({_shown(scores)}){lost}.",
             expected="a report that they may",
-            to_do="fill the new generation before the swap, or force it with a reason that is recorded "
+            to_do=f"{guards}fill the new generation before the swap, or force it with a reason that is recorded "
             "(--force REASON); the gallery is intact.",
         )
     return Link(query.name, gallery.name, "report", str(path), evidence)
@@ -49,6 +56,10 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
 
 def _number(generation: Generation) -> int:
     return int(generation.name.lstrip("g"))
+
+
+def _change(record: Record, metric: str) -> str:
+    return f"{record['self_old'][metric]:.3f} with old queries, {record['cross'][metric]:.3f} with new ones"
 
 
 def _shown(scores: Mapping[str, float | None]) -> str:

@@ -64,6 +64,8 @@ class _Protocol(_Part):
     level: Annotated[float, Field(gt=0, lt=1)]
     resamples: Annotated[int, Field(ge=1)]
     seed: int
+    resample: Literal["queries", "classes"] = "queries"  # this and what follows is absent in earlier documents
+    guards: list[str] = []
 
 
 class _Systems(_Part):
@@ -76,6 +78,14 @@ class _Unseen(_Part):
     cross: _Share
     self_new: _Share
     queries: _Count
+    gain: _Gap | None = None
+
+
+class _Loss(_Part):
+    name: str
+    self_old: _Share
+    cross: _Share
+    gain: _Gap
 
 
 class _Candidate(_Part):
@@ -90,6 +100,8 @@ class _Candidate(_Part):
     own: _Mean | None
     unseen: _Unseen | None
     failed: str | None
+    worse: list[_Loss] = []
+    as_best: Annotated[list[float], _Pair] | None = None
 
 
 class _Point(_Part):
@@ -113,6 +125,7 @@ class _Recommendation(_Part):
     action: Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
     candidate: str | None
     sentences: list[str]
+    worse: list[_Loss] = []
 
 
 class AdaptSchema(_Part):

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.reports.adapt_results import OLD, REEMBEDDED, candidate_named, recommended
 from holdfast.reports.formats import metric_name, percent, score
+from holdfast.reports.words import listed
 
 Document = Mapping[str, Any]
 
@@ -58,7 +59,17 @@ def _use(document: Document) -> str:
     more = found["cross_minus_self_old"]["mean"]
     today = "today" if document["data"]["labelled"] else "the old model has"
     compared = f"{score(abs(more))} {'more' if more >= 0 else 'less'} than {today}"
-    return f"{verb} {name}: {_reached(document, found['cross']['mean'])}, {compared}{_caveat(document)}."
+    said = f"{_reached(document, found['cross']['mean'])}, {compared}{_caveat(document)}"
+    worse = [
+        f"{_PLACES.get(loss['name'], 'in ' + loss['name'])} ({score(loss['self_old'])} → {score(loss['cross'])})"
+        for loss in found.get("worse", [])
+    ]
+    if worse:
+        return f"{verb} {name} only if you can bear what it loses: {said}, but clearly worse {listed(worse)}."
+    return f"{verb} {name}: {said}."
+
+
+_PLACES = {"recall@1": "at the first hit (recall@1)", "unseen classes": "on unseen classes"}
 
 
 def _re_embed(document: Document) -> str:
@@ -135,9 +146,32 @@ def protocol_words(document: Document) -> list[str]:
         every + counted,
         _DIRECTIONS[protocol["direction"]],
         f"Intervals hold {100 * protocol['level']:g}\N{NO-BREAK SPACE}% of {protocol['resamples']:,} resampled sets of "
-        f"queries (seed {protocol['seed']}), the same sets for all, so that what is common to two of them cancels in "
-        "their difference. They are those of every candidate by itself: none is corrected for the best being chosen.",
+        f"{_DRAWN[protocol.get('resample', 'queries')]} (seed {protocol['seed']}), the same sets for all, so that what "
+        "is common to two of them cancels in their difference.",
+        *_corrections(document),
     ]
+
+
+_DRAWN = {"queries": "queries", "classes": "whole classes of queries, as those of one class are alike"}
+
+
+def _corrections(document: Document) -> list[str]:
+    """Say which intervals are corrected for the choice, and what is guarded."""
+    best = [found["name"] for found in document["candidates"] if found.get("as_best")]
+    guards = [_GUARDED.get(name, metric_name(name)) for name in document["protocol"].get("guards", [])]
+    told = []
+    if best:
+        told.append(
+            f"Intervals in table and picture are those of every candidate by itself. What is said of {listed(best)} as "
+            "the best of its kind is corrected for that choice: every resampled set chooses anew, and shows how much "
+            "luck there is in being chosen."
+        )
+    if guards:
+        told.append(f"A candidate that is clearly worse at {listed(guards)} is not recommended without saying so.")
+    return told
+
+
+_GUARDED = {"recall@1": "the first hit (recall@1)", "unseen classes": "classes that nothing was learnt from"}
 
 
 def _classes(count: int) -> str:

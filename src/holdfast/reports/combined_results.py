@@ -16,6 +16,7 @@ from holdfast.reports.document_kind import DocumentKind
 from holdfast.reports.formats import MISSING, metric_name, plain_text, score, signed
 from holdfast.reports.results import versions
 from holdfast.reports.tables import Table, as_markdown
+from holdfast.reports.words import short_verdict
 
 SCHEMA_VERSION = 1
 KIND = "combination"
@@ -40,6 +41,7 @@ class _Set(_Part):
     metric: str
     gate: Gate
     verdict: Verdict
+    worse: list[str] = []  # absent in documents of earlier versions
     self_old: float
     self_independent: float | None
     self_new: float
@@ -176,7 +178,13 @@ def combined_table(document: Mapping[str, Any], *, typeset: bool = False) -> Tab
     """
     columns = ["test set", "metric", "self (old)", "self (independent)", "self (new)", "cross", *_P_HEADS, "verdict"]
     rows = [
-        [name, metric_name(found["metric"]), *map(score, _scores(found)), *_p_cells(found), found["verdict"]]
+        [
+            name,
+            metric_name(found["metric"]),
+            *map(score, _scores(found)),
+            *_p_cells(found),
+            short_verdict({**found, "gate_metric": found["metric"]}),
+        ]
         for name, found in document["sets"].items()
     ]
     rows.append([AVERAGE, *[""] * 5, *_p_cells(document["mean"]), ""])

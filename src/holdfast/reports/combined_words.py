@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.reports.combined_results import P_METRICS
 from holdfast.reports.formats import interval, metric_name, score, signed
-from holdfast.reports.words import CLICKS, TERMS
+from holdfast.reports.words import CLICKS, TERMS, listed, spoken_verdict
 
 Document = Mapping[str, Any]
 
@@ -27,12 +27,14 @@ class SetFinding(NamedTuple):
     Args:
         name: The test set.
         verdict: Its verdict.
+        spoken: The same in words.
         sentence: What was measured.
         notes: Which P metrics are not defined, and why.
     """
 
     name: str
     verdict: str
+    spoken: str
     sentence: str
     notes: tuple[str, ...]
 
@@ -44,9 +46,11 @@ def combined_headline(document: Document) -> str:
     if len(good) == len(sets):
         count = "both" if len(sets) == 2 else f"all {len(sets)}"
         return f"{document['new']} can search the old gallery on {count} test sets."
+    worse = [f" On {name} it is {spoken_of_set(found)}." for name, found in sets.items() if found["verdict"] == "mixed"]
     if not good:
-        return f"{document['new']} is not shown to be compatible on any of {len(sets)} test sets."
-    return f"{document['new']} can search the old gallery on {len(good)} of {len(sets)} test sets: {', '.join(good)}."
+        return f"{document['new']} is not shown to be compatible on any of {len(sets)} test sets.{''.join(worse)}"
+    count = f"{document['new']} can search the old gallery on {len(good)} of {len(sets)} test sets"
+    return f"{count}: {', '.join(good)}.{''.join(worse)}"
 
 
 def set_findings(document: Document) -> list[SetFinding]:
@@ -63,7 +67,13 @@ def _finding(name: str, found: Mapping[str, Any], document: Document) -> SetFind
     )
     clicks = f"{CLICKS} " if found["verdict"] == "unlabelled" else ""
     notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found["undefined"].items()]
-    return SetFinding(name, found["verdict"], clicks + sentence, tuple(dict.fromkeys(notes)) if _some(document) else ())
+    notes = list(dict.fromkeys(notes)) if _some(document) else []
+    return SetFinding(name, found["verdict"], spoken_of_set(found), clicks + sentence, tuple(notes))
+
+
+def spoken_of_set(found: Mapping[str, Any]) -> str:
+    """Write the verdict on a test set for people."""
+    return spoken_verdict({**found, "gate_metric": found["metric"]})
 
 
 def _judged(found: Mapping[str, Any]) -> str:
@@ -90,14 +100,10 @@ def combined_notes(document: Document) -> list[str]:
         return []
     without = [told for told, names in lost.items() if names]
     return [
-        f"{_listed(without)} {'has' if len(without) == 1 else 'have'} no average, for lack of {_listed(sets)}: an "
+        f"{listed(without)} {'has' if len(without) == 1 else 'have'} no average, for lack of {listed(sets)}: an "
         "average over the other sets would be of another benchmark."
     ]
 
 
 def _missing(found: Mapping[str, Any]) -> set[str]:
     return {*found["undefined"], *(["p_score"] if found["undefined"] else [])}
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

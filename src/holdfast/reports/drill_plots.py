@@ -91,12 +91,13 @@ def _reference(document: Document, metric: str) -> float | None:
 
 
 def _band(document: Document, metric: str) -> list[tuple[float, float, float]]:
-    """Return shares with the ends of the interval of the main metric, in the first order."""
+    """Return shares with the ends of the interval of a metric, in the first order."""
     curve = curve_of(document)
-    if metric != document["metric"] or not curve["differences"] or document["linked"] == "none":
+    differences = (curve["differences"] or {}).get(metric)
+    if not differences or document["linked"] == "none":
         return []
     before = document["before"][metric]
-    pairs = zip(curve["shares"], curve["differences"], strict=True)
+    pairs = zip(curve["shares"], differences, strict=True)
     return [(share, before + low, before + high) for share, (_, low, high) in pairs]
 
 

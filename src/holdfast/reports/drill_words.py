@@ -49,6 +49,7 @@ ORDER_MATTERS = 0.005
 TONES = {
     "ready": "compatible",
     "dips": "inconclusive",
+    "mixed": "inconclusive",
     "no gain": "inconclusive",
     "unlabelled": "inconclusive",
     "worse": "not-compatible",
@@ -83,44 +84,70 @@ def curve_of(document: Document) -> Mapping[str, Any]:
     return found
 
 
+def _on_sample(document: Document) -> str:
+    """Say on what scores were measured, where that is a part: in the whole gallery they are others."""
+    if document["sampled"] == document["items"]:
+        return ""
+    return f" (among {document['sampled']:,} of the {document['items']:,} items)"
+
+
 def _ready(document: Document) -> str:
     before, swap, end = _ends(document)
     if document["linked"] == "none":
         return (
-            f"Ready: mAP stays at {score(before)} until the swap, which comes last, and is {score(end)} from then on."
+            f"Ready: mAP stays at {score(before)} until the swap, which comes last, and is {score(end)} from then on"
+            f"{_on_sample(document)}."
         )
     return (
-        f"Ready: mAP goes from {score(before)} to {score(swap)} at the swap and {score(end)} at the end, and never "
-        "measurably below today."
+        f"Ready: mAP goes from {score(before)} to {score(swap)} at the swap and {score(end)} at the end"
+        f"{_on_sample(document)}, and neither it nor the first hit is ever measurably below today."
+    )
+
+
+def _mixed(document: Document) -> str:
+    before, _, end = _ends(document)
+    values = curve_of(document)["values"]
+    lost = [
+        f"{short_metric(metric)} {score(document['before'][metric])} today, {score(values[metric][-1])} at the end"
+        for metric, differences in curve_of(document)["differences"].items()
+        if differences[-1][2] < 0
+    ]
+    gained = f"mAP {score(before)} today, {score(end)} at the end"
+    return (
+        f"It works, but the new model finds less at the first hit: {'; '.join([*lost, gained])}{_on_sample(document)}."
     )
 
 
 def _dips(document: Document) -> str:
-    before, _, end = _ends(document)
-    share, lowest = _lowest(document)
+    metric, share = _lowest(document)
+    curve, before = curve_of(document), document["before"][metric]
+    lowest, end = curve["values"][metric][curve["shares"].index(share)], curve["values"][metric][-1]
     when = "right after the swap" if share == 0 else f"with {percent_of(share)} re-embedded"
+    where = "" if metric == document["metric"] else " at the first hit"
     return (
-        f"It works, but finds less for a while: mAP is {score(before)} today, {score(lowest)} {when}, and {score(end)} "
-        "at the end."
+        f"It works, but finds less{where} for a while: {short_metric(metric)} is {score(before)} today, "
+        f"{score(lowest)} {when}, and {score(end)} at the end{_on_sample(document)}."
     )
 
 
-def _lowest(document: Document) -> tuple[float, float]:
+def _lowest(document: Document) -> tuple[str, float]:
+    """Return the metric that dips, and the share where it is lowest: the main one if it does."""
     curve = curve_of(document)
-    pairs = zip(curve["values"]["map"], curve["shares"], strict=True)
-    lowest, share = min(pairs)
-    return share, lowest
+    dips = [metric for metric, found in curve["differences"].items() if any(high < 0 for _, _, high in found)]
+    metric = document["metric"] if document["metric"] in dips else dips[0]
+    return metric, min(zip(curve["values"][metric], curve["shares"], strict=True))[1]
 
 
 def _no_gain(document: Document) -> str:
     before, _, end = _ends(document)
-    shown = f"mAP {score(before)} today, {score(end)} at the end"
+    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(document)}"
     return f"It works, but nothing shows that the new model finds more: {shown}."
 
 
 def _worse(document: Document) -> str:
     before, _, end = _ends(document)
-    return f"It works, but the new model finds less: mAP {score(before)} today, {score(end)} at the end."
+    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(document)}"
+    return f"It works, but the new model finds less: {shown}."
 
 
 def _unlabelled(document: Document) -> str:
@@ -150,6 +177,7 @@ _HEADLINES: dict[str, Callable[[Document], str]] = {
     "ready": _ready,
     "dips": _dips,
     "no gain": _no_gain,
+    "mixed": _mixed,
     "worse": _worse,
     "unlabelled": _unlabelled,
     "failed": _failed,
@@ -176,10 +204,13 @@ def findings(document: Document) -> list[str]:
 
 
 def _margin(document: Document) -> str:
-    mean, low, high = curve_of(document)["differences"][0]
+    said = [
+        f"{signed(mean)} {short_metric(metric)} ({signed(low)} to {signed(high)})"
+        for metric, ((mean, low, high), *_) in curve_of(document)["differences"].items()
+    ]
     return (
-        f"Right after the swap, before anything is re-embedded, the difference to today is {signed(mean)} mAP "
-        f"(95{SPACE}% of resampled sets of queries: {signed(low)} to {signed(high)})."
+        f"Right after the swap, before anything is re-embedded, the difference to today is {' and '.join(said)}; in "
+        f"brackets 95{SPACE}% of resampled sets of queries, whole classes where several share one."
     )
 
 
@@ -198,7 +229,8 @@ def next_step(document: Document) -> str:
         )
     first = f"`holdfast gallery swap`, then `holdfast gallery backfill{order}`"
     last = "backfill a part before the swap, or find a better link" if verdict == "dips" else first
-    return f"look at the examples below; then {first}." if verdict in ("unlabelled", "no gain") else f"{last}."
+    look = verdict in ("unlabelled", "no gain", "mixed")
+    return f"look at the examples below; then {first}." if look else f"{last}."
 
 
 def best_order(document: Document) -> str:
@@ -290,7 +322,8 @@ def protocol_words(document: Document) -> list[str]:
         "the vectors that the gallery stores. It was kept in memory, and the gallery was only read.",
         f"{given}.{known}",
         "With fewer items fewer compete, so scores are higher than in the whole gallery; what counts are differences. "
-        f"The band holds 95{SPACE}% of 2,000 resampled sets of queries, for the difference to today.",
+        f"The band holds 95{SPACE}% of 2,000 resampled sets of queries, or of whole classes of them where several "
+        "share one, for the difference to today.",
         "Whatever the share that is re-embedded, every search covered all items, and its first hits were compared with "
         "those of all vectors.",
     ]

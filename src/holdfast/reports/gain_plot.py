@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from holdfast.reports.formats import interval, signed
 from holdfast.reports.svg import Scale, chart, line, marker, reaching, shortened, text, whisker, width_of, x_axis
+from holdfast.reports.words import SHAPES
 
 _ROW, _HIGH_ROW, _TOP, _BOTTOM, _NUMBER = 26, 44, 30, 44, 62
-_SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0}
 
 
 class Gain(NamedTuple):
@@ -61,7 +61,7 @@ def _row(x: Scale, top: float, gain: Gain, width: float, *, above: bool) -> list
     return [
         name,
         whisker(x(gain.around[0]), x(gain.around[1]), y, f"whisker {kind}", 4),
-        marker(x(gain.found), y, _SHAPES[gain.verdict], f"point {kind}", 5, note),
+        marker(x(gain.found), y, SHAPES[gain.verdict], f"point {kind}", 5, note),
         text(width, y + 4, signed(gain.found), "number", "end"),
     ]
 

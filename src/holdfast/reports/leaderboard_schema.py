@@ -115,6 +115,7 @@ class _Label(_Part):
     failed: _Count
     missing: _Count
     compatible: _Count
+    mixed: _Count = 0  # absent, as not asked for, in documents of earlier versions
     judged: _Count
     seconds: _Seconds
     best: _Count

@@ -98,6 +98,8 @@ def _lead(document: Document) -> str:
     entry, name = first[0], board["ranked_by"]
     mean = f"; {scale_name(document)}: {with_deviation(name, entry['means'][name])}" if entry["means"].get(name) else ""
     verdicts = f" It was compatible in {entry['compatible']} of {entry['runs']} runs." if entry["judged"] else ""
+    if entry.get("mixed"):
+        verdicts += f" In {entry['mixed']} more it gained by this metric and was clearly worse by another."
     if len(first) > 1:
         return (
             f"By {scale_name(document)}, average rank {average_rank(entry['rank'])} of {ranked} over "

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from holdfast.reports.formats import interval, metric_name, score, signed
 from holdfast.reports.svg import Scale, box, chart, line, marker, reaching, shortened, text, whisker, width_of, x_axis
 from holdfast.reports.tables import value
-from holdfast.reports.words import MARKS, Record, difference, difference_interval
+from holdfast.reports.words import MARKS, SHAPES, Record, difference, difference_interval
 
 Evaluations = Mapping[str, Record]
 
@@ -120,7 +120,7 @@ def _difference_row(x: Scale, top: float, name: str, record: Record, width: floa
         ]
     if around:
         parts.append(whisker(x(around[0]), x(around[1]), y, f"whisker {kind}", 5))
-    return [*parts, marker(x(found), y, (0, 1, 3)[list(MARKS).index(record["verdict"]) % 3], f"point {kind}", 6, note)]
+    return [*parts, marker(x(found), y, SHAPES[record["verdict"]], f"point {kind}", 6, note)]
 
 
 def _extent(rows: Evaluations) -> tuple[float, float]:

@@ -128,6 +128,8 @@ class _Record(_Part):
     positive_flip_rate: _Values | None = None
     p_value: dict[str, _Values] | None = None
     class_change: _ClassChange | None = None
+    guards: list[str] | None = None
+    worse: list[str] = []
 
 
 class Results(_Part):

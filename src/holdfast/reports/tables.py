@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, probability, score, signed
-from holdfast.reports.words import difference, difference_interval, p_value
+from holdfast.reports.words import difference, difference_interval, p_value, short_verdict
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -55,7 +55,7 @@ def summary_rows(document: Mapping[str, Any], *, typeset: bool = False) -> Table
             signed(value(record["p_up"], "raw", metric)),
             signed(value(record["p_comp"], "raw", metric)),
             percent(value(record["negative_flip_rate"], "cross")),
-            record["verdict"],
+            short_verdict(record),
         ]
         for name, record in document["evaluations"].items()
     ]

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.evaluation.bootstrap import FEW
 from holdfast.reports.change_words import agreement_finding, flips, p_words
 from holdfast.reports.formats import interval, metric_name, score, signed
 
 Record = Mapping[str, Any]  # one entry of "evaluations" in a results document
 
-MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–"}
+MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–", "mixed": "±"}
+"""Signs of the verdicts."""
+SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0, "mixed": 2}
+"""Numbers of the marks that stand for verdicts in charts, see `svg.marker`."""
 
 TERMS = {
     "old, new, independent": "the model that embedded your gallery, the one that may follow it, and the new recipe "
@@ -32,6 +36,9 @@ TERMS = {
     "P_up": "what the new model gained or lost on its own gallery by being kept compatible, relative to the "
     "independent model; 0 is no loss",
 }
+
+FIRST_HIT = ("recall@1", "cmc@1", "rank@1")
+"""Metrics of the first hit."""
 
 CLICKS = (
     "Clicks only know what the old system showed, so no verdict is spoken: a better answer that nobody was shown "
@@ -56,6 +63,7 @@ class Finding:
     Args:
         name: The model.
         verdict: The verdict, a key of `MARKS`.
+        spoken: The verdict in words, see `spoken_verdict`.
         sentence: What was measured, without the name.
         next_step: What to do.
         notes: What is missing, with what to type, or what else to know.
@@ -63,6 +71,7 @@ class Finding:
 
     name: str
     verdict: str
+    spoken: str
     sentence: str
     next_step: str
     notes: tuple[str, ...]
@@ -72,11 +81,44 @@ def finding(name: str, record: Record) -> Finding:
     """Put one evaluation into words."""
     verdict = record["verdict"]
     if verdict == "unlabelled" and record["self_old"] is not None:
-        return Finding(name, verdict, f"{CLICKS} {_scores(record)}", _UNJUDGED_NEXT, tuple(_unjudged_notes(record)))
+        sentence = f"{CLICKS} {_scores(record)}"
+        return Finding(name, verdict, verdict, sentence, _UNJUDGED_NEXT, tuple(_unjudged_notes(record)))
     if verdict == "unlabelled":
         sentence = agreement_finding(record["agreement"], level(record))
-        return Finding(name, verdict, sentence, _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
-    return Finding(name, verdict, _scores(record), _next_step(record), tuple(_notes(record)))
+        return Finding(name, verdict, verdict, sentence, _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
+    return Finding(name, verdict, spoken_verdict(record), _scores(record), _next_step(record), tuple(_notes(record)))
+
+
+def spoken_verdict(record: Record) -> str:
+    """Write a verdict for people: that of several metrics names them.
+
+    >>> spoken_verdict({"verdict": "mixed", "gate_metric": "map", "worse": ["recall@1", "recall@5"]})
+    'compatible in mAP, worse at the first hit (recall@1) and in recall@5'
+    >>> spoken_verdict({"verdict": "compatible"})
+    'compatible'
+    """
+    verdict = str(record["verdict"])
+    if verdict != "mixed":
+        return verdict
+    return f"compatible in {metric_name(record['gate_metric'])}, worse {listed(worse_places(record))}"
+
+
+def short_verdict(record: Record) -> str:
+    """Write a verdict for a table.
+
+    >>> short_verdict({"verdict": "mixed", "gate_metric": "map"}), short_verdict({"verdict": "inconclusive"})
+    ('compatible in mAP only', 'inconclusive')
+    """
+    verdict = str(record["verdict"])
+    return f"compatible in {metric_name(record['gate_metric'])} only" if verdict == "mixed" else verdict
+
+
+def worse_places(record: Record) -> list[str]:
+    """Say where new queries are clearly worse than old ones: "at the first hit (recall@1)", "in mAP"."""
+    return [
+        f"at the first hit ({metric_name(metric)})" if metric in FIRST_HIT else f"in {metric_name(metric)}"
+        for metric in record.get("worse") or ()  # absent in documents of earlier versions
+    ]
 
 
 def headline(document: Mapping[str, Any]) -> str:
@@ -88,14 +130,29 @@ def headline(document: Mapping[str, Any]) -> str:
         return "Nothing could be judged: the data has no labels."
     good = [name for name, verdict in verdicts.items() if verdict == "compatible"]
     if len(verdicts) == 1:
-        (name, verdict), *_ = verdicts.items()
-        return {
-            "compatible": f"{name} can search your old gallery today.",
-            "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
-        }.get(verdict, f"{name} cannot search your old gallery.")
+        (name, record), *_ = document["evaluations"].items()
+        return _headline_of(name, record)
+    worse = [
+        f" {name} is {spoken_verdict(record)}."
+        for name, record in document["evaluations"].items()
+        if record["verdict"] == "mixed"
+    ]
     if not good:
-        return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery."
-    return f"{len(good)} of {len(verdicts)} new models can search your old gallery today: {_listed(good)}."
+        return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery.{''.join(worse)}"
+    count = f"{len(good)} of {len(verdicts)} new models can search your old gallery today"
+    return f"{count}: {listed(good)}.{''.join(worse)}"
+
+
+def _headline_of(name: str, record: Record) -> str:
+    """Say what one new model may do, and where it is clearly worse whatever the verdict."""
+    worse = listed(worse_places(record))
+    metric = metric_name(record["gate_metric"])
+    said = {
+        "compatible": f"{name} can search your old gallery today.",
+        "mixed": f"{name} finds more in your old gallery in {metric}, and clearly less {worse}.",
+        "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
+    }.get(record["verdict"], f"{name} cannot search your old gallery.")
+    return f"{said} It is clearly worse {worse}." if worse and record["verdict"] == "inconclusive" else said
 
 
 def uncertainty_finding(found: Mapping[str, Any]) -> str:
@@ -175,9 +232,10 @@ def flip_meaning(record: Record) -> str:
 
 
 def drawn(record: Record) -> str:
-    """Return what the bootstrap draws: units, or whole classes of them."""
-    resample = str(record["protocol"]["bootstrap"]["resample"])
-    return units(record) if resample == "queries" else resample
+    """Return what the bootstrap draws: units, or whole classes of them, and from how many."""
+    bootstrap = record["protocol"]["bootstrap"]
+    what = units(record) if bootstrap["resample"] == "queries" else str(bootstrap["resample"])
+    return f"{bootstrap['groups']:,} {what}" if "groups" in bootstrap else what  # absent in earlier versions
 
 
 def _scores(record: Record) -> str:
@@ -197,10 +255,12 @@ def _judged(record: Record, metric: str) -> str:
     verdict = {
         "unlabelled": "is not judged",
         "compatible": "excludes zero",
+        "mixed": "excludes zero",
         "inconclusive": f"includes zero: {record['protocol'].get('queries_counted', 0):,} {units(record)} cannot tell",
     }
     chance = p_value(record, metric)
-    measured = f"{level(record)} interval" if chance is None else f"{level(record)} interval; {p_words(chance)}"
+    around = f"{level(record)} interval over {drawn(record)}"
+    measured = around if chance is None else f"{around}; {p_words(chance)}"
     return f"{found} ({measured}) {verdict.get(record['verdict'], 'has no part above zero')}"
 
 
@@ -208,6 +268,12 @@ def _next_step(record: Record) -> str:
     metric = record["gate_metric"]
     if record["verdict"] == "inconclusive":
         return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
+    if record["verdict"] == "mixed":
+        return (
+            "Look in the report at queries that lost a right first hit, and decide what counts for your users. Name it "
+            "(“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate again, or embed the "
+            "gallery anew before you swap."
+        )
     if record["verdict"] == "not compatible":
         return (
             "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
@@ -219,7 +285,7 @@ def _next_step(record: Record) -> str:
 
 
 def _notes(record: Record) -> list[str]:
-    notes = _mapped_notes(record)
+    notes = [*_guard_notes(record), *_mapped_notes(record), *_class_notes(record)]
     told = flips(record["negative_flip_rate"], record.get("positive_flip_rate"), units(record))
     if told:
         notes.append(told)
@@ -236,6 +302,24 @@ def _notes(record: Record) -> list[str]:
     return notes
 
 
+def _guard_notes(record: Record) -> list[str]:
+    """Say by how much new queries are worse in each metric where they clearly are."""
+    return [
+        f"Clearly worse: {metric_name(metric)} {score(record['cross'][metric])}, {score(record['self_old'][metric])} "
+        f"with old queries, {signed(difference(record, metric))} "
+        f"{interval(difference_interval(record, metric), sign=True)}."
+        for metric in record.get("worse") or ()
+    ]
+
+
+def _class_notes(record: Record) -> list[str]:
+    """Say how few classes there are, where they are few."""
+    bootstrap = record["protocol"]["bootstrap"]
+    if bootstrap["resample"] == "queries" or bootstrap.get("groups", FEW) >= FEW:
+        return []
+    return [f"The queries are of {bootstrap['groups']} classes only, which makes intervals wide: measure with more."]
+
+
 def _mapped_notes(record: Record) -> list[str]:
     """Say which side of the cross-test a map or a head made, and what could not be measured then."""
     mapped = record.get("mapped") or {}  # absent in documents of earlier versions
@@ -244,7 +328,7 @@ def _mapped_notes(record: Record) -> list[str]:
     sides = {"query": "the new queries", "gallery": "the old gallery"}
     notes = [
         "In the cross-test a map links two frozen models. It was applied to "
-        f"{_listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap."
+        f"{listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap."
     ]
     if "query" in mapped:
         notes.append(
@@ -276,5 +360,8 @@ def _unjudged_notes(record: Record) -> list[str]:
     return [*notes, *_mapped_notes(record)[:1]]
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Write a list: "a", "a and b", "a, b and c"; nothing where there is none."""
+    if not names:
+        return ""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
