@@ -76,6 +76,16 @@ def test_vectors_of_files_are_not_embedded(run: Run) -> None:
     assert "Every item has a vector of g2." in again and "0 items" not in again
 
 
+def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
+    assert "Next: to upgrade the model: holdfast gallery prepare --gallery g" in run("backfill", "g", code=2)
+    run("prepare", "g", "--embeddings", "new.npz", "--model", "v2")
+    said = run("backfill", "g", code=2)
+    assert (
+        "Next: to give the others new vectors: holdfast gallery backfill --gallery g --vectors FILE --model v2" in said
+    )
+    assert "`holdfast gallery doctor --vectors FILE --model g1` compares a sample" in run("doctor", "g")
+
+
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
     assert "`holdfast gallery prepare`" in run("vouch", "g", "--force", "yes", code=2)
     assert "or name one file, such as 'new.npz'" in run("import", "g", "--from", ".", "--model", "v1", code=2)

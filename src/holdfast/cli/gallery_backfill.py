@@ -97,10 +97,14 @@ def backfill(
     with opened(gallery) as it:
         source = source_of(arguments, it)
         if source is None:
+            [(purpose, typed), *_] = sorted(
+                next_commands(it.status(), gallery), key=lambda step: " backfill " not in step[1]
+            )
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
-                to_do="`holdfast gallery backfill --help` lists the options; the gallery is intact.",
+                to_do=f"to {purpose}: {typed} (`holdfast gallery backfill --help` lists the options); the gallery is "
+                "intact.",
             )
         options = {"order": order, "batch": batch, "budget": limit, "rate": rate, "seconds": seconds,
                    "class_column": class_column, "retries": retries, "seed": seed}  # fmt: skip

@@ -185,7 +185,10 @@ def declared_findings(state: GalleryState) -> list[Finding]:
     if not names:
         return []
     says = f"The models of {', '.join(names)} are declared: a person, not a release, says who made these vectors."
-    to_do = "nothing, if you are sure; give doctor the model to compare a sample."
+    compare = (
+        f"`holdfast gallery doctor --vectors FILE --model {names[0]}` compares a sample with vectors of that model."
+    )
+    to_do = f"nothing, if you are sure; {compare}"
     return [Finding("declared", "note", None, len(names), names, says, to_do)]
 
 
