@@ -87,7 +87,7 @@ def reason(error: BaseException) -> str:
 
 
 _SAYS_INTACT = re.compile(
-    r"(?:^|[;,.]\s*)(?:nothing was (?:changed|written)|the (?:gallery|table) (?:is intact|was not changed))\.?$",
+    r"(?:^|[;,.]\s*)(?:and )?(?:no(?:thing| gallery) was (?:changed|written)|the gallery is intact)\.?$",
     re.IGNORECASE,
 )
 

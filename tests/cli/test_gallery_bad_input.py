@@ -21,8 +21,8 @@ from holdfast.geometry import Hypersphere
 
 Fails = Callable[..., str]
 
-INTACT = ("intact", "nothing was", "as it was", "kept", "in the gallery", "acknowledged")
-ASSURANCES = ("is intact", "othing was changed", "othing was written", "was not changed")
+INTACT = ("intact", "nothing was", "no gallery was", "as it was", "kept", "in the gallery", "acknowledged")
+ASSURANCES = ("is intact", "was changed", "othing was written", "was not changed")
 
 
 def points(rows: int, dim: int = 4, model: str = "v1", first: int = 0) -> EmbeddingSet:

@@ -98,6 +98,11 @@ def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
     assert said.endswith("Next: check the address, and the rights to read it; the gallery is intact.\n")
 
 
+def test_a_place_for_a_backup_that_cannot_be_written(run: Run) -> None:
+    said = run("backup", "/dev/null/copy", "--gallery", "g", code=2)
+    assert said.count("was changed") == 1 and said.endswith("and no gallery was changed.\n")
+
+
 def test_one_assurance_is_enough(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert without_intact("try again; the gallery is intact.") == "try again"
     assert without_intact("correct it. Nothing was written.") == "correct it"

@@ -38,7 +38,7 @@ SUBCOMMANDS = {
 READING = ("search", "status", "doctor", "export", "backup", "plan", "drill", "journal")
 """Those that change nothing."""
 
-_SAY_INTACT = ("intact", "nothing was", "as it was", "kept", "in the gallery", "acknowledged")
+_SAY_INTACT = ("intact", "nothing was", "no gallery was", "as it was", "kept", "in the gallery", "acknowledged")
 _FIRST = {"backup": "--dest", "restore": "--backup"}
 """What a first word without a name is, where it is not the gallery."""
 

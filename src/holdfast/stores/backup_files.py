@@ -178,7 +178,7 @@ def failing(path: Path) -> Iterator[None]:
         raise StoreError(
             f"'{path}' cannot be written: {error}.",
             expected="a place that can be written, with room for all of it",
-            to_do="make room or choose another place. Nothing is left there, and no gallery was changed.",
+            to_do="make room, or choose another place; what was begun there is gone, and no gallery was changed.",
         ) from error
 
 
