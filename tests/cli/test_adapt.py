@@ -241,7 +241,7 @@ def test_files_that_cannot_be_read(fails: Fails, good: Path, tmp_path: Path) -> 
     (tmp_path / "new.npz").write_bytes(b"hello")
     (tmp_path / "empty").mkdir()
     for path, message in (
-        (tmp_path / "new.npz", "Cannot read"), (tmp_path / "no.npz", "There is no"), (tmp_path / "empty", "nothing"),
+        (tmp_path / "new.npz", "is a text file"), (tmp_path / "no.npz", "There is no"), (tmp_path / "empty", "nothing"),
     ):  # fmt: skip
         assert message in fails("adapt", "--old", good / "old.npz", "--new", path, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
