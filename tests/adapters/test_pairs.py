@@ -177,7 +177,7 @@ def test_impossible_samples_and_seeds_are_refused(option, related, make_set) -> 
 def test_the_sentence_gives_share_interval_and_number(related, make_set) -> None:
     old, new = related(200, (6, 6))
     sentence = suspect_pairs(make_set(np.roll(old, 1, axis=0), "old"), make_set(new, "new")).sentence()
-    assert sentence.startswith("About ") and "from 200 pairs" in sentence and "% to 100%" in sentence
+    assert sentence.startswith("About ") and "from 200 pairs" in sentence and "% to 100\N{NO-BREAK SPACE}%" in sentence
 
 
 def test_few_pairs_are_judged_too_hard_as_documented(related, make_set) -> None:

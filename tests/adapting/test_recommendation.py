@@ -9,6 +9,7 @@ from holdfast.adapters import SuspectPairs, suspect_pairs
 from holdfast.adapting.candidates import hold_out, measure
 from holdfast.adapting.comparison import AGREEMENT, Comparison, Draws, Failed, Mean, Measured, Unseen
 from holdfast.adapting.recommendation import recommend
+from holdfast.wording import whole_percent
 
 QUICK = {"resamples": 200}
 OLD, NEW = 0.40, 0.60
@@ -80,7 +81,7 @@ def test_suspect_pairs_come_before_all_else(case, low) -> None:
     text = " ".join(found.sentences)
     assert ("no relation that a map could learn, so no adapter is recommended" in text) == (low >= 0.8)
     assert ("are suspect" in text) == (low < 0.8)
-    assert f"about {max(low, 0.5):.0%} of them ({low:.0%} to 100%)" in text
+    assert f"about {whole_percent(max(low, 0.5))} of them ({whole_percent(low)} to {whole_percent(1)})" in text
     assert "shifted by a row, sorted differently or come from another file" in text
 
 
@@ -90,9 +91,9 @@ def test_the_sentences_of_an_adapter() -> None:
         "is.",
         "'ridge' reaches an mAP of 0.450 on 840 held-out items, 5.0 points more (95 % interval +4.0 to +6.0) than the "
         "old model on its own gallery.",
-        "Full re-embedding reaches an mAP of 0.600, 15.0 points more (95 % interval +14.0 to +16.0). 25% of its gain "
-        "arrives without it.",
-        "Fitting took 42 seconds on 2160 pairs.",
+        "Full re-embedding reaches an mAP of 0.600, 15.0 points more (95 % interval +14.0 to +16.0). "
+        f"{whole_percent(0.25)} of its gain arrives without it.",
+        "Fitting took 42 seconds on 2,160 pairs.",
         "On the 52 queries of 3 classes that nothing was learnt from, 'ridge' reaches an mAP of 0.330, the old model "
         "0.300 and re-embedding 0.500: there 3.0 points are gained.",
     )

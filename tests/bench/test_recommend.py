@@ -325,7 +325,11 @@ def test_the_share_of_old_classes_is_compared() -> None:
     found = document({"x": {"a": steady(0.5)}}, facts={"x": (100, 1000)})
     found["facts"]["x"][EXTENDED] |= {"old_classes": 30, "old_images": 300}
     said = {old: " ".join(recommend(Situation(100, 1000, old_classes=old), evidence(found)).thin) for old in (30, 90)}
-    assert "learnt 90% as many classes" in said[90] and "x 30%" in said[90] and "learnt" not in said[30]
+    assert (
+        "learnt 90\N{NO-BREAK SPACE}% as many classes" in said[90]
+        and "x 30\N{NO-BREAK SPACE}%" in said[90]
+        and "learnt" not in said[30]
+    )
 
 
 def test_a_p_up_near_its_bound_is_said() -> None:

@@ -362,7 +362,7 @@ def make_adapt() -> Callable[..., dict[str, Any]]:
                 "pairs": 5_000,
                 "labelled": labelled,
                 "classes": 150 if labelled else None,
-                "sentences": ["5000 items are paired by id.", "12 items of the old model have no partner."],
+                "sentences": ["5,000 items are paired by id.", "12 items of the old model have no partner."],
             },
             "models": {
                 "old": {"name": "mini", "fingerprint": f"text:{'a1' * 32}", "dim": 384},

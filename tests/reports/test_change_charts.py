@@ -14,6 +14,7 @@ from holdfast.evaluation.class_change import class_change
 from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements, share_of
 from holdfast.reports.change_words import agreement_finding, class_finding, flips, p_words
 from holdfast.reports.class_plot import class_changes, class_plot, class_range, class_rows
+from holdfast.reports.svg import width_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -68,6 +69,20 @@ def test_many_classes_are_drawn_by_quantiles_inside_the_drawing(change: dict[str
     for end in ("worst", "best"):
         assert change[end][0]["name"] in description
     assert "share of the 300 classes" in words(drawing)
+
+
+@pytest.mark.parametrize("curve", [[-0.2, *[0.3] * 30], [*[-0.3] * 30, 0.2], [-1.0, 1.0]])
+@pytest.mark.parametrize("width", [350, 640])
+def test_words_lie_above_all_bars_and_apart(change: dict[str, Any], curve: list[float], width: float) -> None:
+    """Also where few classes lose among many that gain, whose bars reach to the other side of the chart."""
+    found = with_curve(change, curve)
+    drawing = class_plot("new", found, class_range({"new": found}), width=width, height=280)
+    texts = list(ElementTree.fromstring(drawing).iter(SVG + "text"))
+    named = [item for item in texts if "change-name" in str(item.get("class"))]
+    highest = min(bar["y"] for kind in ("worse", "better") for bar in boxes(drawing, f"change {kind}"))
+    assert len(named) == 2 and all(float(str(item.get("y"))) + 4 <= highest for item in named)
+    (left, right) = named
+    assert float(str(left.get("x"))) + width_of(str(left.text)) < float(str(right.get("x"))) - width_of(str(right.text))
 
 
 @pytest.mark.parametrize("curve", [[0.1, 0.2], [-0.2, -0.1], [0.0, 0.0], [-1.0, 1.0]])

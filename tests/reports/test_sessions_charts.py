@@ -187,7 +187,7 @@ def test_a_map_holds_every_group_that_was_asked(nine_learners: SimpleNamespace) 
     drawing = recall_map("lwf", learner, (0.0, 1.0))
     values = [value for row in home_recalls(learner) for value in row if value is not None]
     assert len(values) == 15
-    assert words(drawing, "heat-number") == [f"{value:.2f}"[1:] for value in values]
+    assert words(drawing, "heat-number") == [f"{value:.2f}" for value in values]
     cells = items(drawing, "rect", "heat")
     assert [number(cell, "fill-opacity") for cell in cells] == pytest.approx([0.1 + 0.9 * v for v in values], abs=1e-3)
     assert len(items(drawing, "path", "heat-self")) == 5

@@ -26,6 +26,7 @@ from holdfast.adapters.moments import (
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, EmptyOverlapError, refuse
+from holdfast.wording import whole_percent
 
 Direction = Literal["new_to_old", "old_to_new"]
 
@@ -107,7 +108,7 @@ class PairReport:
 
     def sentences(self) -> tuple[str, ...]:
         """Return the number of pairs and all that is odd, one sentence each."""
-        found = [f"{self.pairs} items are paired by id."]
+        found = [f"{self.pairs:,} items are paired by id."]
         if self.few:
             found.append(
                 f"These are fewer than the {self.source_dim + 1} that determine a map of full rank from "
@@ -231,8 +232,9 @@ class SuspectPairs:
     def sentence(self) -> str:
         """Say it in words."""
         return (
-            f"About {self.share:.0%} of the pairs do not belong together, or belong together in no way that a linear "
-            f"map could learn ({self.low:.0%} to {self.high:.0%}, from {self.tested} pairs)."
+            f"About {whole_percent(self.share)} of the pairs do not belong together, or belong together in no way that "
+            f"a linear map could learn ({whole_percent(self.low)} to {whole_percent(self.high)}, from {self.tested:,} "
+            "pairs)."
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.adapters import Direction, SuspectPairs
 from holdfast.adapting.comparison import AGREEMENT, UNSEEN, Comparison, Loss, Mean, Measured
+from holdfast.wording import whole_percent
 
 _PASS: dict[Direction, str] = {
     "new_to_old": "pass the new model's queries through it: they then search the old gallery as it is.",
@@ -121,7 +122,7 @@ class Words:
 
     def _reaches(self, one: Measured) -> str:
         return (
-            f"reaches {self._quality(one.cross.mean)} on {self.comparison.held_out} held-out items, "
+            f"reaches {self._quality(one.cross.mean)} on {self.comparison.held_out:,} held-out items, "
             f"{self._points(one.brings, self._choice(one))} than the old model on its own gallery."
         )
 
@@ -139,9 +140,9 @@ class Words:
 
     def _rest(self, one: Measured) -> Iterator[str]:
         """Say what is missing, what it took, and how new classes fare."""
-        share = "" if one.recovered is None else f" {one.recovered:.0%} of its gain arrives without it."
+        share = "" if one.recovered is None else f" {whole_percent(one.recovered)} of its gain arrives without it."
         yield f"{self._missing(one.self_new_minus_cross)}.{share}"
-        yield f"Fitting took {duration(one.seconds)} on {self.comparison.fitted_on} pairs."
+        yield f"Fitting took {duration(one.seconds)} on {self.comparison.fitted_on:,} pairs."
         yield self._on_unseen(one)
 
     def _losses(self, one: Measured) -> Iterator[str]:
@@ -168,9 +169,9 @@ class Words:
             )
         change, classes = 100 * (found.cross - found.self_old), self.comparison.unseen_classes
         return (
-            f"On the {found.queries} queries of {classes:,} {'class' if classes == 1 else 'classes'} that nothing was "
-            f"learnt from, '{one.name}' reaches {self._quality(found.cross)}, the old model {found.self_old:.3f} and "
-            f"re-embedding {found.self_new:.3f}: there {abs(change):.1f} {self._unit} are "
+            f"On the {found.queries:,} queries of {classes:,} {'class' if classes == 1 else 'classes'} that nothing "
+            f"was learnt from, '{one.name}' reaches {self._quality(found.cross)}, the old model {found.self_old:.3f} "
+            f"and re-embedding {found.self_new:.3f}: there {abs(change):.1f} {self._unit} are "
             f"{'lost' if change < 0 else 'gained'}."
         )
 
@@ -222,4 +223,5 @@ def duration(seconds: float) -> str:
 
 
 def _share(suspects: SuspectPairs) -> str:
-    return f"about {suspects.share:.0%} of them ({suspects.low:.0%} to {suspects.high:.0%})"
+    share, low, high = map(whole_percent, (suspects.share, suspects.low, suspects.high))
+    return f"about {share} of them ({low} to {high})"

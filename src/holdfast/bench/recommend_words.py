@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bench.cases import Case, Facts
 from holdfast.bench.merit import best_there, keeps_quality, mean_of
 from holdfast.bench.situation import Distance, Situation
+from holdfast.wording import whole_percent
 
 if TYPE_CHECKING:
     from holdfast.bench.recommend import Action, Choice, Spread, Standing
@@ -196,8 +197,8 @@ def _old(situation: Situation, cases: Sequence[Case]) -> Iterator[str]:
         own, theirs = situation.old_classes / situation.classes, facts.old_classes / facts.classes
         if max(own / theirs, theirs / own) > FAR_SHARE:
             yield (
-                f"Your old model learnt {own:.0%} as many classes as the new one is to, that of {cases[0].trained_on} "
-                f"{theirs:.0%}."
+                f"Your old model learnt {whole_percent(own)} as many classes as the new one is to, that of "
+                f"{cases[0].trained_on} {whole_percent(theirs)}."
             )
 
 

@@ -5,7 +5,7 @@ Colours are those of the page and of `STYLE`, which a page puts beside its own s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +87,13 @@ def candidate_dots(document: Document, *, width: float = 640) -> str:
     bottom = _TOP + row.height * len(candidates)
     able = sum(found["cross"] is not None for found in candidates)
     end = _TOP + row.height * (able or len(candidates))  # of the references, which would cross the reasons below
+    spans = [(_TOP, end)]
+    if row is _ABOVE:  # names stand on the way, and nothing is drawn behind them
+        drawn = [place for place, found in enumerate(candidates[:able]) if found["cross"]["mean"] >= x.low]
+        spans = [(_TOP + row.height * place + row.name + 5, _TOP + row.height * (place + 1)) for place in drawn]
     parts = [_advised_row(document, candidates, row, width)]
-    parts += [*_bands(document, x, end), x_axis(x, _TOP, bottom, _axis_title(document, short=narrow))]
-    parts += _reference_lines(document, x, end, width)
+    parts += [*_bands(document, x, spans), x_axis(x, _TOP, bottom, _axis_title(document, short=narrow))]
+    parts += _reference_lines(document, x, spans, width)
     for place, found in enumerate(candidates):
         parts += _candidate(found, x, _TOP + place * row.height, row, width, led=found["name"] == recommended(document))
     title = f"Candidates by {metric_name(document['protocol']['metric'])}"
@@ -114,15 +118,15 @@ def _axis_title(document: Document, *, short: bool) -> str:
     return f"{name} with re-embedding{'' if short else ': agreement, not correctness'} →"
 
 
-def _bands(document: Document, x: Scale, bottom: float) -> list[str]:
+def _bands(document: Document, x: Scale, spans: Sequence[tuple[float, float]]) -> list[str]:
     parts = []
     for system in REFERENCES:
         low, high = map(x, document["systems"][system]["interval"])
-        parts.append(box(low, _TOP, high - low, bottom - _TOP, f"band {system}"))
+        parts += [box(low, top, high - low, bottom - top, f"band {system}") for top, bottom in spans]
     return parts
 
 
-def _reference_lines(document: Document, x: Scale, bottom: float, width: float) -> list[str]:
+def _reference_lines(document: Document, x: Scale, spans: Sequence[tuple[float, float]], width: float) -> list[str]:
     """Draw a line for each reference with its name above, each on a line of its own."""
     parts = []
     for place, (system, name) in enumerate(REFERENCES.items()):
@@ -130,7 +134,7 @@ def _reference_lines(document: Document, x: Scale, bottom: float, width: float) 
         words, at = f"{name} {score(found)}", x(found)
         half = width_of(words) / 2
         inside = min(max(at, half), width - half)
-        parts.append(line(at, _TOP, at, bottom, f"reference {system}"))
+        parts += [line(at, top, at, bottom, f"reference {system}") for top, bottom in spans]
         parts.append(text(round(inside, 2), 36 - 20 * place, words, f"reference-name {system}", "middle"))
     return parts
 

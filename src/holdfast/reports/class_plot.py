@@ -14,7 +14,7 @@ Changes = Mapping[str, Any]  # what `evaluation.class_change.class_change_record
 NAMED = 5  # classes at either end that stand beside the chart; the table holds all that the record names
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 18, 46, 46
-_ROOM = 0.15  # of the height on either side of zero, for the words there
+_ROOM = 0.15  # of the height on either side of zero, which is then seen to lie within
 
 
 def class_changes(evaluations: Evaluations) -> dict[str, Changes]:
@@ -48,7 +48,7 @@ def class_plot(
         y_axis(y, _LEFT, x.stop, f"change in {metric_name(change['metric'])} of a class"),
         *_bars(change["curve"], x, y),
         line(_LEFT, y(0), x.stop, y(0), "zero"),
-        *_shares(change, x, y),
+        *_shares(change, x),
     ]
     return chart(width, height, f"Change per class of {name}", _in_words(change), parts)
 
@@ -69,15 +69,13 @@ def _bars(curve: list[float], x: Scale, y: Scale) -> list[str]:
     ]
 
 
-def _shares(change: Changes, x: Scale, y: Scale) -> list[str]:
-    """Write how many classes lie on either side of zero, each above its own bars' free side."""
+def _shares(change: Changes, x: Scale) -> list[str]:
+    """Write how many classes lie on either side of zero, above all bars: losses on their left, gains on their right."""
     parts = []
     if change["worse"]:
-        parts.append(text(x.start + 6, y(0) - 8, f"{percent(change['worse'])} score less", "change-name worse halo"))
+        parts.append(text(0, _TOP - 12, f"{percent(change['worse'])} score less", "change-name worse"))
     if change["better"]:
-        parts.append(
-            text(x.stop, y(0) + 18, f"{percent(change['better'])} score more", "change-name better halo", "end")
-        )
+        parts.append(text(x.stop, _TOP - 12, f"{percent(change['better'])} score more", "change-name better", "end"))
     return parts
 
 

@@ -7,6 +7,7 @@ from holdfast.reports.plots import Evaluations, measured
 from holdfast.reports.svg import Scale, chart, line, path, reaching, text, x_axis, y_axis
 from holdfast.reports.tables import value
 from holdfast.reports.words import Record
+from holdfast.wording import whole_percent
 
 ORDERS = {
     "random": "random order",
@@ -61,14 +62,18 @@ def curve_plot(
 
 
 def _reference_lines(record: Record, x: Scale, y: Scale) -> list[str]:
+    """Draw both references, each named at the end where the curves are away from it, on the side where they are not."""
     parts = []
     for (words, found), (at, anchor) in zip(
         _references(record).items(), ((x.stop, "end"), (x.start, "start")), strict=True
     ):
         if found is not None:
             parts.append(line(x.start, y(found), x.stop, y(found), "reference level"))
-            inset = -4 if anchor == "end" else 4
-            parts.append(text(at + inset, y(found) - 5, f"{words} {score(found)}", "small halo", anchor))
+            inset, near = (-4, -1) if anchor == "end" else (4, 0)
+            ends = [values[near] for values in _curves(record).values()]
+            above = any(end is not None and end >= found for end in ends)
+            down = 14 if above and y(found) + 16 < y.start else -5
+            parts.append(text(at + inset, y(found) + down, f"{words} {score(found)}", "small halo", anchor))
     return parts
 
 
@@ -91,8 +96,8 @@ def _in_words(record: Record, metric: str) -> str:
     shares, areas = _shares(record), record["upgrade_curve"]["area"]
     references = ", ".join(f"{words} {score(found)}" for words, found in _references(record).items())
     curves = "; ".join(
-        f"{ORDERS[order]}: from {score(values[0])} at {shares[0]:.0%} to {score(values[-1])} at {shares[-1]:.0%} "
-        f"re-embedded, mean {score(areas.get(order))}"
+        f"{ORDERS[order]}: from {score(values[0])} at {whole_percent(shares[0])} to {score(values[-1])} at "
+        f"{whole_percent(shares[-1])} re-embedded, mean {score(areas.get(order))}"
         for order, values in _curves(record).items()
     )
     return f"{metric}. {references}. {curves}."

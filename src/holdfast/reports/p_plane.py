@@ -31,7 +31,6 @@ def plane_parts(x: Scale, y: Scale) -> list[str]:
         x_axis(x, y.stop, y.start, "P_comp: compatibility; further right is better →", 6),
         y_axis(y, x.start, x.stop, "P_up: quality kept; further up is better ↑"),
         line(x.start, y(0), x.stop, y(0), "zero"),
-        text(x(0) + 8, y(0) - 6, _NO_LOSS, "label"),
     ]
     for position, words in ((0.0, "old"), (1.0, "independent")):
         at = x(position)
@@ -51,9 +50,10 @@ def named_marks(marks: Sequence[tuple[str, float, float]], x: Scale, y: Scale, w
         width: That of the chart.
     """
     area = (x.start, y.stop, width, y.start)
-    words = _rectangle(x(0) + 8, y(0) - 6, width_of(_NO_LOSS, 12))
-    leaders, shapes, labels = [], [], []
-    used = [words, *(_rectangle(right - 8, down + 6, 16) for _, right, down in marks)]
+    own = [_rectangle(right - 8, down + 6, 16) for _, right, down in marks]
+    words = _beside_the_line(x, y, own)
+    leaders, shapes, labels = [text(words[0], words[3] - 2, _NO_LOSS, "label")], [], []
+    used = [words, *own]
     for number, (name, right, down) in enumerate(marks):
         place = _free_place(name, right, down, area, used)
         used.append(place)
@@ -64,6 +64,13 @@ def named_marks(marks: Sequence[tuple[str, float, float]], x: Scale, y: Scale, w
         shapes.append(marker(right, down, number, f"point series-{number % 7}", 7, name))
         labels.append(text(place[0], place[3] - 2, name, "name"))
     return [*leaders, *shapes, *labels]
+
+
+def _beside_the_line(x: Scale, y: Scale, marks: Sequence[Rectangle]) -> Rectangle:
+    """Return where the line of no loss is named: right of the old model, or at an end, where no mark is covered."""
+    wide = width_of(_NO_LOSS, 12)
+    options = [_rectangle(at, y(0) + down, wide) for down in (-6, 16) for at in (x(0) + 8, x.stop - wide, x.start + 4)]
+    return next((option for option in options if not any(_overlap(option, mark) for mark in marks)), options[0])
 
 
 def beyond(p_comp: float, p_up: float, x: Scale, y: Scale) -> str:

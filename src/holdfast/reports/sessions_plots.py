@@ -243,7 +243,7 @@ def _map_cell(value: float | None, i: int, j: int, size: tuple[float, float], li
     place = (_MAP_LEFT + j * across + 1, i * down + 3, across - 2, down - 2)
     if value is None:
         return cell(*place, "", 0.0, own=False) if j <= i else []
-    words = two_digits(value) if width_of(".00", _LETTERS) <= across - 2 else " "
+    words = two_digits(value) if width_of("0.00", _LETTERS) <= across - 2 else " "
     return cell(*place, words, share_of(value, limits), own=i == j, down=4.5)
 
 
@@ -251,9 +251,9 @@ def two_digits(value: float) -> str:
     """Write a fraction briefly, as fits a cell.
 
     >>> two_digits(0.7431), two_digits(0.0), two_digits(0.998)
-    ('.74', '.00', '1')
+    ('0.74', '0.00', '1.00')
     """
-    return "1" if value >= 0.995 else f"{value:.2f}"[1:]
+    return f"{value:.2f}"
 
 
 def _map_in_words(rows: Sequence[Sequence[float | None]]) -> str:

@@ -72,8 +72,8 @@ def page_template(
 def plain(found: Any) -> str:
     """Write any value of a record on one line.
 
-    >>> plain({"dim": 128, "images": 20_000, "mean": [0.5, 0.25], "frozen": False, "options": {}})
-    'dim: 128, images: 20,000, mean: 0.5, 0.25, frozen: no, options: –'
+    >>> plain({"dim": 128, "images": 2_000, "mean": [0.5, -0.25], "frozen": False, "options": {}})
+    'dim: 128, images: 2,000, mean: 0.5, −0.25, frozen: no, options: –'
     """
     if isinstance(found, Mapping | list | tuple) and not found:
         return formats.MISSING
@@ -83,4 +83,4 @@ def plain(found: Any) -> str:
         return ", ".join(map(plain, found))
     if found is None or isinstance(found, bool):
         return {None: formats.MISSING, True: "yes", False: "no"}[found]
-    return f"{found:,}" if isinstance(found, int) and found >= 10_000 else str(found)
+    return f"{found:,}".replace("-", "−") if isinstance(found, int | float) else str(found)

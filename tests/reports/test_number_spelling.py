@@ -1,0 +1,58 @@
+"""One spelling of numbers on every page: 1,234 and 0.5 and −0.5 and 12 %, in words, tables and charts."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.evaluation import Evaluation
+from holdfast.reports.adapt_page import render_adapt_report
+from holdfast.reports.chain_page import render_chain_report
+from holdfast.reports.combined_page import render_combined_report
+from holdfast.reports.page import render_report
+from holdfast.reports.sessions_page import render_sessions_report
+
+WRONG = {
+    "a per cent without a space": r"\d%",
+    "a hyphen for a minus": r"(?<![\w.−-])-\.?\d",
+    "thousands without a comma": r"(?<![\w.,:/#-])(?!(?:19|20)\d\d\b)\d{4,}(?![\w.:-])",
+    "a decimal point without its zero": r"(?<![\w.])\.\d",
+}
+
+
+def read(page: str) -> str:
+    """Return what people read on a page: not its code, and not the fingerprints and versions of programs."""
+    shown = re.sub(r"<(style|script|code|desc|title)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]+>", " ", shown))
+
+
+@pytest.fixture(scope="module")
+def pages(
+    document: dict[str, Any],
+    unlabelled: Evaluation,
+    adapted: dict[str, Any],
+    nine_learners: SimpleNamespace,
+    make_document: Callable[..., dict[str, Any]],
+    make_chain: Callable[..., dict[str, Any]],
+    make_combination: Callable[..., dict[str, Any]],
+) -> dict[str, str]:
+    return {
+        "report": render_report(document),
+        "unlabelled": render_report(make_document({"new": unlabelled})),
+        "adapt": render_adapt_report(adapted),
+        "sessions": render_sessions_report(nine_learners.document, nine_learners.plan),
+        "chain": render_chain_report(make_chain({"e1": 1.6, "second": 1.2}, [1.0])),
+        "combined": render_combined_report(make_combination({"roxford": {}, "rparis": {"gate_metric": "recall@1"}})),
+    }
+
+
+@pytest.mark.parametrize("page", ["report", "unlabelled", "adapt", "sessions", "chain", "combined"])
+@pytest.mark.parametrize("what", WRONG)
+def test_numbers_are_spelt_in_one_way(pages: dict[str, str], page: str, what: str) -> None:
+    found = re.findall(rf".{{0,20}}{WRONG[what]}.{{0,10}}", read(pages[page]))
+    assert not found
