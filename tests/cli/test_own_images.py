@@ -107,3 +107,14 @@ def test_folders_look_the_same_for_one_release_and_for_several(
         "embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "a" / "old"
     )
     assert "holds embeddings itself: embeddings.safetensors" in said
+
+
+def test_a_release_given_as_embeddings_is_told_how_to_make_them(
+    fails: Callable[..., str], made: Path, tmp_path: Path
+) -> None:
+    release, embedded = made / "runs" / "old", made / "embedded" / "bct"
+    for words in (["evaluate"], ["adapt"]):
+        said = fails(*words, "--old", release, "--new", embedded, "--out", tmp_path / "out")
+        assert f"'{release}' is a release" in said and f"holdfast embed --data DATA --release {release}" in said
+    said = fails("gallery", "create", "--gallery", tmp_path / "live", "--embeddings", release)
+    assert f"'{release}' is a release" in said and not (tmp_path / "out").exists()

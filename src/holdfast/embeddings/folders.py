@@ -8,6 +8,7 @@ from holdfast.errors import ConfigError
 
 PARTS = ("query", "gallery", "embeddings", "train")
 """Names of the files of a model, without their ending."""
+_RELEASE = ("config.json", "model.safetensors")
 
 
 def files_in(folder: Path) -> list[str]:
@@ -20,10 +21,16 @@ def model_folder(path: Path) -> Path:
     """Return the folder of a model's embeddings: the one given, or the only one below it; any other path as it is.
 
     Raises:
-        ConfigError: There are folders of several models below it.
+        ConfigError: It is a model itself, or there are folders of several models below it.
     """
     if not path.is_dir() or files_in(path):
         return path
+    if all((path / name).is_file() for name in _RELEASE):
+        raise ConfigError(
+            f"The folder '{path}' is a release: a model, and no embeddings.",
+            expected="embeddings that it made",
+            to_do=f"make them: holdfast embed --data DATA --release {path} --out DIR.",
+        )
     below = sorted(folder for folder in path.iterdir() if folder.is_dir() and files_in(folder))
     if len(below) > 1:
         raise ConfigError(
