@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,9 @@ class Watch:
             torch.autograd.grad(terms[name], step.new.features, retain_graph=True)[0].norm().item()
             for name in (self.case.term, self.case.against)
         )
-        self.ratios.setdefault(step.epoch, []).append(term / against if against else float("nan"))
+        ratio = term / against if against else math.nan
+        if math.isfinite(ratio):  # a run that diverges has gradients that are no numbers
+            self.ratios.setdefault(step.epoch, []).append(ratio)
 
 
 def average_precision(query: EmbeddingSet, gallery: EmbeddingSet) -> float:
