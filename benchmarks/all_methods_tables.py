@@ -319,7 +319,7 @@ def tuning(document: Document, records: Records) -> list[str]:
         " option, the one that weighs compatibility against the task,"
         f" over {max(map(len, GRIDS.values()))} values, those of its paper among them, everything else at its"
         " default. The models of this table have the seed"
-        f" {document['tune_seed']}, which is in no table above, half the epochs ({document['tuning_epochs']}), and"
+        f" {document['tune_seed']}, which is in no table above, {document['tuning_epochs']} epochs, and"
         f" {trained['classes']} characters to train on. Shown is their P_score on {trained['searched_classes']}"
         f" validation characters, which they never saw and which are none of the {final['searched_classes']}"
         " evaluation characters. The largest was chosen (bold), a tie going to the default.",
