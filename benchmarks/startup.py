@@ -4,8 +4,9 @@
     python benchmarks/startup.py --against 7749751    # or any other revision
 
 The earlier revision is checked out into a temporary worktree of git, and takes what it needs from the same environment.
-Sides take turns, every command in a process of its own, after one that warms the files of both. Seconds on the clock
-depend on other work on the machine; processor seconds of the command do so less. Writes startup.json and startup.txt.
+Sides take turns, every command in a process of its own, after one that compiles the modules of both. Seconds on the
+clock depend on other work on the machine; processor seconds of the command do so less. Writes startup.json and
+startup.txt.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ COMMANDS = {
 
 def run(tree: Path, words: list[str], folder: Path) -> tuple[float, float]:
     """Run Python with the code of a tree, and return seconds on the clock and of the processor."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree / "src")}
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+    }  # fmt: skip
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, check=True)
     took, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -13,7 +13,6 @@ from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
 from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
 from holdfast.cli.pages import Report, check_report
 from holdfast.cli.parsing import parse
-from holdfast.data.item_facts import facts_of
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
@@ -153,6 +152,8 @@ def evaluate(
 def main(words: list[str]) -> int:
     """Evaluate, write the report, and return 0 for "compatible" and 1 otherwise."""
     arguments, text = parse(evaluate, words, "evaluate")
+    from holdfast.data.item_facts import facts_of  # help is printed without it
+
     if arguments["protocol"] == "list":
         return _list_protocols(arguments["json"])
     _check_protocol_name(arguments["protocol"])

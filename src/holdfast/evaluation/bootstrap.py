@@ -24,7 +24,6 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
 
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 
@@ -183,6 +182,8 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
         raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
     below = (1 - level) / 2
     if groups is not None and groups > 1:
+        from scipy.special import ndtr, stdtrit  # takes longer to import than all the rest of this package
+
         half_width = float(stdtrit(groups - 1, 1 - below) * np.sqrt(groups / (groups - 1)))
         if groups < FEW:
             centre, deviation = float(means.mean()), float(means.std())
