@@ -141,7 +141,7 @@ def test_releases_that_do_not_read_texts(
     words = ["embed", "--texts", trained / "queries.txt", "--out", tmp_path / "o", "--release"]
     for more in ([], ["--text-model", "wordllama"]):
         said = fails(*words, made / "runs" / "old", *more)
-        assert "is no head over a text model" in said and "`holdfast adapt --text-model MODEL`" in said
+        assert "takes 3 × 32 × 32 pixels, no texts" in said and "`holdfast adapt --text-model MODEL`" in said
     folder = planted(tmp_path / "vectors")
     given = ["adapt", "--old", folder / "old.npz", "--new", folder / "new.npz", *FAST, "--out", tmp_path / "head"]
     run(capsys, *given)
