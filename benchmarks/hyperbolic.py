@@ -1,6 +1,6 @@
 """HBCT on the Lorentz space against Euclidean methods on the hypersphere: Omniglot, extended-class and extended-data.
 
-    python benchmarks/hyperbolic.py                  # about 40 minutes on two cores
+    python benchmarks/hyperbolic.py                  # about an hour on two cores
     python benchmarks/hyperbolic.py --quick          # a smoke test of some minutes; its numbers mean nothing
     python benchmarks/hyperbolic.py --tables-only    # the page again, from the committed records
 
