@@ -145,7 +145,7 @@ def test_releases_that_do_not_read_texts(
     folder = planted(tmp_path / "vectors")
     given = ["adapt", "--old", folder / "old.npz", "--new", folder / "new.npz", *FAST, "--out", tmp_path / "head"]
     run(capsys, *given)
-    assert "give these as --stored" in fails(*words, tmp_path / "head" / "head").replace("these embeddings", "these")
+    assert "give these embeddings instead" in fails(*words, tmp_path / "head" / "head")
     said = fails(*words, tmp_path / "head" / "head", "--text-model", "wordllama")
     assert "is a head over declared:" in said and not (tmp_path / "o").exists()
 
