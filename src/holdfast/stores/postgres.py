@@ -59,6 +59,7 @@ class PostgresDatabase:
     def __init__(self, address: Address, disk: Disk) -> None:
         self.address, self.disk = address, disk
         self._opened: WeakSet[Connection] = WeakSet()
+        self._knowing: WeakSet[Connection] = WeakSet()  # what a vector is, which one from before its extension does not
         self._idle: list[Connection] = []
         self._own = threading.local()
         self._vector: TypeInfo | None = None
@@ -87,8 +88,8 @@ class PostgresDatabase:
         raise StoreError(f"The gallery '{self.address.url}' was closed.", to_do="open it again.")
 
     def give(self, connection: Connection) -> None:
-        """Take a connection back; one that broke, or is in the middle of something, is closed."""
-        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        """Take a connection back; one that broke, is in the middle of something, or knows no vectors, is closed."""
+        idle = connection.info.transaction_status == TransactionStatus.IDLE and connection in self._knowing
         if self._closed or not idle or len(self._idle) >= _KEPT_CONNECTIONS:
             connection.close()
         else:
@@ -106,6 +107,7 @@ class PostgresDatabase:
                         self._vector = TypeInfo.fetch(connection, "vector")
                 if self._vector is not None:
                     register_vector_info(connection, self._vector)
+                    self._knowing.add(connection)
             except BaseException:
                 connection.close()
                 raise
