@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from holdfast.cli import main
+from holdfast.cli.gallery_create import _again
 from holdfast.errors import GalleryError, without_intact
 from holdfast.galleries import Gallery
 from holdfast.geometry import Hypersphere
@@ -65,6 +66,23 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     assert back[0] == "rollback"
     gc, _ = hints(run(*complete))
     assert gc[0] == "gc" and "g1" in run(*gc)
+
+
+def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
+    with np.load(tmp_path / "new.npz") as new:
+        np.savez(tmp_path / "part.npz", ids=new["ids"][:30], vectors=new["vectors"][:30], labels=new["labels"][:30])
+    run("prepare", "g", "--embeddings", "part.npz", "--model", "v2")
+    run("backfill", "g", "--vectors", "part.npz", "--model", "v2", code=1)  # some are not there
+    run("swap", "g", "--force", "the rest comes later")
+    run("complete", "g", "--allow-missing")
+    assert ["backfill", "--gallery", "g", "--vectors", "FILE", "--model", "v2"] in hints(run("plan", "g"))
+    assert "holdfast gallery backfill --gallery g --vectors FILE" in run("backfill", "g", code=2)
+
+
+def test_a_password_is_not_in_what_to_type_next() -> None:
+    typed = _again("live", (None, None, "postgresql://me:s3cret@host/shop", "items"), {"id_column": "id",
+                   "vector_column": "vector"}, [], False)  # fmt: skip
+    assert "s3cret" not in typed and "--postgres postgresql://me@host/shop" in typed
 
 
 def test_vectors_of_files_are_not_embedded(run: Run) -> None:

@@ -263,3 +263,20 @@ def test_a_column_name_that_occurs_twice_is_refused(tmp_path) -> None:
 def test_text_labels_that_spell_none_are_classes(tmp_path) -> None:
     pq.write_table(pa.table({"vector": [[1.0], [2.0]], "label": ["None", "nan"]}), tmp_path / "e.parquet")
     assert list(import_of(tmp_path / "e.parquet").class_names) == ["None", "nan"]
+
+
+@pytest.mark.parametrize("length", [640, 896, 1152, 1408])
+def test_a_header_as_long_as_a_pickle_begins_is_read(tmp_path: Path, length: int) -> None:
+    """Its first two bytes are then those of a pickle."""
+    for letters in range(8, 1400, 8):
+        made = EmbeddingSet(
+            ids=[f"i{row}" for row in range(8)], vectors=np.eye(8, dtype=np.float32),
+            fingerprint="declared:" + "m" * letters, space=Hypersphere(8),
+        )  # fmt: skip
+        path = storage.save(made, tmp_path / "made.safetensors")
+        with path.open("rb") as file:
+            begins = int.from_bytes(file.read(8), "little")
+        if begins >= length:
+            break
+    assert begins == length
+    assert storage.load(path).fingerprint == made.fingerprint

@@ -12,6 +12,7 @@ from holdfast.evaluation import bootstrap
 from holdfast.evaluation.bootstrap import (
     chosen_interval,
     clusters_of,
+    counted_clusters,
     mean_interval,
     mean_intervals,
     paired_interval,
@@ -108,6 +109,21 @@ def test_intervals_of_few_groups_are_as_wide_as_students(groups: int) -> None:
     low, high = mean_interval(values, resamples=20_000)
     half = stats.t.ppf(0.975, groups - 1) * values.std(ddof=1) / math.sqrt(groups)
     assert high - low == pytest.approx(2 * half, rel=0.02 if groups < 10 else 0.15)
+
+
+def test_one_class_tells_nothing_of_others() -> None:
+    gains = np.array([0.1, 0.2, 0.3])
+    assert mean_interval(gains - 0.15, clusters=[4, 4, 4]) == (-1.0, 1.0)
+    assert mean_interval(gains, clusters=[4, 4, 4]) == (0.0, 1.0)
+    assert chosen_interval({"a": gains, "b": gains / 2}, [0.2, 0.2, 0.2], clusters=[4, 4, 4]) == (-1.0, 1.0)
+    classes, values = np.array([0, 0, 1]), np.array([0.5, 0.25, np.nan])
+    assert counted_clusters(classes, "auto", values) is None, "the other class has no query that counts"
+    np.testing.assert_array_equal(counted_clusters(classes, "classes", values), classes)
+
+
+def test_losses_alone_may_still_be_chance() -> None:
+    low, high = mean_interval([-0.01, -0.02, -0.30])
+    assert low < 0 < high < 1, "Student's interval is not cut where no query gained"
 
 
 def test_intervals_stay_where_scores_are() -> None:

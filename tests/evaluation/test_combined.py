@@ -12,7 +12,7 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import Evaluation, evaluate
-from holdfast.evaluation.combined import combine
+from holdfast.evaluation.combined import combine, worse_of
 
 Make = Callable[..., EmbeddingSet]
 
@@ -83,6 +83,14 @@ def test_one_metric_for_all_decides_the_verdicts_too(sets: dict[str, Evaluation]
         ConfigError, match=r"'roxford' was not measured in map@100\.\nExpected: one of its metrics: rec"
     ):
         combine(sets, "map@100")
+
+
+def test_guards_are_those_of_the_evaluation() -> None:
+    """With the gate's metric clearly worse and another one better, in evaluations with and without guards."""
+    intervals = {"map": {"cross_minus_self_old": (-0.2, -0.1)}, "recall@1": {"cross_minus_self_old": (0.1, 0.2)}}
+    record = {"interval": intervals, "gate_metric": "map"}
+    assert worse_of({**record, "guards": ["recall@1"]}) == worse_of(record) == ("map",)
+    assert worse_of({**record, "guards": []}) == ()
 
 
 def test_a_point_gate_stays_one(evaluated: Callable[..., Evaluation]) -> None:

@@ -190,6 +190,14 @@ def test_guards_are_chosen_or_none() -> None:
         run(guards=("recal@1",))
 
 
+@pytest.mark.parametrize("options", [{"guards": ("recall@1",)}, {"resample": "classes"}])
+def test_without_labels_nothing_is_guarded_or_drawn_by_class(options: dict[str, Any]) -> None:
+    bare = {name: side.replace(labels=None, class_names=None) for name, side in twins().items() if side is not None}
+    assert run(**bare, **NO_THIRD).verdict == "unlabelled"
+    with pytest.raises(ConfigError, match="nothing here says what is right"):
+        run(**bare, **NO_THIRD, **options)
+
+
 def test_a_guard_does_not_make_what_is_undecided_compatible() -> None:
     exchanged = {"old_query": "new_query", "new_query": "old_query", "old_gallery": "new_gallery",
                  "new_gallery": "old_gallery"}  # fmt: skip

@@ -161,6 +161,15 @@ def test_without_labels_nothing_is_called_right(make: Make) -> None:
     assert "overlap@10 with new" in text and "None" not in text and "nan" not in text.split()
 
 
+def test_a_drill_of_an_earlier_version_is_drawn(make: Make) -> None:
+    """It told differences of the main metric alone."""
+    document = make()
+    for curve in document["curves"].values():
+        curve["differences"] = curve["differences"]["map"]
+    page = Page(render_drill_report(document)).text
+    assert "the difference to today is +0.100 mAP (+0.050 to +0.150);" in page
+
+
 def test_charts_hold_their_numbers(make: Make) -> None:
     document = make()
     drawn = unescape(drill_curves(document, "map", width=520))

@@ -17,7 +17,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
-from holdfast.evaluation.bootstrap import clusters_of, drawn, mean_intervals
+from holdfast.evaluation.bootstrap import clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.compatibility import clearly_worse, verdict
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
@@ -100,6 +100,7 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
     gate = settings["gate_metric"]
     clusters = clusters_of(protocol.unit_labels(sides["old"][0]), "auto", protocol.units, protocol.name)
     gains = {metric: values["cross"][metric] - values["self_old"][metric] for metric in settings["metrics"]}
+    clusters = counted_clusters(clusters, "auto", gains[gate])
     intervals = mean_intervals(gains, seed=settings["seed"], clusters=clusters)
     worse = clearly_worse({metric: interval for metric, interval in intervals.items() if metric != gate})
     return {

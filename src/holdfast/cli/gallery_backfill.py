@@ -90,16 +90,16 @@ def backfill(
         json: Print one JSON document.
     """
     from holdfast.cli.gallery_sources import source_of
-    from holdfast.cli.gallery_words import next_commands
+    from holdfast.cli.gallery_words import fill_command, next_commands
 
     arguments = dict(locals())
     limit = allowed(budget, price_per_thousand, max_cost)
     with opened(gallery) as it:
         source = source_of(arguments, it)
         if source is None:
-            [(purpose, typed), *_] = sorted(
-                next_commands(it.status(), gallery), key=lambda step: " backfill " not in step[1]
-            )
+            status = it.status()
+            fill = ("give the others new vectors", fill_command(status, gallery))
+            [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, gallery)
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",

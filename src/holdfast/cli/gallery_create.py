@@ -185,7 +185,7 @@ def _filled(
 def _again(url: str, places: Sequence[Any], read: Mapping[str, Any], take: list[str], cast: bool) -> str:
     """Return what goes on with filling a gallery."""
     named = zip(("--embeddings", "--lance", "--postgres", "--table"), places, strict=True)
-    words = [word for name, value in named if value is not None for word in (name, str(value))]
+    words = [word for name, value in named if value is not None for word in (name, without_secrets(str(value)))]
     for option, usual in (("id_column", "id"), ("vector_column", "vector")):
         words += [f"--{option.replace('_', '-')}", read[option]] if read[option] != usual else []
     words += ["--take", *take] if take else []

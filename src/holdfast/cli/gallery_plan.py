@@ -146,7 +146,7 @@ def following(found: Plan, status: Status, url: str, arguments: Mapping[str, Any
         url: Where it is.
         arguments: Of the command, whose sources are those of the next one.
     """
-    from holdfast.cli.gallery_words import next_commands
+    from holdfast.cli.gallery_words import fill_command, next_commands
 
     given = [
         word
@@ -173,7 +173,7 @@ def following(found: Plan, status: Status, url: str, arguments: Mapping[str, Any
     if found.rows and given:
         return [("do it", command("backfill", url, *given))]
     if found.rows:
-        [(_, typed), *_] = [step for step in next_commands(status, url) if " backfill " in step[1]]
+        typed = fill_command(status, url)
         return [("have a sample timed", typed.replace(" backfill ", " plan ", 1)), ("do it", typed)]
     other = command("plan", url, "--vectors", "FILE", "--model", "NEW")
     return [("plan an upgrade, name the new model", other), *next_commands(status, url)]

@@ -114,9 +114,14 @@ def _link_words(found: Status, link: dict[str, str]) -> str:
     return f"{link['query']} searches vectors of {link['gallery']}, too, because of {_WHY[link['how']]}{reason}."
 
 
+def fill_command(found: Status, url: str) -> str:
+    """Return what gives the items that lack one a vector of the generation to be filled."""
+    return command("backfill", url, *_source_words(found))
+
+
 def next_commands(found: Status, url: str) -> list[tuple[str, str]]:
     """Return what to type next, each with what it is for, the most sensible first."""
-    fill = ("give the others new vectors", command("backfill", url, *_source_words(found)))
+    fill = ("give the others new vectors", fill_command(found, url))
     back = ("go back", command("rollback", url))
     tidy = ("free their room", command("gc", url))
     steps: Sequence[tuple[str, str]]

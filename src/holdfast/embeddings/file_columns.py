@@ -34,15 +34,17 @@ class FileColumns:
             usual: What these are called where no name was given.
 
         Raises:
-            DataError: Vectors or ids were named, and the file has neither that name nor the usual one.
+            DataError: Vectors or ids were named, and the file has neither that name nor the usual one; or it has none
+                of the names that were given, and one that is like them.
         """
         found = {}
         for what, name in usual.items():
             asked: Sequence[str] = getattr(self, what)
             there = [one for one in (*asked, name) if one in present]
-            if there:
+            meant = nearest(asked[0], [one for one in present if one != name]) if asked else ""
+            if there and (there[0] in asked or not meant):
                 found[what] = there[0]
-            elif asked and what != "label":
+            elif asked and (what != "label" or meant):
                 raise DataError(
                     f"'{path}' has no column {' or '.join(map(repr, asked))}.{nearest(asked[0], present)}",
                     expected=f"one of its own: {', '.join(present) or 'none'}",

@@ -149,11 +149,11 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
 
 def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Map the tensors of a safetensors file read-only; the library itself copies them on access."""
-    refuse_other_kind(path)
     try:
         with path.open("rb") as handle:
             buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
+        refuse_other_kind(path)
         raise DataError(
             f"Cannot open '{path}': {error}.", expected="a file of embeddings", to_do="`holdfast embed` writes one."
         ) from error
@@ -171,6 +171,7 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
             raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
             arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except _MALFORMED as error:
+        refuse_other_kind(path)  # only now: the length of a header may begin like a file of another kind
         raise _damaged(path, f"its header cannot be read ({reason(error)})") from error
     return arrays, metadata
 

@@ -120,12 +120,7 @@ def mean_intervals(
     if not groups:
         return dict.fromkeys(columns, (np.nan, np.nan))
     found = {name: percentile_interval(column, level, groups) for name, column in zip(columns, means.T, strict=True)}
-    return {
-        name: (max(low, floor), min(high, ceiling))  # Student's interval knows no bounds, and a score has some
-        for (name, (low, high)), floor, ceiling in zip(
-            found.items(), np.floor(np.nanmin(values, axis=0)), np.ceil(np.nanmax(values, axis=0)), strict=True
-        )
-    }
+    return {name: _within(interval, column) for (name, interval), column in zip(found.items(), values.T, strict=True)}
 
 
 def chosen_interval(
@@ -164,7 +159,7 @@ def chosen_interval(
     best = means.argmax(axis=1)
     luck = means[np.arange(len(means)), best] - found[best]
     low, high = percentile_interval(luck, level, len(sizes))
-    return float(found.max()) - high, float(found.max()) - low
+    return _within((float(found.max()) - high, float(found.max()) - low), gains)
 
 
 def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups: int | None = None) -> Interval:
@@ -181,6 +176,8 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
     if not 0 < level < 1:
         raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
     below = (1 - level) / 2
+    if groups == 1:
+        return -np.inf, np.inf  # nothing tells how far another one would be from it
     if groups is not None and groups > 1:
         from scipy.special import ndtr, stdtrit  # takes longer to import than all the rest of this package
 
@@ -191,6 +188,14 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
         below = float(ndtr(-half_width))
     low, high = np.quantile(means, [below, 1 - below])
     return float(low), float(high)
+
+
+def _within(interval: Interval, values: NDArray[np.float64]) -> Interval:
+    """Return an interval within the bounds that means have: scores lie in [0, 1], their differences in [-1, 1]."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    if low < -1 or high > 1:
+        return interval
+    return max(interval[0], 0.0 if low >= 0 else -1.0), min(interval[1], 1.0)
 
 
 def clusters_of(
@@ -221,6 +226,20 @@ def clusters_of(
         return None
     different = len(np.unique(classes))
     return classes if resample == "classes" or 1 < different < len(classes) else None
+
+
+def counted_clusters(
+    clusters: NDArray[np.int64] | None, resample: str, values: NDArray[np.float64]
+) -> NDArray[np.int64] | None:
+    """Return what to draw once it is known which queries count: with "auto" single ones where they are of one class.
+
+    Args:
+        clusters: As `clusters_of` returned them.
+        resample: As it was given.
+        values: One per query (Q,); NaN where a query does not count.
+    """
+    one = clusters is not None and len(np.unique(clusters[~np.isnan(values)])) < 2
+    return None if resample == "auto" and one else clusters
 
 
 def drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError
-from holdfast.evaluation.bootstrap import Interval, Resampled, clusters_of, drawn, mean_intervals
+from holdfast.evaluation.bootstrap import Interval, Resampled, clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.compatibility import Variant, average_compatibility, verdict, violations
 from holdfast.evaluation.evidence import plain
 from holdfast.evaluation.matched_models import Sides, check_one_model
@@ -164,6 +164,7 @@ def evaluate_chain(
         matrix[pair] = np.nanmean(found)
     own = np.array([matrix[0, 0], *(np.nanmean(found) for found in alone)]) if third else None
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
+    clusters = counted_clusters(clusters, resample, values[0, 0])
     intervals, gains = _intervals(values, draws, clusters)
     ac, am = average_compatibility(matrix)
     described = {

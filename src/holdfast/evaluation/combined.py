@@ -209,7 +209,7 @@ def worse_of(record: Record) -> tuple[str, ...]:
     """
     intervals = {metric: pairs.get("cross_minus_self_old") for metric, pairs in (record["interval"] or {}).items()}
     guards = record.get("guards")
-    kept: list[str] = list(intervals) if guards is None else [record["gate_metric"], *guards]
+    kept: list[str] = list(intervals) if guards is None else [*guards, *([record["gate_metric"]] if guards else [])]
     return clearly_worse({metric: intervals[metric] for metric in intervals if metric in kept})
 
 

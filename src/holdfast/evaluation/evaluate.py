@@ -12,7 +12,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation import compatibility
 from holdfast.evaluation.agreement import agreement_of
-from holdfast.evaluation.bootstrap import Resampled, clusters_of, drawn, mean_intervals
+from holdfast.evaluation.bootstrap import Resampled, clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.class_change import class_change_record
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.curve import record, upgrade_curves
@@ -128,6 +128,12 @@ def evaluate(
     if blind or not protocol.judges:
         head["agreement"] = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
     if blind:
+        refuse(
+            bool(guards) or resample == "classes",
+            f"{', '.join(guards or ()) or 'Classes'} {'cannot be guarded' if guards else 'cannot be drawn'}: nothing "
+            "here says what is right.",
+            "labels in any of the sets, or neither --guard nor --resample classes",
+        )
         return Evaluation(verdict="unlabelled", **head)
     classes = protocol.unit_labels(models.old[0])
     draws["clusters"] = clusters_of(classes, resample, protocol.units, protocol.name)
@@ -135,6 +141,7 @@ def evaluate(
     values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
     described["queries_counted"] = int(np.count_nonzero(~np.isnan(values["cross"][gate_metric])))
     described["left_out"] = protocol.left_out(*models.old)
+    draws["clusters"] = counted_clusters(draws["clusters"], resample, values["cross"][gate_metric])
     described["bootstrap"] |= drawn(values["cross"][gate_metric], draws["clusters"])
     found = {**_scores(values, names, protocol), **_judgement(values, names, gate, (gate_metric, guarded), draws)}
     found["class_change"] = _class_change(values, gate_metric, classes, models.old[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.evaluation.bootstrap import FEW
 from holdfast.reports.adapt_results import OLD, REEMBEDDED, candidate_named, recommended
 from holdfast.reports.formats import metric_name, percent, score
 from holdfast.reports.words import listed
@@ -158,13 +159,19 @@ _DRAWN = {"queries": "queries", "classes": "whole classes of queries, as those o
 def _corrections(document: Document) -> list[str]:
     """Say which intervals are corrected for the choice, and what is guarded."""
     best = [found["name"] for found in document["candidates"] if found.get("as_best")]
+    protocol = document["protocol"]
     guards = [_GUARDED.get(name, metric_name(name)) for name in document["protocol"].get("guards", [])]
     told = []
+    if protocol.get("resample") == "classes" and 0 < protocol["unseen_classes"] < FEW:
+        told.append(
+            f"What is lost on {_classes(protocol['unseen_classes'])} that nothing was learnt from is told by intervals "
+            "over queries: so few classes say little of others."
+        )
     if best:
         told.append(
-            f"Intervals in table and picture are those of every candidate by itself. What is said of {listed(best)} as "
-            "the best of its kind is corrected for that choice: every resampled set chooses anew, and shows how much "
-            "luck there is in being chosen."
+            f"Intervals in table and picture are those of every candidate by itself. What {listed(best)}, the best of "
+            "its kind, is said to gain over the old model has an interval that is corrected for that choice: every "
+            "resampled set chooses anew, and shows how much luck there is in being chosen."
         )
     if guards:
         told.append(f"A candidate that is clearly worse at {listed(guards)} is not recommended without saying so.")

@@ -54,10 +54,20 @@ def write_drill_report(document: Document, folder: str | Path) -> Path:
     return write_atomically(Path(folder) / TEMPLATE, lambda part: part.write_text(page, encoding="utf-8"))
 
 
+def _curves(document: Document) -> dict[str, Any]:
+    """Return the curves; those of earlier versions know differences of the main metric alone."""
+    return {
+        name: curve | {"differences": {document["metric"]: curve["differences"]}}
+        if isinstance(curve["differences"], list)
+        else curve
+        for name, curve in document["curves"].items()
+    }
+
+
 def render_drill_report(document: Document) -> str:
     """Return the page as text; see `write_drill_report`."""
     _check(document)
-    document = {"title": TITLE, **versions(), **document}
+    document = {"title": TITLE, **versions(), **document, "curves": _curves(document)}
     labelled = document["judged"] > 0
     shown = ("map", "recall@1") if labelled else ("overlap@10 with new", "overlap@10 with old")
     page: str = page_template(TEMPLATE, values={"duration": words.duration, "percent_of": words.percent_of}).render(

@@ -222,6 +222,11 @@ def next_step(document: Document) -> str:
         return "run `holdfast gallery doctor`, and report what this page shows; the gallery itself was only read."
     if verdict == "worse":
         return "keep the old model, or find out why the new one finds less; the gallery itself was only read."
+    if verdict == "mixed":
+        return (
+            "look at the examples below, and decide whether the first hit counts for your users before anything is "
+            "swapped; the gallery itself was only read."
+        )
     if document["linked"] == "none":
         return (
             "`holdfast gallery prepare`, `backfill` all items, then `swap`; a report or an adapter would let you swap "
@@ -229,7 +234,7 @@ def next_step(document: Document) -> str:
         )
     first = f"`holdfast gallery swap`, then `holdfast gallery backfill{order}`"
     last = "backfill a part before the swap, or find a better link" if verdict == "dips" else first
-    look = verdict in ("unlabelled", "no gain", "mixed")
+    look = verdict in ("unlabelled", "no gain")
     return f"look at the examples below; then {first}." if look else f"{last}."
 
 
