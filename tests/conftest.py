@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -28,6 +29,10 @@ GOLDEN = Path(__file__).parent / "golden"
 TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 
 torch.set_num_threads(1)  # two test processes on two cores: more threads would only wait for each other
+
+
+hypothesis.settings.register_profile("unhurried", deadline=None)  # others may keep the machine busy
+hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

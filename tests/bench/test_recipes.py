@@ -318,7 +318,7 @@ def _model(row: Row, role: str) -> Cell:
 
 @pytest.mark.parametrize("name", ["ndpp-table-4", "omniglot-chain-small"])
 def test_third_models_succeed_the_second_and_are_held_against_the_independent_one(name: str, official: Path) -> None:
-    suite = over_landmarks(name, test_sets=BUILDINGS, seeds=(0,))
+    suite = over_landmarks(name, test_sets=BUILDINGS, seeds=(0,), model={**EVERY[name].model, "channels": 3})
     rows = {(row.scenario, row.label): row for row in Planner(suite, official, {}).rows()}
     for label in suite.methods:
         first, far, near = (rows[scenario, label] for scenario in ("1-to-2", "1-to-3", "2-to-3"))

@@ -244,7 +244,8 @@ def test_sets_that_labels_answer_are_measured_as_the_suite_says(content, images)
         "ranked": {"gate_metric": "recall@1"},
         "seen": {"protocol": "market1501"},
     }
-    sets = {name: {"data": str(images), **values} for name, values in sets.items()}
+    grey = {"data": str(images), "options": {"channels": 1}}
+    sets = {name: {**grey, **values} for name, values in sets.items()}
     suite = suite_from(content(test_sets=sets, metrics=["recall@2"], gate_metric="map@3"), "the test")
     found = {name: (test.metrics, test.gate_metric) for name, test in suite.tests().items()}
     assert found == {
