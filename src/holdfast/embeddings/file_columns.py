@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from holdfast.errors import DataError, nearest
+
+_MISSPELT = 0.75  # how like a name of the file one must be to be taken for a slip of it
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class FileColumns:
         for what, name in usual.items():
             asked: Sequence[str] = getattr(self, what)
             there = [one for one in (*asked, name) if one in present]
-            meant = nearest(asked[0], [one for one in present if one != name]) if asked else ""
+            others = [one for one in present if one not in usual.values()]
+            meant = bool(asked) and bool(get_close_matches(asked[0], others, n=1, cutoff=_MISSPELT))
             if there and (there[0] in asked or not meant):
                 found[what] = there[0]
             elif asked and (what != "label" or meant):
