@@ -205,8 +205,16 @@ def places(losses: Sequence[Loss]) -> str:
     >>> places([Loss("recall@1", 0.5, 0.4, Mean(-0.1, (-0.2, -0.05)))])
     'at the first hit (recall@1)'
     """
-    said = {"recall@1": "at the first hit (recall@1)", UNSEEN: f"on {UNSEEN}"}
-    return " and ".join(said.get(loss.name, f"in {loss.name}") for loss in losses)
+    return " and ".join(place(loss.name) for loss in losses)
+
+
+def place(guarded: str) -> str:
+    """Say where something is worse, of one guarded metric or of unseen classes.
+
+    >>> place("unseen classes"), place("recall@5")
+    ('on unseen classes', 'in recall@5')
+    """
+    return {"recall@1": "at the first hit (recall@1)", UNSEEN: f"on {UNSEEN}"}.get(guarded, f"in {guarded}")
 
 
 def duration(seconds: float) -> str:

@@ -54,13 +54,17 @@ def resampled_means(
         ConfigError: Fewer than 1 resample.
         DataError: Lengths differ.
     """
-    if resamples < 1:
-        raise ConfigError(f"{resamples} resamples.", expected="at least 1")
     columns = np.asarray(values, np.float64)
     columns = columns[:, None] if columns.ndim == 1 else columns
-    sums, sizes = cluster_sums(columns, clusters)
+    return _resampled(*cluster_sums(columns, clusters), resamples, seed)
+
+
+def _resampled(sums: NDArray[np.float64], sizes: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
+    """Return the means (resamples, S) over resampled clusters, of their sums (G, S) and sizes (G,)."""
+    if resamples < 1:
+        raise ConfigError(f"{resamples} resamples.", expected="at least 1")
     if not len(sizes):
-        return np.full((resamples, columns.shape[1]), np.nan)
+        return np.full((resamples, sums.shape[1]), np.nan)
     draws = _draws(len(sizes), resamples, seed)
     return np.concatenate([counts @ sums / (counts @ sizes)[:, None] for counts in draws])
 
@@ -115,12 +119,14 @@ def mean_intervals(
     column of their own. The other arguments are those of `mean_interval`.
     """
     values = np.stack([np.asarray(column, np.float64) for column in columns.values()], axis=1)
-    means = resampled_means(values, resamples=resamples, seed=seed, clusters=clusters)
-    groups = len(cluster_sums(values, clusters)[1])
-    if not groups:
+    sums, sizes = cluster_sums(values, clusters)
+    means = _resampled(sums, sizes, resamples, seed)
+    if not len(sizes):
         return dict.fromkeys(columns, (np.nan, np.nan))
-    found = {name: percentile_interval(column, level, groups) for name, column in zip(columns, means.T, strict=True)}
-    return {name: _within(interval, column) for (name, interval), column in zip(found.items(), values.T, strict=True)}
+    return {
+        name: _within(percentile_interval(drawn_means, level, len(sizes)), of_queries)
+        for name, drawn_means, of_queries in zip(columns, means.T, values.T, strict=True)
+    }
 
 
 def chosen_interval(
@@ -151,8 +157,8 @@ def chosen_interval(
     """
     old = np.asarray(baseline, np.float64)
     gains = np.stack([np.asarray(column, np.float64) - old for column in scores.values()], axis=1)
-    means = resampled_means(gains, resamples=resamples, seed=seed, clusters=clusters)
     sums, sizes = cluster_sums(gains, clusters)
+    means = _resampled(sums, sizes, resamples, seed)
     if not len(sizes):
         return np.nan, np.nan
     found = sums.sum(axis=0) / sizes.sum()
@@ -204,7 +210,7 @@ def clusters_of(
     """Return what to draw: the class of every query, or None for single queries.
 
     Args:
-        classes: Class of every query (Q,), -1 for none; None where queries have no classes.
+        classes: Class of every query (Q,); None where queries have no classes.
         resample: "queries", "classes", or "auto": classes where several queries share one, and there are two or more.
         units: What the protocol calls its queries.
         protocol: Its name.

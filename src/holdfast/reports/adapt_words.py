@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.adapting.recommendation_words import place
 from holdfast.evaluation.bootstrap import FEW
 from holdfast.reports.adapt_results import OLD, REEMBEDDED, candidate_named, recommended
 from holdfast.reports.formats import metric_name, percent, score
@@ -62,15 +63,11 @@ def _use(document: Document) -> str:
     compared = f"{score(abs(more))} {'more' if more >= 0 else 'less'} than {today}"
     said = f"{_reached(document, found['cross']['mean'])}, {compared}{_caveat(document)}"
     worse = [
-        f"{_PLACES.get(loss['name'], 'in ' + loss['name'])} ({score(loss['self_old'])} → {score(loss['cross'])})"
-        for loss in found.get("worse", [])
+        f"{place(loss['name'])} ({score(loss['self_old'])} → {score(loss['cross'])})" for loss in found.get("worse", [])
     ]
     if worse:
         return f"{verb} {name} only if you can bear what it loses: {said}, but clearly worse {listed(worse)}."
     return f"{verb} {name}: {said}."
-
-
-_PLACES = {"recall@1": "at the first hit (recall@1)", "unseen classes": "on unseen classes"}
 
 
 def _re_embed(document: Document) -> str:
