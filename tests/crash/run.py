@@ -159,9 +159,13 @@ class Needs:
         asked: Counter[str] = Counter()
         for (point, _), count in self.asked.items():
             asked[point] += count
-        point, kind = min(
-            self.pairs, key=lambda pair: (min(HITS, max(points[pair[0]], asked[pair[0]] // 4)), self.asked[pair])
-        )
+
+        def need(pair: tuple[str, str]) -> tuple[int, int, int]:
+            """Points that are hard to hit wait until the others had their share."""
+            hits = min(HITS, points[pair[0]])
+            return max(hits, min(HITS, asked[pair[0]] // 4)), hits, self.asked[pair]
+
+        point, kind = min(self.pairs, key=need)
         if how == "random":
             return self._plan(how, None, self.chance.choice([None, *sorted({kind for _, kind in self.pairs})]))
         self.asked[point, kind] += 1
