@@ -467,8 +467,8 @@ def root() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "rows", "trials"),
-    [("omniglot-small", "omniglot", 14 * 3, 13 * 3 * 3), ("tiny-imagenet-small", "tiny-imagenet-32", 14 * 3, 0)],
+    ("name", "folder", "rows", "trials"),  # rows of one method that differ in what is tuned share what is alike
+    [("omniglot-small", "omniglot", 14 * 3, 15 * 3 * 3 - 6), ("tiny-imagenet-small", "tiny-imagenet-32", 14 * 3, 0)],
 )
 def test_small_suites_plan_what_they_say(name: str, folder: str, rows: int, trials: int, root: Path) -> None:
     if not (root / folder).is_dir():

@@ -634,6 +634,25 @@ def test_ordinary_writes_keep_pieces_and_files_few(
     assert found(store) == found(store, G1, [G2]) == names(40)
 
 
+def test_indexes_keep_up_with_ordinary_writes_in_few_parts(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance_care, "INDEX_LAG", 8)
+    monkeypatch.setattr(lance_care, "INDEX_FROM", 10)
+    store.build_index(G1)
+    behind, parts = [], []
+    for number in range(90):
+        commit(store, written(names(1, 100 + number)))
+        table = store._tables.reader(places_of(store).tables[G1])
+        (index,) = [one for one in table.describe_indices() if one.name == lance_care.VECTOR_INDEX]
+        behind.append(table.count_rows() - index.num_rows_indexed)
+        parts.append(len(index.segments))
+    assert max(behind) <= 8 + lance_care.PIECES[1_024] + 1, "until pieces are merged"
+    assert 2 < max(parts) <= lance_care.INDEX_PARTS + 1
+    assert found(store) == found(store, G1, [G2]) == sorted(names(20) + names(90, 100))
+    query = values(["i00189"])
+    quick, exact = (store.search(query, 5, generation=G1, exact=how, at=store.pointer()).ids for how in (False, True))
+    assert quick == exact
+
+
 def test_pieces_that_an_index_covers_are_merged(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lance moves the index along then, and cannot show in Python that it did; the commit is whole all the same."""
     monkeypatch.setattr(lance_rows, "_UNINDEXED", 2)

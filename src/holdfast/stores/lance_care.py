@@ -18,6 +18,12 @@ PIECES = {1_024: 8, 16_384: 8, 262_144: 32}
 A row is written again a few times at most on its way through the sizes, whatever the number of commits.
 """
 
+INDEX_LAG, INDEX_LAG_SHARE = 2_048, 1 / 32
+"""Rows, or the share of all rows, that searches may have to compare beside the indexes before a commit that merges
+pieces lets the indexes cover them."""
+INDEX_PARTS = 4
+"""How many parts beside its first one an approximate index may have before they are made one."""
+
 _ALL = 2**31  # versions, more than there are
 _HALF_REMOVED = 0.5  # share of removed rows from which on a commit writes a piece again without them
 
@@ -33,8 +39,7 @@ def index_vectors(table: Table) -> None:
 def merge(table: Table) -> None:
     """Merge all small pieces, and let indexes cover all rows; does nothing where nothing is to be done."""
     table.optimize.compact_files()
-    if any(index.num_rows_indexed < table.count_rows() for index in table.describe_indices()):
-        table.optimize.optimize_indices()
+    _cover(table, {index.name for index in table.describe_indices()}, 0)
 
 
 def merge_pieces(table: Table) -> bool:
@@ -43,7 +48,20 @@ def merge_pieces(table: Table) -> bool:
     for rows, most in PIECES.items():
         if sum(piece.physical_rows < rows for piece in table.get_fragments()) > most:
             table.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions_threshold=_HALF_REMOVED)
-    return bool(table.version != before)
+    if table.version == before:
+        return False
+    _cover(table, {VECTOR_INDEX}, max(INDEX_LAG, INDEX_LAG_SHARE * table.count_rows()))
+    return True
+
+
+def _cover(table: Table, names: Collection[str], lag: float) -> None:
+    """Let those of these indexes that lack more than so many rows cover all of them."""
+    rows = table.count_rows()
+    for index in table.describe_indices():
+        if index.name in names and rows - index.num_rows_indexed > lag:
+            added = len(index.segments) - 1
+            merged = added if added >= INDEX_PARTS else 0
+            table.optimize.optimize_indices(index_names=[index.name], num_indices_to_merge=merged)
 
 
 def prune(table: Table, gone: Collection[int]) -> None:

@@ -33,7 +33,7 @@ from holdfast.stores.lance_places import Edit, Place
 from holdfast.stores.lance_rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
 
 _READERS = 32  # open versions that are kept
-_INDEX_CACHE, _FILE_CACHE = 2 << 30, 128 << 20  # bytes at most that readers keep of indexes, and of all other files
+_INDEX_CACHE, _FILE_CACHE = 2 << 30, 64 << 20  # bytes at most that readers keep of indexes, and of all other files
 _SUFFIX, _LAST = ".lance", 2**64 - 1
 _HINT = "latest_version_hint.json"  # written anew by every change; Lance looks for itself where it is wrong
 
