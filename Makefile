@@ -5,13 +5,19 @@ RUN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-slow test-all check bench clean
 
 demo: $(INSTALLED)
 	$(RUN)/holdfast demo $(ARGS)
 
 test: $(DEVELOPED)
 	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# What takes long: galleries killed and failed at many points, several processes, long runs that are resumed.
+test-slow: $(DEVELOPED)
+	$(RUN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu" $(ARGS)
+
+test-all: test test-slow
 
 check: $(DEVELOPED)
 	$(RUN)/ruff format --check .

@@ -19,6 +19,7 @@ from crash.twin import Twin, Violation
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "crash_trials.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("store", "kills", "more"), [
     ("memory", 12, ["--errors", "4"]),
     ("lance", 5, ["--errors", "2", "--bug", "folders not synced"]),

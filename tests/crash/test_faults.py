@@ -151,6 +151,7 @@ def test_a_sample_is_the_same_each_time_and_has_every_write_that_is_certain() ->
     assert set(patterns[:2]) <= {point.pattern for point in chosen}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("store", "most", "more"), [
     ("memory", 60, ["--bugs"]),
     ("lance", 60, ["--bug", "nothing is read back"]),
