@@ -10,10 +10,10 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from holdfast.bench.board import board_document
+from holdfast.bench.board import leaderboard_of
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.reports.leaderboard_files import write_tables
 from holdfast.reports.leaderboard_page import write_leaderboard_page
-from holdfast.reports.leaderboard_results import leaderboard_document
 from holdfast.reports.leaderboard_words import headline
 
 RESULTS = Path(__file__).parent / "results" / "bench"
@@ -25,14 +25,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of a folder per suite")
     arguments = parser.parse_args()
     for suite in SUITES:
-        found = json.loads((files("holdfast.bench") / "evidence" / f"{suite}.json").read_text())
-        references = {row["label"]: "not aligned" for row in found["rows"] if row["method"] == "independent"}
-        told = {name: found[name] for name in ("suite", "machine", "command", "wall_seconds", "tuning")}
-        document = leaderboard_document(board_document(found["rows"], **told, references=references))
-        write_tables(document, arguments.out / suite)
+        document = json.loads((files("holdfast.bench") / "evidence" / f"{suite}.json").read_text())
+        found, told = BenchRuns.model_validate(document), {key: document[key] for key in ("command", "wall_seconds")}
+        references = {run.label: "not aligned" for run in found.rows if run.method == "independent"}
+        results = leaderboard_of(found, **told, references=references)
+        write_tables(results, arguments.out / suite)
         (arguments.out / suite / "leaderboard.tex").unlink()  # not kept with the results
-        write_leaderboard_page(document, arguments.out / suite)
-        print(f"{suite}: {headline(document)}")
+        write_leaderboard_page(results, arguments.out / suite)
+        print(f"{suite}: {headline(results)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from all_methods_tables import Record, Task
 from holdfast.continual.plans import PLANS
-from holdfast.continual.results import average_recall, forgetting
+from holdfast.continual.results import LearnerResults
 from holdfast.continual.runner import run_sessions
 from holdfast.continual.setting import Setting
 from holdfast.data.augment import Augmentation
@@ -197,13 +197,14 @@ def perform(task: Task, settings: Settings) -> Record:
     name = f"first-{task.method}" if task.phase == FIRST else task.method.replace(", β ", "-")
     name += "" if task.value is None else f"-x{task.value:g}"
     folder = settings.work / f"{task.scenario}-{task.seed}"
-    sessions = run_sessions(setting, {name: experiment}, folder, sessions=1 if task.phase == FIRST else None)[name]
+    records = run_sessions(setting, {name: experiment}, folder, sessions=1 if task.phase == FIRST else None)[name]
+    found = LearnerResults.of(experiment, records)
     record = {
         **task._asdict(),
         "options": options,
-        "average_recall": average_recall(sessions),
-        "forgetting": forgetting(sessions),
-        "sessions": sessions,
+        "average_recall": found.average_recall,
+        "forgetting": found.forgetting,
+        "sessions": [one.to_dict() for one in records],
         "seconds": time.perf_counter() - started,
     }
     write_json(settings.work / "records" / f"{task.name.replace(', β ', '-')}.json", record)

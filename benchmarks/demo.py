@@ -14,38 +14,37 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from comparison import table
-from holdfast.reports.results import read_results
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.tables import markdown_table
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def run(seed: int, folder: Path) -> tuple[dict[str, Any], float]:
+def run(seed: int, folder: Path) -> tuple[EvaluationResults, float]:
     start = time.perf_counter()
     command = [sys.executable, "-m", "holdfast", "demo", "--seed", str(seed), "--out", str(folder), "--json"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return read_results(folder), time.perf_counter() - start
+    return EvaluationResults.load(folder), time.perf_counter() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     seeds = parser.parse_args().seeds
-    documents, seconds = {}, {}
+    results, seconds = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
-            documents[seed], seconds[seed] = run(seed, Path(folder) / str(seed))
+            results[seed], seconds[seed] = run(seed, Path(folder) / str(seed))
             print(f"seed {seed}: {seconds[seed]:.0f} s", flush=True)
-    evaluations = {seed: document["evaluations"] for seed, document in documents.items()}
-    first = documents[seeds[0]]
+    evaluations = {seed: found.to_dict()["evaluations"] for seed, found in results.items()}
+    first = results[seeds[0]]
     lines = [
         f"# holdfast demo, seed {seeds[0]}", "", markdown_table(first).strip(), "",
         f"# Seeds {', '.join(map(str, seeds))}, mAP, mean ± standard deviation", "",
-        *table(evaluations, list(first["evaluations"])), "",
+        *table(evaluations, list(first.evaluations)), "",
         f"Seconds: {', '.join(f'{value:.0f}' for value in seconds.values())}, on {describe()}.", "",
     ]  # fmt: skip
     RESULTS.mkdir(exist_ok=True)

@@ -17,8 +17,9 @@ from holdfast.data.scenarios import SCENARIOS
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.models.text_encoders import open_text_encoder
-from holdfast.reports.results import results_document, write_results
+from holdfast.results import Data
 from holdfast.training.encode import embed_images
 from holdfast.training.encode_texts import embed_texts
 from holdfast.training.recipe import Experiment
@@ -104,8 +105,8 @@ def _adapted(name: str, direction: str, seed: int, root: Path, work: Path) -> Up
 def reported(old: Any, new: Any, folder: Path, **options: Any) -> Path:
     """Measure the upgrade as `holdfast evaluate` does, and return its results."""
     found = evaluate(*old, *new, curve=False, metrics=("recall@1", "map"), **options)
-    data = {"name": "gallery", "description": "", "numbers": {"gallery": len(old[1])}}
-    return write_results(results_document({"new": found}, title="Upgrade", data=data, models={}), folder)
+    data = Data(name="gallery", description="", numbers={"gallery": len(old[1])})
+    return EvaluationResults.of(title="Upgrade", data=data, models={}, evaluations={"new": found}).save(folder)
 
 
 UPGRADES: dict[str, Callable[[int, Path, Path], Upgrade]] = {

@@ -43,7 +43,7 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
         recipe=Recipe(epochs=1, batch_size=64, learning_rate=0.03, accelerator="cpu"),
     )
     record = run_session(setting, "cvs", experiment, folder, session)
-    print(peak_megabytes(), record["gallery_rows"], record["queries"])
+    print(peak_megabytes(), record.gallery_rows, record.queries)
 
 
 def peak_megabytes() -> float:

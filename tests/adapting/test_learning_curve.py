@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,15 @@ def test_a_loss_counts_if_it_is_sure_and_half_a_point(labelled, noise, seed, sur
     assert (mean_interval(loss, clusters=classes, **QUICK)[0] > 0, loss.mean() >= 0.005) == (sure, large)
     candidate = blurred(labelled, lambda size: noise * (size == 64), seed=seed)
     assert learning_curve(candidate, labelled, sizes=[64], **QUICK).enough == (None if sure and large else 64)
+
+
+def test_a_large_loss_counts_although_few_queries_leave_it_open(labelled) -> None:
+    """Of three classes, intervals are wide: nothing is sure, and ten points less are not enough all the same."""
+    few = np.isin(labelled.old.labels, np.unique(labelled.old.labels)[:3])
+    held_out = replace(labelled, old=labelled.old.select(few), new=labelled.new.select(few))
+    candidate = blurred(held_out, lambda size: 3.0 * (size == 64), seed=0)
+    curve = learning_curve(candidate, held_out, sizes=[64], **QUICK)
+    assert curve.points[1][1].mean - curve.points[0][1].mean > 0.02 and curve.enough is None
 
 
 def test_sizes_that_cannot_be_fitted_are_left_out(labelled) -> None:

@@ -107,11 +107,11 @@ def test_a_few_items_are_all_scored(labelled) -> None:
 def test_the_record_is_the_map_in_at_most_two_hundred_knots(through_ridge, same) -> None:
     record = score_map_record(through_ridge)
     knots = np.stack([through_ridge.score_map.knots, through_ridge.score_map.values], axis=1)
-    assert record["error"] == through_ridge.error.mean_absolute_error
-    assert f"off by {record['error']:.3f} on average ({through_ridge.error.pairs:,} scored pairs)" in record["text"]
-    assert record["knots"][0] == knots[0].tolist() and record["knots"][-1] == knots[-1].tolist()
+    assert record.error == through_ridge.error.mean_absolute_error
+    assert f"off by {record.error:.3f} on average ({through_ridge.error.pairs:,} scored pairs)" in record.text
+    assert record.knots[0] == tuple(knots[0]) and record.knots[-1] == tuple(knots[-1])
     whole = score_map_of(Link(identity, identity), same)
-    assert len(whole.score_map.knots) > 200 == len(score_map_record(whole)["knots"])
+    assert len(whole.score_map.knots) > 200 == len(score_map_record(whole).knots)
 
 
 def test_a_saved_map_is_the_same_map(through_ridge, tmp_path) -> None:

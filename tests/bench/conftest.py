@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.suite import Suite, suite_from
 
 SIDE = 12
@@ -74,11 +75,12 @@ def small(content: Callable[..., dict[str, Any]]) -> Callable[..., Suite]:
 
 
 @pytest.fixture(scope="session")
-def comparable() -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Leave out of a document what is of the machine: its words, and how fast it was."""
+def comparable() -> Callable[[BenchRuns], dict[str, Any]]:
+    """Leave out of what was run what is of the machine: its words, and how fast it was."""
     fast = {"seconds", "images_per_second", "waiting"}
 
-    def of(document: Mapping[str, Any]) -> dict[str, Any]:
+    def of(found: BenchRuns) -> dict[str, Any]:
+        document = found.to_dict()
         rows = [{name: value for name, value in row.items() if name not in fast} for row in document["rows"]]
         return {**{name: value for name, value in document.items() if name != "machine"}, "rows": rows}
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from holdfast.bench import image_cells
-from holdfast.bench.board import board_document
+from holdfast.bench.board import leaderboard_of
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.results import own_cells
 from holdfast.bench.run import Bench
@@ -82,8 +83,7 @@ def test_predecessors_are_trained_as_they_were_chosen(small: Small) -> None:
 def test_the_scores_of_a_chain_are_those_of_its_galleries(small: Small, tmp_path: Path) -> None:
     cache = CellCache(tmp_path / "cells")
     suite = small(**CHAIN, methods={"p2s": {}})
-    document = Bench(cache).run(suite)
-    found = {row["scenario"]: row["scores"] for row in document["rows"]}
+    found = {row.scenario: row.scores for row in Bench(cache).run(suite).rows}
     rows = planned(suite)
     sides = {
         (name, role): read_sides(cache.folder(rows[name, "p2s"].score.needs[role]))
@@ -102,15 +102,15 @@ def test_the_scores_of_a_chain_are_those_of_its_galleries(small: Small, tmp_path
 
 
 def test_a_board_shows_no_old_system_where_every_label_has_its_own(small: Small, tmp_path: Path) -> None:
-    document = Bench(CellCache(tmp_path / "cells")).run(small(**CHAIN, methods={"p2s": {}, "bct": {}}))
-    board = board_document(document["rows"], document["suite"], machine="", command="", wall_seconds=1.0)["board"]
-    given = {cell["scenario"]: set(cell["references"]) for cell in board["cells"]}
+    bench = Bench(CellCache(tmp_path / "cells")).run(small(**CHAIN, methods={"p2s": {}, "bct": {}}))
+    board = leaderboard_of(bench, command="", wall_seconds=1.0).board
+    given = {cell.scenario: set(cell.references) for cell in board.cells}
     assert given == {
         "1-to-2": {"self_old", "self_independent"},
         "1-to-3": {"self_old", "self_independent"},
         "2-to-3": {"self_independent"},  # its gallery is that of the second model of each label
     }
-    assert board["references"]["self_old"] is None
+    assert board.references["self_old"] is None
 
 
 def test_a_cell_that_is_handed_over_is_the_same_without_what_others_need(small: Small) -> None:
@@ -156,9 +156,7 @@ def test_the_upper_bound_may_see_everything(small: Small, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def ran(
-    small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[CellCache, Suite, dict[str, Any]]:
+def ran(small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCache, Suite, BenchRuns]:
     """A suite that searches two test sets, one by its labels, one by pairs in a file, and what it came to."""
     data = next(iter(small().data))
     pairs = images / "pairs.csv"
@@ -184,19 +182,19 @@ def ran(
     return cache, suite, Bench(cache).run(suite)
 
 
-def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
-    _, suite, document = ran
-    rows = document["rows"]
-    assert [(row["data"], row["label"], row["metric"]) for row in rows] == [
+def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+    _, suite, bench = ran
+    rows = bench.rows
+    assert [(row.data, row.label, row.metric) for row in rows] == [
         (name, label, metric)
         for label in ("p2s", "independent") for name, metric in (("by label", "map"), ("by pairs", "recall@5"))
     ]  # fmt: skip
-    assert {row["trained_on"] for row in rows} == set(suite.data) and not any(row["failure"] for row in rows)
-    assert document["suite"]["metric"] == "map, recall@5"
-    assert rows[0]["scores"] != rows[1]["scores"]
+    assert {row.trained_on for row in rows} == set(suite.data) and not any(row.failure for row in rows)
+    assert bench.suite.metric == "map, recall@5"
+    assert rows[0].scores != rows[1].scores
 
 
-def test_test_sets_share_the_models(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
+def test_test_sets_share_the_models(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
     _, suite, _ = ran
     rows = list(Planner(suite, None, {}).rows())
     assert len({row.score.needs["model"].address for row in rows}) == 2
@@ -205,25 +203,25 @@ def test_test_sets_share_the_models(ran: tuple[CellCache, Suite, dict[str, Any]]
     assert sum(cell.kind == "embed" for cell in cells) == 3, "the same images under two protocols are embedded once"
 
 
-def test_p_metrics_are_averaged_over_test_sets(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
-    _, suite, document = ran
-    assert [row["label"] for row in document["combined"]] == ["p2s", "independent"]
-    found = document["combined"][0]
-    scores = {row["data"]: row["scores"] for row in document["rows"] if row["label"] == "p2s"}
+def test_p_metrics_are_averaged_over_test_sets(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+    _, suite, bench = ran
+    assert [row.label for row in bench.combined] == ["p2s", "independent"]
+    found = bench.combined[0]
+    scores = {row.data: row.scores for row in bench.rows if row.label == "p2s"}
     of_sets = {name: SelfAndCross(*(one[key] for key in ("self_old", "self_independent", "self_new", "cross")))
                for name, one in scores.items()}  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         raw, sigmoid = p_metrics(of_sets, "raw"), p_metrics(of_sets)
     for name, value in {"p_up": raw.p_up, "p_comp": raw.p_comp, "p_score": sigmoid.p_score}.items():
-        assert found[name] == (None if value is None or math.isnan(value) else pytest.approx(value))
-    assert found["p_up"] is not None
-    assert (found["data"], found["tests"]) == ("by label and by pairs", ["by label", "by pairs"])
-    assert found["trained_on"] == next(iter(suite.data))
+        assert found.p_metrics[name] == (None if value is None or math.isnan(value) else pytest.approx(value))
+    assert found.p_up is not None
+    assert (found.data, found.tests) == ("by label and by pairs", ["by label", "by pairs"])
+    assert found.trained_on == next(iter(suite.data))
 
 
 def test_another_ground_truth_scores_again_and_nothing_else(
-    ran: tuple[CellCache, Suite, dict[str, Any]], images: Path
+    ran: tuple[CellCache, Suite, BenchRuns], images: Path
 ) -> None:
     _, suite, _ = ran
     before = list(Planner(suite, None, {}).rows())
@@ -238,22 +236,22 @@ def test_another_ground_truth_scores_again_and_nothing_else(
     assert [row.score.needs["new"].address for row in before] == [row.score.needs["new"].address for row in after]
 
 
-def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
-    cache, suite, document = ran
+def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+    cache, suite, bench = ran
     rows = [row for row in Planner(suite, None, {}).rows() if row.label == "p2s"]
     cells = {cell.address: cell for row in rows for cell in own_cells(row)}.values()
     spent = sum((cache.record(cell) or {})["seconds"] for cell in cells)
-    told = sum(row["seconds"] for row in document["rows"] if row["label"] == "p2s")
+    told = sum(row.seconds for row in bench.rows if row.label == "p2s")
     assert len(cells) == 4, "one model, its embeddings, two scores"
     assert told == pytest.approx(spent)
 
 
 def test_test_sets_of_the_same_models_are_one_cell_to_the_test_of_ranks(
-    ran: tuple[CellCache, Suite, dict[str, Any]],
+    ran: tuple[CellCache, Suite, BenchRuns],
 ) -> None:
-    _, _, document = ran
-    board = board_document(document["rows"], document["suite"], machine="", command="", wall_seconds=1.0)["board"]
-    assert len(board["cells"]) == 2 and board["friedman"] is None and board["untested"] == "cells"
+    _, _, bench = ran
+    board = leaderboard_of(bench, command="", wall_seconds=1.0).board
+    assert len(board.cells) == 2 and board.friedman is None and board.untested == "cells"
 
 
 @pytest.mark.parametrize("place", [0, 3])
@@ -269,9 +267,9 @@ def test_the_digest_of_a_ground_truth_knows_every_pair(tmp_path: Path, place: in
     assert digests[0] != digests[1]
 
 
-def test_what_may_not_judge_speaks_no_verdict(ran: tuple[CellCache, Suite, dict[str, Any]]) -> None:
-    _, _, document = ran
-    verdicts = {row["data"]: row["verdict"] for row in document["rows"]}
+def test_what_may_not_judge_speaks_no_verdict(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+    _, _, bench = ran
+    verdicts = {row.data: row.verdict for row in bench.rows}
     assert verdicts["by pairs"] is None and verdicts["by label"] in ("compatible", "not compatible", "inconclusive")
 
 

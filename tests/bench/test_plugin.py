@@ -68,10 +68,10 @@ def test_it_is_listed_and_explained_beside_those_of_holdfast(installed, capsys) 
 def test_a_suite_runs_it_and_its_pull_brings_new_queries_closer_to_the_old_gallery(installed, small, tmp_path) -> None:
     methods = {"class_pull": {}, "no pull": {"method": "class_pull", "options": {"weight": 0}}}
     suite = small(methods=methods, recipe={"epochs": 4, "batch_size": 8, "learning_rate": 0.05})
-    rows = Bench(CellCache(tmp_path / "cells")).run(suite)["rows"]
-    assert [row["failure"] for row in rows] == [None, None]
-    assert [row["options"] for row in rows] == [{"weight": 5.0, "slack": 0.0}, {"weight": 0, "slack": 0.0}]
-    assert rows[0]["scores"]["cross"] > rows[1]["scores"]["cross"]
+    rows = Bench(CellCache(tmp_path / "cells")).run(suite).rows
+    assert [row.failure for row in rows] == [None, None]
+    assert [row.options for row in rows] == [{"weight": 5.0, "slack": 0.0}, {"weight": 0, "slack": 0.0}]
+    assert rows[0].scores["cross"] > rows[1].scores["cross"]
 
 
 def test_a_changed_line_of_it_changes_its_own_cells_and_no_other(installed, small) -> None:

@@ -19,6 +19,7 @@ from holdfast.bench import steps
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
 from holdfast.bench.failures import reason_of
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.pool import Progress, blocked_by, ready, run_cells
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import Suite
@@ -174,26 +175,26 @@ def test_a_full_disk_stops_the_run_and_is_no_failure_of_the_cell(cache, monkeypa
 TOO_HOT = {"method": "p2s", "recipe": {"learning_rate": 1e30}}
 
 
-def run_suite(suite: Suite, folder: Path, processes: int) -> tuple[dict[str, Any], list[Cell]]:
-    """Return the document, and the cells in the order in which they were finished."""
+def run_suite(suite: Suite, folder: Path, processes: int) -> tuple[BenchRuns, list[Cell]]:
+    """Return what was run, and the cells in the order in which they were finished."""
     seen: list[Progress] = []
     found = Bench(CellCache(folder), processes=processes, watch=seen.append).run(suite)
     return found, [progress.cell for progress in seen if progress.cell is not None]
 
 
 @pytest.fixture(scope="module")
-def run_here(small, tmp_path_factory) -> tuple[dict[str, Any], list[Cell]]:
+def run_here(small, tmp_path_factory) -> tuple[BenchRuns, list[Cell]]:
     """A suite in which a row fails."""
     suite = small(methods={"p2s": {}, "too hot": TOO_HOT, "l2": {}})
     return run_suite(suite, tmp_path_factory.mktemp("cells"), 1)
 
 
 def test_a_row_that_failed_says_why_and_the_others_have_scores(run_here) -> None:
-    rows = {row["label"]: row for row in run_here[0]["rows"]}
-    assert "loss" in rows["too hot"]["failure"] and rows["too hot"]["scores"] is None
-    assert rows["too hot"]["method"] == "p2s" and rows["too hot"]["p_comp"] is rows["too hot"]["seconds"] is None
-    assert rows["p2s"]["failure"] is rows["l2"]["failure"] is None
-    assert 0 < rows["p2s"]["scores"]["cross"] <= 1
+    rows = {row.label: row for row in run_here[0].rows}
+    assert "loss" in rows["too hot"].failure and rows["too hot"].scores is None
+    assert rows["too hot"].method == "p2s" and rows["too hot"].p_comp is rows["too hot"].seconds is None
+    assert rows["p2s"].failure is rows["l2"].failure is None
+    assert 0 < rows["p2s"].scores["cross"] <= 1
 
 
 def test_rows_share_the_old_and_the_independent_model(run_here) -> None:
@@ -229,6 +230,7 @@ from pathlib import Path
 from holdfast.bench import steps
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.pool import run_cells
 
 def die(settings, place):
@@ -268,6 +270,7 @@ from holdfast.bench import steps
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
 from holdfast.bench.code_version import code_version
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.pool import run_cells
 
 def count(settings, place):

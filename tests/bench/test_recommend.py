@@ -12,10 +12,11 @@ import pytest
 from scipy.stats import t as student_t
 from scipy.stats import ttest_1samp
 
-from holdfast.bench.board import board_document
+from holdfast.bench.board import leaderboard_of
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cases import Evidence, shipped_evidence
 from holdfast.bench.facts import facts_of
+from holdfast.bench.leaderboard import BenchRuns, Facts
 from holdfast.bench.recommend import Recommendation, choose, plain, recommend, spread
 from holdfast.bench.run import Bench, final_rows
 from holdfast.bench.situation import SCENARIO_KINDS, Situation, distance, nearest_cases
@@ -25,6 +26,7 @@ from holdfast.data.scenarios import SCENARIOS
 from holdfast.errors import ConfigError, DataError
 
 EXTENDED = "extended-class"
+SUITE = {"name": "tests", "title": "", "description": "", "metric": "map", "kind": "images"}
 Values = list[tuple[float | None, float | None]]  # (P_comp, P_up) of every seed
 
 
@@ -47,7 +49,7 @@ def document(found: dict[str, dict[str, Values]], suite: str = "tests", kind: st
         for seed, pair in enumerate(values)
     ]
     sizes = {data: {scenario: {"images": images, "classes": classes}} for data, (classes, images) in facts.items()}
-    return {"schema_version": 1, "suite": {"name": suite, "kind": kind}, "rows": rows, "facts": sizes}
+    return {"suite": SUITE | {"name": suite, "kind": kind}, "rows": rows, "facts": sizes}
 
 
 def evidence(*documents: Any) -> Evidence:
@@ -406,11 +408,9 @@ def test_documents_are_read_from_a_folder_and_from_the_user(tmp_path: Path) -> N
     shipped.mkdir()
     assert shipped_evidence(folder=shipped).cases == ()
     (shipped / "one.json").write_text(json.dumps(document({"x": {"a": steady(0.1)}})))
-    rows = document({"y": {"a": steady(0.1)}})["rows"]
-    suite = {"name": "mine", "title": "", "description": "", "metric": "map", "kind": "images"}
-    own.write_text(
-        json.dumps(board_document(rows, suite, machine="", command="", wall_seconds=1.0, ranked_by="self_old"))
-    )
+    found = BenchRuns.model_validate(document({"y": {"a": steady(0.1)}}))
+    board = leaderboard_of(found, command="", wall_seconds=1.0, ranked_by="self_old")
+    own.write_text(json.dumps(board.to_dict()))
     assert [case.data for case in shipped_evidence([own], folder=shipped).cases] == ["x", "y"]
 
 
@@ -421,11 +421,10 @@ def test_facts_come_from_the_records_of_a_run(content: Callable[..., dict[str, A
     found = Bench(cache).run(suite)
     (data,) = suite.data
     sizes = {"images": 72, "classes": 12, "old_images": 18, "old_classes": 3}  # 12 classes of 6, 30 % of them old
-    assert facts_of(rows, cache) == {data: {EXTENDED: sizes}}
-    for given in (
-        {**found, "facts": facts_of(rows, cache)},
-        {**found, "suite": {**found["suite"], "facts": facts_of(rows, cache)}},
-    ):
+    assert facts_of(rows, cache) == {data: {EXTENDED: Facts(**sizes)}} == found.suite.facts
+    silent = found.to_dict()
+    del silent["suite"]["facts"]
+    for given in (found, found.to_dict(), {**silent, "facts": {data: {EXTENDED: sizes}}}):
         (case,) = evidence(given).cases
         assert case.facts is not None and case.facts.model_dump() == sizes and case.facts.per_class == 6
         assert {name.label for name in case.complete} <= {"p2s", "l2"}
@@ -443,7 +442,7 @@ def test_documents_that_cannot_be_read(tmp_path: Path) -> None:
         shipped_evidence([broken], folder=tmp_path / "none")
     with pytest.raises(ConfigError, match="Cannot read"):
         shipped_evidence([tmp_path / "absent.json"], folder=tmp_path / "none")
-    for content, said in (([], "the document"), ({"suite": {"name": "x"}}, "rows"), ({"rows": []}, "suite")):
+    for content, said in (([], "the document"), ({"suite": SUITE}, "rows"), ({"rows": []}, "suite")):
         with pytest.raises(DataError, match=said):
             evidence(content)
     wrong = document({"x": {"a": steady(0.1)}})
@@ -483,5 +482,5 @@ def test_test_sets_of_one_training_are_one_data_set() -> None:
 
 def test_one_set_that_models_of_two_trainings_searched_is_two_cases() -> None:
     rows = [row("x", "a", 0, 0.2, 0.0, trained_on=data) for data in ("faces", "people")]
-    known = evidence({"suite": {"name": "tests"}, "rows": rows})
+    known = evidence({"suite": SUITE, "rows": rows})
     assert [(case.data, case.trained_on) for case in known.cases] == [("x", "faces"), ("x", "people")]

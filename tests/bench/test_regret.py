@@ -16,13 +16,17 @@ Pair = tuple[float, float]  # P_comp, P_up
 
 def evidence(found: dict[str, dict[str, list[Pair]]], *, scenario: str = EXTENDED, suite: str = "tests") -> Evidence:
     rows: list[dict[str, Any]] = [
-        {"data": data, "scenario": scenario, "label": label, "method": label, "seed": seed, "p_comp": comp, "p_up": up}
+        {
+            "data": data, "scenario": scenario, "label": label, "method": label, "seed": seed, "p_comp": comp,
+            "p_up": up, "metric": "map", "scores": {},
+        }
         for data, labels in found.items()
         for label, values in labels.items()
         for seed, (comp, up) in enumerate(values)
-    ]
+    ]  # fmt: skip
     facts = {data: {scenario: {"images": 1000 * 2**place, "classes": 100}} for place, data in enumerate(found)}
-    return Evidence.of([("a test", {"suite": {"name": suite}, "rows": rows, "facts": facts})])
+    told = {"name": suite, "title": "", "description": "", "metric": "map", "kind": "images"}
+    return Evidence.of([("a test", {"suite": told, "rows": rows, "facts": facts})])
 
 
 def summary(found: Regret, name: str) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from holdfast.bench.cache import CellCache
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import suite_from
 
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # as the tests do: other numbers of threads add in other orders
     suite, cells, out, processes = sys.argv[1:]
     found = Bench(CellCache(Path(cells)), processes=int(processes)).run(read_suite(Path(suite)))
-    Path(out).write_text(json.dumps(found))
+    Path(out).write_text(json.dumps(found.to_dict()))
 """
 
 
@@ -72,10 +73,10 @@ class Killed:
             assert process.poll() is None, (self.folder / "log").read_text()
         return self.unfinished()
 
-    def to_the_end(self) -> dict[str, Any]:
+    def to_the_end(self) -> BenchRuns:
         with self.started() as process:
             assert process.wait(300) == 0, (self.folder / "log").read_text()
-        return dict(json.loads((self.folder / "document.json").read_text()))
+        return BenchRuns.model_validate_json((self.folder / "document.json").read_text())
 
     def written(self) -> int:
         return sum(path.is_file() for path in self.cells.rglob("*"))
@@ -94,12 +95,11 @@ def _is_begun(folder: Path) -> bool:
 
 
 @pytest.fixture
-def uninterrupted(tmp_path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def uninterrupted(tmp_path) -> Callable[[Mapping[str, Any]], BenchRuns]:
     """Run a suite here, in a cache of its own."""
 
-    def run(content: Mapping[str, Any]) -> dict[str, Any]:
-        found = Bench(CellCache(tmp_path / "other cells")).run(suite_from(content, "the test"))
-        return dict(json.loads(json.dumps(found)))
+    def run(content: Mapping[str, Any]) -> BenchRuns:
+        return Bench(CellCache(tmp_path / "other cells")).run(suite_from(content, "the test"))
 
     return run
 
@@ -116,8 +116,8 @@ def test_killed_once_it_goes_on_and_ends_alike(content, uninterrupted, comparabl
     assert 1 <= len(before) < 10
     found = Bench(CellCache(run.cells)).run(suite_from(suite, "the test"))
     assert_nothing_was_run_twice(before, run.finished())
-    assert comparable(json.loads(json.dumps(found))) == comparable(uninterrupted(suite))
-    assert all(row["failure"] is None for row in found["rows"])
+    assert comparable(found) == comparable(uninterrupted(suite))
+    assert all(row.failure is None for row in found.rows)
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
     assert_nothing_was_run_twice(finished, run.finished())
     assert len(run.finished()) == 20 and not run.unfinished()
     assert comparable(found) == comparable(uninterrupted(suite))
-    assert all(row["failure"] is None for row in found["rows"])
+    assert all(row.failure is None for row in found.rows)
 
 
 @pytest.mark.parametrize("kind", ["train", "embed", "score"])
@@ -167,7 +167,7 @@ def test_sessions_killed_in_the_middle_go_on_with_the_session_they_were_in(
     assert not (learner / "cell.json").exists() and begun
     found = Bench(CellCache(run.cells)).run(suite_from(suite, "the test"))
     assert {path: path.stat().st_mtime_ns for path in begun} == begun
-    assert comparable(json.loads(json.dumps(found))) == comparable(uninterrupted(suite))
+    assert comparable(found) == comparable(uninterrupted(suite))
 
 
 def test_the_seconds_of_an_interrupted_training_are_those_of_all_its_parts(content, tmp_path) -> None:
@@ -180,4 +180,4 @@ def test_the_seconds_of_an_interrupted_training_are_those_of_all_its_parts(conte
     history.write_text(json.dumps(values | {"seconds": 1234.5}))  # as after a long first part
     record.unlink()
     found = Bench(cells).run(suite_from(content(methods={"p2s": {}}), "the test"))
-    assert json.loads(record.read_text())["seconds"] == 1234.5 < found["rows"][0]["seconds"]
+    assert json.loads(record.read_text())["seconds"] == 1234.5 < found.rows[0].seconds

@@ -10,11 +10,12 @@ import pytest
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import in_order
 from holdfast.bench.experiments import experiment_on
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.plan import Planner
 from holdfast.bench.run import Bench
 from holdfast.bench.session_steps import hand_over, open_setting
 from holdfast.bench.suite import SESSION_SCORES, Suite
-from holdfast.continual.results import average_recall, forgetting
+from holdfast.continual.results import SessionRecord, average_recall, forgetting
 from holdfast.continual.runner import run_sessions
 
 METHODS = {"finetune": {}, "cvs": {}, "rwalk": {}, "joint": {}}
@@ -30,7 +31,7 @@ def suite(small: Callable[..., Suite]) -> Suite:
 
 
 @pytest.fixture(scope="module")
-def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCache, dict[str, Any]]:
+def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCache, BenchRuns]:
     cache = CellCache(tmp_path_factory.mktemp("cells"))
     return cache, Bench(cache).run(suite)
 
@@ -39,33 +40,35 @@ def kinds(suite: Suite) -> list[str]:
     return [cell.kind for cell in in_order(row.score for row in Planner(suite, None, {}).rows())]
 
 
-def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+def without_seconds(records: list[SessionRecord]) -> list[dict[str, Any]]:
+    return [record.model_dump(exclude={"seconds"}) for record in records]
 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_learner_comes_to_what_it_comes_to_beside_the_others(plan, suite, ran, tmp_path) -> None:
-    cache, document = ran
+    cache, bench = ran
     cells = {row.label: row.score for row in Planner(suite, None, {}).rows() if row.scenario == plan}
     learners = {label: experiment_on(cell.settings["experiment"], "cpu") for label, cell in cells.items()}
     setting = open_setting(cells["cvs"].settings, None)
     records = run_sessions(setting, learners, tmp_path)
-    rows = {row["label"]: row for row in document["rows"] if row["scenario"] == plan}
+    rows = {row.label: row for row in bench.rows if row.scenario == plan}
     for label, expected in records.items():
         found = cache.record(cells[label])
-        assert found is not None and without_seconds(found["values"]["sessions"]) == without_seconds(expected)
-        recall = {f"ar@{k}": value for k, value in average_recall(expected).items()}
-        last = {"last": expected[-1]["recall"]["1"], "forgetting": forgetting(expected)}
-        assert rows[label]["scores"] == {**recall, **last}
+        records_found = [SessionRecord(**one) for one in found["values"]["sessions"]] if found else []
+        assert without_seconds(records_found) == without_seconds(expected)
+        recall = {f"ar@{k}": value for k, value in average_recall([one.recall for one in expected]).items()}
+        lost = forgetting([one.recall_by_home for one in expected])
+        last = {"last": expected[-1].recall["1"], "forgetting": lost}
+        assert rows[label].scores == {**recall, **last}
 
 
 def test_rows_have_the_scores_of_sessions_and_no_p(ran) -> None:
-    _, document = ran
-    assert document["suite"]["metric"] == "ar@1" and document["suite"]["kind"] == "sessions"
-    assert {(row["scenario"], row["label"]) for row in document["rows"]} == {(p, m) for p in PLANS for m in METHODS}
-    for row in document["rows"]:
-        assert set(row["scores"]) == set(SESSION_SCORES) and row["metric"] == "ar@1" and row["failure"] is None
-        assert row["p_up"] is row["p_comp"] is row["p_score"] is row["verdict"] is None and row["seconds"] > 0
+    _, bench = ran
+    assert bench.suite.metric == "ar@1" and bench.suite.kind == "sessions"
+    assert {(row.scenario, row.label) for row in bench.rows} == {(p, m) for p in PLANS for m in METHODS}
+    for row in bench.rows:
+        assert set(row.scores) == set(SESSION_SCORES) and row.metric == "ar@1" and row.failure is None
+        assert row.p_up is row.p_comp is row.p_score is row.verdict is None and row.seconds > 0
 
 
 def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watch_it(suite, ran) -> None:
@@ -82,10 +85,10 @@ def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watc
 
 
 def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -> None:
-    cache, document = ran
+    cache, bench = ran
     cells = [row.score for row in Planner(suite, None, {}).rows()]
     needed = [{one.address for one in cell.needs.values()} for cell in cells]
-    for row, cell in zip(document["rows"], cells, strict=True):
+    for row, cell in zip(bench.rows, cells, strict=True):
         record = cache.record(cell) or {}
         parts = [list(one["seconds"].values()) for one in record["values"]["sessions"]]
         shared = record["values"]["sessions"][0]["seconds"]["training"] if cell.needs else 0.0
@@ -94,7 +97,7 @@ def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -
             (cache.record(one) or {})["seconds"] / sum(one.address in known for known in needed)
             for one in cell.needs.values()
         )
-        assert row["seconds"] == pytest.approx(spent)
+        assert row.seconds == pytest.approx(spent)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], int, int]] = {
@@ -135,6 +138,6 @@ def test_a_first_session_is_handed_over_whole_or_not_at_all(tmp_path) -> None:
 def test_a_learner_that_cannot_be_trained_is_a_row_that_failed(small, tmp_path) -> None:
     methods = {"finetune": {}, "crowded": {"method": "finetune", "recipe": {"items_per_class": 1}}}
     suite = small(track="sessions", plans={"disjoint": PLANS["disjoint"]}, test_images=1, methods=methods)
-    rows = {row["label"]: row for row in Bench(CellCache(tmp_path)).run(suite)["rows"]}
-    assert rows["finetune"]["failure"] is None and rows["crowded"]["scores"] is None
-    assert rows["crowded"]["failure"].startswith("first session")  # 8 classes a batch, and 4 in a session
+    rows = {row.label: row for row in Bench(CellCache(tmp_path)).run(suite).rows}
+    assert rows["finetune"].failure is None and rows["crowded"].scores is None
+    assert rows["crowded"].failure.startswith("first session")  # 8 classes a batch, and 4 in a session

@@ -11,13 +11,12 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import betainc
 from scipy.stats import friedmanchisquare
 
+from holdfast.bench.leaderboard import Run, SeedMean
 from holdfast.bench.statistics import (
-    SeedMean,
     cell_ranks,
     critical_difference,
     friedman,
     mean_over_seeds,
-    measured,
     not_told_apart,
     of_data_sets,
     pareto_front,
@@ -51,10 +50,11 @@ def demsar() -> np.ndarray:
     return np.array([line.split() for line in DEMSAR.split("\n") if line], np.float64)
 
 
-def row(label: str, seed: int, cross: float | None, **values: object) -> dict[str, object]:
+def row(label: str, seed: int, cross: float | None, **values: object) -> Run:
     scores = None if cross is None else {"cross": cross}
     failure = "it broke" if cross is None else None
-    return {"data": "d", "scenario": "s", "label": label, "seed": seed, "scores": scores, "failure": failure, **values}
+    head = {"data": "d", "scenario": "s", "label": label, "method": label, "seed": seed, "metric": "map"}
+    return Run.model_validate({**head, "scores": scores, "failure": failure, **values})
 
 
 def test_the_example_of_the_paper(demsar: np.ndarray) -> None:
@@ -180,15 +180,15 @@ def test_mean_and_deviation_by_hand() -> None:
     rows = [row("bct", seed, cross) for seed, cross in enumerate((0.25, 0.5, 0.75))] + [row("p2s", 0, 0.5)]
     rows += [row("l2", 0, None), row("l2", 1, 0.5)]
     found = seed_means(rows, "cross")
-    assert found[("d", "s", "bct")] == SeedMean(0.5, 0.25, 3)
-    assert found[("d", "s", "p2s")] == SeedMean(0.5, None, 1)
-    assert found[("d", "s", "l2")] == SeedMean(0.5, None, 1)
+    assert found[("d", "s", "bct")] == SeedMean(mean=0.5, deviation=0.25, seeds=3)
+    assert found[("d", "s", "p2s")] == SeedMean(mean=0.5, deviation=None, seeds=1)
+    assert found[("d", "s", "l2")] == SeedMean(mean=0.5, deviation=None, seeds=1)
     assert seed_means(rows, "p_up")[("d", "s", "bct")] is None
     with pytest.raises(DataError, match="Two runs of d, s, p2s with seed 0"):
         seed_means([*rows, row("p2s", 0, 0.1)], "cross")
 
 
 def test_a_failed_run_has_no_numbers() -> None:
-    assert measured(row("a", 0, 0.5, p_up=0.25), "p_up") == 0.25
-    assert math.isnan(measured(row("a", 0, 0.5, failure="too late", p_up=0.25), "p_up"))
+    assert row("a", 0, 0.5, p_up=0.25).number("p_up") == 0.25
+    assert math.isnan(row("a", 0, 0.5, failure="too late", p_up=0.25).number("p_up"))
     assert mean_over_seeds([]) is None

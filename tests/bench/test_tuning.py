@@ -152,11 +152,11 @@ def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp
             path.write_bytes(b"no image")
     other = suite_from(content(spoiled, methods={"p2s": {}}, tuning=TUNING), "the test")
     found = Bench(CellCache(tmp_path / "other cells")).run(other)
-    assert [trial["p_comp"] for trial in found["tuning"]] == [trial["p_comp"] for trial in untouched["tuning"]]
-    assert [trial["chosen"] for trial in found["tuning"]] == [trial["chosen"] for trial in untouched["tuning"]]
-    assert all(trial["failure"] is None for trial in found["tuning"])
-    assert [row["failure"] is None for row in found["rows"]] == [False]  # the final rows do read them
-    assert [row["failure"] for row in untouched["rows"]] == [None]
+    assert [trial["p_comp"] for trial in found.tuning] == [trial["p_comp"] for trial in untouched.tuning]
+    assert [trial["chosen"] for trial in found.tuning] == [trial["chosen"] for trial in untouched.tuning]
+    assert all(trial["failure"] is None for trial in found.tuning)
+    assert [row.failure is None for row in found.rows] == [False]  # the final rows do read them
+    assert [row.failure for row in untouched.rows] == [None]
 
 
 def test_what_was_chosen_is_what_the_row_is_run_with(content, images, tmp_path) -> None:
@@ -164,11 +164,11 @@ def test_what_was_chosen_is_what_the_row_is_run_with(content, images, tmp_path) 
     cache = CellCache(tmp_path)
     assert len([cell for cell in estimate(suite, cache, None).unfinished if cell.kind == "train"]) == 5
     found = Bench(cache).run(suite)
-    best = next(trial for trial in found["tuning"] if trial["chosen"])
-    rows = {row["label"]: row for row in found["rows"]}
-    assert rows["p2s"]["changes"] == best["changes"]
-    assert rows["p2s"]["options"]["weight"] == best["changes"]["options.weight"]
-    assert rows["l2"]["changes"] == {} and {trial["place"][2] for trial in found["tuning"]} == {"p2s"}
+    best = next(trial for trial in found.tuning if trial["chosen"])
+    rows = {row.label: row for row in found.rows}
+    assert rows["p2s"].changes == best["changes"]
+    assert rows["p2s"].options["weight"] == best["changes"]["options.weight"]
+    assert rows["l2"].changes == {} and {trial["place"][2] for trial in found.tuning} == {"p2s"}
     assert estimate(suite, cache, None).unfinished == []
 
 

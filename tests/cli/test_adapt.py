@@ -20,12 +20,13 @@ from holdfast.adapters.score_map import load_score_map
 from holdfast.adapters.storage import load_adapter
 from holdfast.adapting import Choice, open_link, save_link
 from holdfast.adapting.linking import USUAL_HEADS, suiting
+from holdfast.adapting.results import AdaptResults
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation import rank_metrics
 from holdfast.geometry import Lorentz
 from holdfast.models.text_encoders import TextEncoder
-from holdfast.reports.adapt_results import adapt_table, failures, read_adapt
+from holdfast.reports.adapt_tables import adapt_table, failures
 from holdfast.reports.adapt_words import adapt_headline
 from holdfast.training.compatible_head import HEAD_RECIPE
 
@@ -198,15 +199,15 @@ def test_odd_pairs_are_told_and_used(capsys, mine: Path, tmp_path: Path, change:
     said = told(capsys, *sides(mine), *RIDGE, "--out", tmp_path / "out")
     for sentence in sentences:
         assert sentence in said
-    results = read_adapt(tmp_path / "out")
-    assert all(sentence in said for sentence in results["data"]["sentences"])
-    assert results["recommendation"]["candidate"] == "ridge"
+    results = AdaptResults.load(tmp_path / "out")
+    assert all(sentence in said for sentence in results.data.sentences)
+    assert results.recommendation.candidate == "ridge"
 
 
 def test_lengths_change_nothing(capsys, mine: Path, linked: Path, tmp_path: Path) -> None:
     stretched(mine)
     found = run(capsys, *sides(mine), *RIDGE, *NAMED, "--out", tmp_path / "out")
-    for one, other in zip(found["candidates"], read_adapt(linked)["candidates"], strict=True):
+    for one, other in zip(found["candidates"], AdaptResults.load(linked).to_dict()["candidates"], strict=True):
         assert one["cross"]["mean"] == pytest.approx(other["cross"]["mean"], abs=1e-3)
     maps = [load_score_map(out / "score_map.json") for out in (tmp_path / "out", linked)]
     assert maps[0].threshold(0.5) == pytest.approx(maps[1].threshold(0.5), abs=1e-3)
@@ -217,7 +218,7 @@ def test_other_floating_types_are_cast_on_request(capsys, fails: Fails, mine: Pa
     assert "are float64. Expected: float32" in fails(*sides(mine), *RIDGE, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     found = run(capsys, *sides(mine), *RIDGE, *NAMED, "--cast", "--out", tmp_path / "out")
-    assert found["candidates"][0]["cross"] == read_adapt(linked)["candidates"][0]["cross"]
+    assert found["candidates"][0]["cross"] == AdaptResults.load(linked).to_dict()["candidates"][0]["cross"]
 
 
 @pytest.mark.parametrize(
@@ -331,7 +332,7 @@ def test_labels_may_come_with_the_new_side(capsys, mine: Path, linked: Path, tmp
     labels = np.load(mine / "old.npz")["labels"]
     rewritten(mine / "old.npz", labels=None), rewritten(mine / "new.npz", labels=labels)
     found = run(capsys, *sides(mine), *RIDGE, *NAMED, "--out", tmp_path / "out")
-    assert found["candidates"][0]["cross"] == read_adapt(linked)["candidates"][0]["cross"]
+    assert found["candidates"][0]["cross"] == AdaptResults.load(linked).to_dict()["candidates"][0]["cross"]
 
 
 def test_the_folder_of_another_run_is_kept(fails: Fails, linked: Path, tmp_path: Path) -> None:
@@ -345,22 +346,22 @@ def test_the_folder_of_another_run_is_kept(fails: Fails, linked: Path, tmp_path:
 
 def test_results_are_one_document_and_what_the_page_shows(capsys, good: Path, tmp_path: Path) -> None:
     found = run(capsys, *sides(good), *RIDGE, "--out", tmp_path / "out")
-    results = read_adapt(tmp_path / "out")
-    assert {key: value for key, value in found.items() if key not in ("saved", "thresholds")} == results
+    results = AdaptResults.load(tmp_path / "out")
+    assert {key: value for key, value in found.items() if key not in ("saved", "thresholds")} == results.to_dict()
     assert found["thresholds"] == [] and found["saved"] == str(tmp_path / "out" / "adapter")
     page = " ".join(re.sub(r"<[^>]*>", " ", (tmp_path / "out" / "report.html").read_text()).split())
     _, rows = adapt_table(results, typeset=True)
     for cell in (cell for row in rows for cell in row):
         assert " ".join(cell.split()) in page
-    assert adapt_headline(results) in page and results["data"]["sentences"][0] in page
+    assert adapt_headline(results) in page and results.data.sentences[0] in page
 
 
 def test_people_see_the_same_numbers_and_how_to_go_on(capsys, good: Path, tmp_path: Path) -> None:
     said = told(capsys, *sides(good), *RIDGE, "--out", tmp_path / "out")
-    results = read_adapt(tmp_path / "out")
+    results = AdaptResults.load(tmp_path / "out")
     _, rows = adapt_table(results)
     assert all(row[0] in said and row[2] in said for row in rows) and adapt_headline(results) in said
-    assert all(sentence in said for sentence in results["recommendation"]["sentences"])
+    assert all(sentence in said for sentence in results.recommendation.sentences)
     assert (
         f"results  {tmp_path / 'out' / 'results.json'}" in said and f"saved    {tmp_path / 'out' / 'adapter'}" in said
     )
@@ -370,7 +371,7 @@ def test_settings_in_a_file_do_the_same_again(capsys, linked: Path, tmp_path: Pa
     settings = yaml.safe_load((linked / "adapt.yaml").read_text())
     assert (settings["old_model"], settings["resamples"], settings["threshold"]) == ("a", 200, [0.5, 7.0])
     again = run(capsys, "adapt", "--config", linked / "adapt.yaml", "--out", tmp_path / "again")
-    first = read_adapt(linked)
+    first = AdaptResults.load(linked).to_dict()
     for results in (first, again):
         for one in results["candidates"]:
             del one["seconds"]
@@ -407,7 +408,7 @@ def test_scores_without_relation_have_no_thresholds(capsys, mine: Path, tmp_path
 def test_candidates_that_fail_are_told_with_the_reason(capsys, good: Path, tmp_path: Path) -> None:
     words = ["--adapter", "ridge", "low_rank", "--adapter-options.low_rank.rank", "99", "--resamples", "100"]
     said = told(capsys, *sides(good), *words, "--out", tmp_path / "out")
-    results = read_adapt(tmp_path / "out")
+    results = AdaptResults.load(tmp_path / "out")
     assert len(failures(results)) == 2 and all(line in said for line in failures(results))
     assert "low_rank failed: low_rank was given rank=99 Expected: at most 12" in said
     said = told(

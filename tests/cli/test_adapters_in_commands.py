@@ -19,7 +19,7 @@ from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation import evaluate as measure
 from holdfast.evaluation import rank_metrics
 from holdfast.evaluation.examples import choose_examples
-from holdfast.reports.results import read_results
+from holdfast.evaluation.results import EvaluationResults
 
 Fails = Callable[..., str]
 TOPICS = {
@@ -91,9 +91,9 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
         assert [curve["values"]["margin"][end] for end in (0, -1)] == [found[of]["map"] for of in ("cross", "self_new")]
     assert found["adapter"] == {"kind": "procrustes", "direction": direction, "options": adapter.options, "pairs": 12,
                                 "fingerprint": adapter.fingerprint}  # fmt: skip
-    results = read_results(tmp_path)
-    assert results["models"]["adapter"] == found["adapter"]
-    assert list(results["evaluations"]["new"]["mapped"].values()) == [adapter.mapped_fingerprint]
+    results = EvaluationResults.load(tmp_path)
+    assert results.models["adapter"] == found["adapter"]
+    assert list((results.evaluations["new"].mapped or {}).values()) == [adapter.mapped_fingerprint]
     assert yaml.safe_load((tmp_path / "evaluate.yaml").read_text())["adapter"] == str(frozen / direction)
     page, mapped = (tmp_path / "report.html").read_text(), "new queries" if direction == "new_to_old" else "old gallery"
     for said in (page, captured.err.replace("\n", " ")):
@@ -120,7 +120,7 @@ def test_every_item_may_be_a_query_among_all_others(
     found = json.loads(capsys.readouterr().out)
     mapped = load_adapter(frozen / "new_to_old").apply(new)
     assert found["cross"]["map"] == np.nanmean(rank_metrics(mapped, old, ["map"], exclude_same_id=True)["map"])
-    assert set(read_results(tmp_path / "out")["models"]) == {"old", "new", "adapter"}, "one name, one thing"
+    assert set(EvaluationResults.load(tmp_path / "out").models) == {"old", "new", "adapter"}, "one name, one thing"
 
 
 def test_without_an_adapter_the_way_to_one_is_named(fails: Fails, frozen: Path, tmp_path: Path) -> None:

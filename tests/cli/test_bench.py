@@ -15,6 +15,7 @@ from rich.console import Console
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
+from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.pool import Progress
 from holdfast.bench.recipes import recipe_named
 from holdfast.bench.run import estimate
@@ -256,10 +257,12 @@ def test_what_failed_is_run_again_where_that_is_asked_and_only_of_this_suite(
 
 
 def test_trials_that_failed_are_counted_beside_runs() -> None:
-    found = {"rows": [{"failure": None}], "tuning": [{"failure": "why"}]}
+    suite = {"name": "mine", "title": "", "description": "", "metric": "map", "kind": "images"}
+    run = {"data": "x", "scenario": "both", "label": "a", "method": "a", "seed": 0, "metric": "map", "scores": {}}
+    found = BenchRuns.model_validate({"suite": suite, "rows": [run], "tuning": [{"failure": "why"}]})
     (told,) = failure_sentences(found, Path("here"))
     assert told.startswith("1 trial failed. ") and "here/*/*/failure.json hold the tracebacks" in told
-    assert list(failure_sentences({"rows": [{"failure": None}], "tuning": []}, Path("here"))) == []
+    assert list(failure_sentences(found.model_copy(update={"tuning": []}), Path("here"))) == []
 
 
 STEPS = [Cell("train", {"number": number}, label=f"model {number}") for number in range(3)]

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.embeddings import storage
+from holdfast.evaluation.chain import ChainResults
+from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.compatibility import compatibility_matrix
-from holdfast.reports.chain_results import read_chain
-from holdfast.reports.combined_results import read_combination
 
 CLASSES, ITEMS, DIM = 10, 8, 10
 NOISE = {"e1": 1.6, "e2": 1.2, "e3": 0.8, "worse": 1.7, "i2": 1.0, "i3": 0.6, "weak": 1.9}
@@ -64,7 +64,7 @@ def test_a_compatible_chain(capsys, files: Path, tmp_path: Path) -> None:
     expected = compatibility_matrix([(one, one) for one in opened], "map", exclude_same_id=True)
     assert np.array(found["matrix"], float) == pytest.approx(expected, nan_ok=True)
     assert found["p_comp"]["raw"]["own"][1][0] == found["p_comp"]["raw"]["independent"][1][0]
-    assert read_chain(tmp_path / "out") == found
+    assert ChainResults.load(tmp_path / "out").to_dict() == found
     assert said.index("the old model is the chain’s own") < said.index("the old model is the independent one")
     assert "Every newer model can search every older gallery." in said
     page = (tmp_path / "out" / "report.html").read_text()
@@ -196,7 +196,7 @@ def test_several_test_sets(capsys, runs: Path, tmp_path: Path) -> None:
         assert f"{100 * np.mean(values):.2f} [" in said
     verdicts = {record["verdict"] for record in records.values()}
     assert code == (0 if verdicts == {"compatible"} else 1) and found["compatible"] == (code == 0)
-    assert read_combination(tmp_path / "all") == found
+    assert CombinationResults.load(tmp_path / "all").to_dict() == found
     assert "roxford" in (tmp_path / "all" / "report.html").read_text()
 
 
@@ -237,6 +237,26 @@ def test_what_cannot_be_combined(capsys, files: Path, runs: Path, tmp_path: Path
     ):
         code, found, _ = run(capsys, "evaluate", "--combine", *words, "--out", tmp_path / "out")
         assert code == 2 and given in found["error"]["given"], found
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"self_new": None},
+        {"cross": {"map": None}},
+        {"mean_interval": {"self_new": {"map": [0.1, None]}}},
+        {"interval": {"map": {"cross_minus_self_old": [None, 0.1]}}},
+    ],
+)
+def test_undefined_numbers_cannot_be_combined(capsys, runs: Path, tmp_path: Path, altered: dict[str, Any]) -> None:
+    document = json.loads((runs / "rparis" / "results.json").read_text())
+    document["evaluations"]["e2"] |= altered
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "results.json").write_text(json.dumps(document))
+    words = ["evaluate", "--combine", runs / "roxford", tmp_path / "odd", "--out", tmp_path / "out"]
+    code, found, _ = run(capsys, *words)
+    assert code == 2 and "'odd' has a score or an interval in map that is not defined" in found["error"]["given"]
     assert not (tmp_path / "out").exists()
 
 

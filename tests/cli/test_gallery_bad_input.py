@@ -200,8 +200,12 @@ def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Pat
     assert "g1 alone" in refused("vouch", "--force", "x")
     assert "--force without a reason" in refused("swap", "--force", "")
     assert main(["gallery", "prepare", gallery, "--model", "v2", "--dim", "4"]) == 0
-    (tmp_path / "results.json").write_text(json.dumps({"evaluations": {}}))
-    assert "is about other models" in refused("vouch", "--report", tmp_path)
+    files = [storage.save(points(10, model=model), tmp_path / f"{model}.safetensors") for model in ("v1", "v3")]
+    words = ["evaluate", "--old", files[0], "--new", files[1], "--report", "none", "--out", tmp_path / "other"]
+    assert main([str(word) for word in words]) == 1
+    assert "is about other models" in refused("vouch", "--report", tmp_path / "other")
+    (tmp_path / "results.json").write_text(json.dumps({"schema_version": 1, "evaluations": {}}))
+    assert "no compatibility report" in refused("vouch", "--report", tmp_path)
     assert "no compatibility report" in refused("vouch", "--report", tmp_path / "none.json")
     said = refused("swap")
     assert "Queries of g2 would not find 10 of 10 items" in said and "--force REASON" in said

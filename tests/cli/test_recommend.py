@@ -25,14 +25,16 @@ def mine(tmp_path: Path) -> Path:
     rows: list[dict[str, Any]] = [
         {
             "data": "exotic", "scenario": "both", "label": name, "method": name, "options": {"weight": weight},
-            "seed": seed, "metric": "map", "p_comp": comp + 0.01 * seed, "p_up": up, "seconds": 12.0, "failure": None,
+            "seed": seed, "metric": "map", "scores": {}, "p_comp": comp + 0.01 * seed, "p_up": up, "seconds": 12.0,
+            "failure": None,
         }
         for name, (comp, weight, up) in values.items()
         for seed in range(3)
     ]  # fmt: skip
     facts = {"exotic": {"both": {"images": 700, "classes": 7, "old_classes": 3}}}
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps({"suite": {"name": "mine", "kind": "images"}, "rows": rows, "facts": facts}))
+    suite = {"name": "mine", "title": "", "description": "", "metric": "map", "kind": "images"}
+    path.write_text(json.dumps({"suite": suite, "rows": rows, "facts": facts}))
     return path
 
 

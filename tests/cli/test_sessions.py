@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.reports.sessions_results import read_sessions
+from holdfast.continual.results import Bounds, SessionsResults
 
 PLAN = ["--plan-options.first-classes", "2", "--plan-options.new-classes", "2", "--plan-options.sessions", "3"]
 PLAN += ["--plan-options.old-share", "0.3", "--plan-options.validation", "1", "--test-images", "2"]
@@ -30,9 +30,9 @@ def test_it_leaves_a_release_and_a_gallery_per_session_with_results_and_a_report
         for session in (2, 3):
             folder = run / name / f"session-{session}"
             assert {"config.json", "model.safetensors", "gallery.safetensors"} <= {p.name for p in folder.iterdir()}
-    document = read_sessions(run)
-    assert document["bounds"] == {"lower": "finetune", "upper": "joint"}
-    assert document["plan"]["introduced"] == [2, 2, 2] and document["budget"] == 6
+    results = SessionsResults.load(run)
+    assert results.bounds == Bounds(lower="finetune", upper="joint")
+    assert results.plan.introduced == [2, 2, 2] and results.budget == 6
     assert "<svg" in (run / "report.html").read_text()
     assert "validation: 1" in (run / "sessions.yaml").read_text()
 
@@ -43,7 +43,7 @@ def test_the_same_command_reads_what_is_there_and_prints_one_document(run, made,
     capsys.readouterr()
     assert main(["sessions", *words]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["learners"]["cvs"]["average_recall"] == read_sessions(run)["learners"]["cvs"]["average_recall"]
+    assert printed["learners"]["cvs"]["average_recall"] == SessionsResults.load(run).learners["cvs"].average_recall
     assert {path: path.stat().st_mtime_ns for path in run.rglob("model.safetensors")} == before
 
 

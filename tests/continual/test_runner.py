@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from holdfast.continual.plans import PLANS, disjoint, general_incremental
-from holdfast.continual.results import average_recall, bounds, document_of, forgetting
+from holdfast.continual.results import Bounds, SessionRecord, SessionsResults, average_recall, forgetting
 from holdfast.continual.runner import run_sessions
 from holdfast.continual.setting import Setting
 from holdfast.data.image_set import ImageSet
@@ -76,9 +76,9 @@ def base() -> Experiment:
     return small()
 
 
-def comparable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def comparable(records: list[SessionRecord]) -> list[dict[str, Any]]:
     """Everything but the seconds."""
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+    return [record.model_dump(exclude={"seconds"}) for record in records]
 
 
 @pytest.fixture(scope="module")
@@ -92,22 +92,22 @@ def finished(setting: Setting, base: Experiment, tmp_path_factory: pytest.TempPa
 def test_every_learner_ends_with_scores_of_every_session(finished, setting) -> None:
     _, records = finished
     for name in LEARNERS:
-        assert [record["queries"] for record in records[name]] == [6, 12, 18]
+        assert [record.queries for record in records[name]] == [6, 12, 18]
         for session, record in enumerate(records[name]):
-            assert 0 <= record["recall"]["1"] <= record["recall"]["2"] <= record["recall"]["4"] <= 1
-            assert [found is None for found in record["recall_by_home"]] == [home > session for home in range(3)]
-            mean = sum(r * n for r, n in zip(record["recall_by_home"], record["queries_by_home"], strict=True) if n)
-            assert mean / record["queries"] == pytest.approx(record["recall"]["1"])
-            assert record["fingerprint"].startswith("release:")
-    assert records["joint"][-1]["recall"]["1"] > 0.5  # it learns what bars are
+            assert 0 <= record.recall["1"] <= record.recall["2"] <= record.recall["4"] <= 1
+            assert [found is None for found in record.recall_by_home] == [home > session for home in range(3)]
+            mean = sum(r * n for r, n in zip(record.recall_by_home, record.queries_by_home, strict=True) if n)
+            assert mean / record.queries == pytest.approx(record.recall["1"])
+            assert record.fingerprint.startswith("release:")
+    assert records["joint"][-1].recall["1"] > 0.5  # it learns what bars are
 
 
 def test_all_learners_share_the_first_session_and_one_that_trains_its_own_ends_there_too(finished) -> None:
     folder, records = finished
-    assert len({record[0]["fingerprint"] for record in records.values()}) == 1
+    assert len({record[0].fingerprint for record in records.values()}) == 1
     assert (folder / "rwalk" / "session-1" / "model.safetensors").exists()
     assert not (folder / "cvs" / "session-1" / "model.safetensors").exists()
-    assert len({record[1]["fingerprint"] for record in records.values()}) == len(LEARNERS)
+    assert len({record[1].fingerprint for record in records.values()}) == len(LEARNERS)
 
 
 def test_galleries_are_appended_and_never_embedded_again_but_by_the_one_that_says_so(finished, setting) -> None:
@@ -116,16 +116,16 @@ def test_galleries_are_appended_and_never_embedded_again_but_by_the_one_that_say
     for name in LEARNERS:
         found = json.loads((folder / name / "session-3" / "session.json").read_text())
         parts = [storage.load(folder / path) for path in found["galleries"]]
-        prints = [record["fingerprint"] for record in records[name]]
+        prints = [record.fingerprint for record in records[name]]
         if METHODS[name].gallery_policy == "reindex":
             assert [len(part) for part in parts] == [sum(sizes)]
             assert [part.fingerprint for part in parts] == prints[-1:]
-            assert [record["embedded_rows"] for record in records[name]] == np.cumsum(sizes).tolist()
+            assert [record.embedded_rows for record in records[name]] == np.cumsum(sizes).tolist()
         else:
             assert [len(part) for part in parts] == sizes
             assert [part.fingerprint for part in parts] == prints
-            assert [record["embedded_rows"] for record in records[name]] == sizes
-        assert [record["gallery_rows"] for record in records[name]] == np.cumsum(sizes).tolist()
+            assert [record.embedded_rows for record in records[name]] == sizes
+        assert [record.gallery_rows for record in records[name]] == np.cumsum(sizes).tolist()
         ids = [item for part in parts for item in part.ids]
         assert sorted(ids) == sorted(setting.images.ids[setting.seen_rows(2)])
 
@@ -144,7 +144,7 @@ def test_exemplars_stay_within_one_budget_and_are_replayed_by_those_that_have_a_
     folder, records = finished
     for name in LEARNERS:
         kept = [json.loads((folder / name / f"session-{n}" / "session.json").read_text())["memory"] for n in (1, 2)]
-        replayed = [record["replayed"] for record in records[name]]
+        replayed = [record.replayed for record in records[name]]
         if name == "joint":
             assert replayed == [0, *np.cumsum([len(setting.plan.rows(session)) for session in range(2)])]
         elif name in ("cvs", "rwalk", "rainbow"):
@@ -159,7 +159,7 @@ def test_bct_replays_where_a_session_brings_no_earlier_class(base, tmp_path) -> 
     plan = disjoint(images.labels, sessions=3, validation=1)
     setting = Setting.of("bars", images, bars(2, seed=1, prefix="q"), plan, budget=6)
     found = run_sessions(setting, {"bct": replace(base, method="bct")}, tmp_path)["bct"]
-    assert [record["replayed"] for record in found] == [0, 6, 4]  # 6 // 2 classes, then 6 // 4
+    assert [record.replayed for record in found] == [0, 6, 4]  # 6 // 2 classes, then 6 // 4
 
 
 @contextmanager
@@ -252,7 +252,7 @@ def test_every_plan_runs(plan, base, tmp_path) -> None:
     records = run_sessions(setting, learners, tmp_path)
     assert all(len(found) == made.sessions for found in records.values())
     if made.known_from_start:
-        assert [record["queries"] for record in records["cvs"]] == [12, 12]
+        assert [record.queries for record in records["cvs"]] == [12, 12]
 
 
 def test_a_memory_below_the_number_of_classes_keeps_that_many_images(base, tmp_path) -> None:
@@ -261,7 +261,7 @@ def test_a_memory_below_the_number_of_classes_keeps_that_many_images(base, tmp_p
     setting = Setting.of("bars", images, bars(2, seed=1, prefix="q"), plan, budget=2)
     learners = {name: replace(base, method=name) for name in ("cvs", "rainbow")}
     for found in run_sessions(setting, learners, tmp_path).values():
-        assert [record["replayed"] for record in found] == [0, 2]
+        assert [record.replayed for record in found] == [0, 2]
 
 
 def test_a_session_with_a_single_image_of_a_class_works(base, tmp_path) -> None:
@@ -355,7 +355,11 @@ def test_damaged_files_are_named_and_nothing_else_is_blamed(setting, base, tmp_p
     run_sessions(setting, {"finetune": base}, tmp_path, sessions=1)
     for path in (tmp_path / "setting.json", tmp_path / "finetune" / "session-1" / "session.json"):
         before = path.read_text()
-        for damaged in ("[]", "{", '{"record": 1}' if path.name == "session.json" else "7"):
+        texts = ["[]", "{", "7"]
+        if path.name == "session.json":
+            whole = json.loads(before)
+            texts += ['{"record": 1}', json.dumps({**whole, "record": {**whole["record"], "queries": None}})]
+        for damaged in texts:
             path.write_text(damaged)
             with pytest.raises(DataError, match="remove this one file"):
                 run_sessions(setting, {"finetune": base}, tmp_path, sessions=2)
@@ -369,24 +373,26 @@ def test_validation_queries_are_those_of_the_plan_and_no_test_query(setting) -> 
         assert not set(queries.ids) & set(setting.test.ids)
 
 
-def test_the_document_has_all_that_reports_need(finished, setting, base) -> None:
+def test_results_have_all_that_reports_need(finished, setting, base) -> None:
     _, records = finished
     learners = {name: replace(base, method=name) for name in LEARNERS}
-    document = document_of(setting, learners, records, title="Bars", description="bright bars")
-    assert document["bounds"] == {"lower": "finetune", "upper": "joint"}
-    assert document["plan"]["introduced"] == [2, 2, 2] == document["plan"]["home"]
-    assert document["learners"]["cvs"]["average_recall"] == average_recall(records["cvs"])
-    json.dumps(document, allow_nan=False)
+    results = SessionsResults.gather(setting, learners, records, title="Bars", description="bright bars")
+    assert results.bounds == Bounds(lower="finetune", upper="joint")
+    assert results.plan.introduced == [2, 2, 2] == results.plan.home
+    assert results.learners["cvs"].average_recall == average_recall([record.recall for record in records["cvs"]])
+    assert (
+        SessionsResults.parse(json.loads(json.dumps(results.to_dict(), allow_nan=False))).learners == results.learners
+    )
 
 
 def test_bounds_are_none_where_nobody_marks_them(base) -> None:
-    assert bounds({"mine": replace(base, method="cvs")}) == {"lower": None, "upper": None}
+    assert Bounds.of({"mine": replace(base, method="cvs")}) == Bounds(lower=None, upper=None)
 
 
 def test_forgetting_is_the_mean_loss_since_the_best_by_hand() -> None:
     table = [[0.9, None, None], [0.5, 0.8, None], [0.6, 0.9, 0.4]]
-    assert forgetting([{"recall_by_home": row} for row in table]) == pytest.approx(((0.9 - 0.6) + (0.8 - 0.9)) / 2)
-    assert forgetting([{"recall_by_home": table[0]}]) is None
+    assert forgetting(table) == pytest.approx(((0.9 - 0.6) + (0.8 - 0.9)) / 2)
+    assert forgetting(table[:1]) is None
 
 
 def test_classes_are_numbered_in_the_order_in_which_they_come(setting: Setting) -> None:

@@ -130,13 +130,13 @@ DRAWS: dict[str, Any] = {"resamples": 300, "level": 0.9, "seed": 4}
 def test_every_number_of_the_record_is_that_of_its_own_function(sides: list[EmbeddingSet]) -> None:
     old, new = (sides[0], sides[1]), (sides[2], sides[3])
     found = agreement_of(matched(old, new, (None, None)), draws=DRAWS)
-    assert (found["k"], found["persistence"], found["queries"]) == (10, 0.9, 60)
+    assert (found.k, found.persistence, found.queries) == (10, 0.9, 60)
     today = top_k(*old, 10).rows
     for system, pair in (("cross", (sides[2], sides[1])), ("self_new", new)):
         for measure, values in compared(today, top_k(*pair, 10).rows).items():
-            assert found[system][measure]["mean"] == pytest.approx(values.mean())
-            np.testing.assert_allclose(found[system][measure]["interval"], mean_interval(values, **DRAWS))
-            assert 0 < found[system][measure]["mean"] < 1
+            one = getattr(getattr(found, system), measure)
+            assert one.mean == pytest.approx(values.mean()) and 0 < one.mean < 1
+            np.testing.assert_allclose(one.interval, mean_interval(values, **DRAWS))
 
 
 def test_items_are_matched_by_id(sides: list[EmbeddingSet]) -> None:
@@ -151,13 +151,13 @@ def test_ignored_items_and_small_galleries(sides: list[EmbeddingSet]) -> None:
     gallery_old, gallery_new = (side.select(slice(0, 4)) for side in (sides[1], sides[3]))
     models = matched((sides[0], gallery_old), (sides[2], gallery_new), (None, None))
     found = agreement_of(models, draws=DRAWS)
-    assert found["k"] == 4
-    assert found["cross"]["overlap"]["mean"] == 1.0
+    assert found.k == 4
+    assert found.cross.overlap.mean == 1.0
     everything = [[0, 1, 2, 3]] * 5 + [[]] * 55
-    assert agreement_of(models, ignore=everything, draws=DRAWS)["queries"] == 55
+    assert agreement_of(models, ignore=everything, draws=DRAWS).queries == 55
     own = matched((sides[1], sides[1]), (sides[3], sides[3]), (None, None))
     apart, among = (agreement_of(own, exclude_same_id=flag, draws=DRAWS) for flag in (True, False))
-    assert apart["cross"]["first_changed"]["mean"] > among["cross"]["first_changed"]["mean"]
+    assert apart.cross.first_changed.mean > among.cross.first_changed.mean
 
 
 def test_wrong_input_is_refused() -> None:

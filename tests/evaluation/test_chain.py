@@ -12,11 +12,12 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
 from holdfast.evaluation.bootstrap import paired_interval
-from holdfast.evaluation.chain import ChainEvaluation, evaluate_chain
+from holdfast.evaluation.chain import ChainEvaluation, ChainResults, evaluate_chain
 from holdfast.evaluation.compatibility import compatibility_matrix
 from holdfast.evaluation.protocols import ByLabel, Relevance
 from holdfast.evaluation.protocols.relevance_lists import Pairs
 from holdfast.geometry import Lorentz
+from holdfast.results import Data
 
 Make = Callable[..., EmbeddingSet]
 CLASSES, ITEMS, DIM = 10, 8, 10
@@ -63,6 +64,10 @@ def found(chain: Any, alone: Any) -> ChainEvaluation:
     return evaluate_chain(chain, independent=alone, protocol=LEAVE_OUT, resamples=200)
 
 
+def results_of(found: ChainEvaluation) -> ChainResults:
+    return found.results(title="A chain", data=Data(name="clusters", description="simulated", numbers={}))
+
+
 def slow_map(query: EmbeddingSet, gallery: EmbeddingSet) -> list[float]:
     """Average precision of every query, itself left out, item after item."""
     values = []
@@ -103,10 +108,10 @@ def test_a_worse_successor_violates_and_is_not_compatible(chain: Any, model: Any
     assert wrong and {(i, j) for i, j in np.argwhere(found.violations).tolist()} == wrong
     assert (3, 2) in wrong and not found.compatible
     assert found.ac == (6 - len(wrong)) / 6
-    record = found.to_dict()
-    assert record["violations"] == len(wrong) and record["compatible"] is False
-    assert [(pair["new"], pair["old"]) for pair in record["pairs"]][:3] == [("e2", "e1"), ("e3", "e1"), ("e3", "e2")]
-    assert {(p["new"], p["old"]) for p in record["pairs"] if p["violates"]} == {
+    record = results_of(found)
+    assert record.violations == len(wrong) and record.compatible is False
+    assert [(pair.new, pair.old) for pair in record.pairs][:3] == [("e2", "e1"), ("e3", "e1"), ("e3", "e2")]
+    assert {(pair.new, pair.old) for pair in record.pairs if pair.violates} == {
         (list(NOISE)[i], list(NOISE)[j]) for i, j in wrong
     }
 
@@ -134,10 +139,10 @@ def test_a_pair_is_not_defined_where_its_independent_model_is_not_better(chain: 
     for variant in ("raw", "sigmoid"):
         values = found.p[variant]["own"].p_comp
         assert math.isnan(values[2, 1]) and not math.isnan(values[1, 0])
-    record = found.to_dict()
-    assert record["p_comp"]["sigmoid"]["own"][2][1] is None and record["p_score"]["own"][2][1] is None
-    assert record["p_comp"]["raw"]["own"][0] == [None, None, None]
-    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    record = results_of(found)
+    assert record.p_comp["sigmoid"]["own"][2][1] is None and record.p_score["own"][2][1] is None
+    assert record.p_comp["raw"]["own"][0] == [None, None, None]
+    assert ChainResults.parse(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
 
 
 def test_intervals_are_paired_over_the_same_queries(found: ChainEvaluation, chain: Any) -> None:
@@ -146,7 +151,7 @@ def test_intervals_are_paired_over_the_same_queries(found: ChainEvaluation, chai
     classes = models[0][0].labels
     expected = paired_interval(per_query[2, 1], per_query[1, 1], resamples=200, clusters=classes)
     assert found.gain_interval[2, 1] == pytest.approx(expected)
-    assert found.to_dict()["pairs"][2]["verdict"] == ("compatible" if expected[0] > 0 else "inconclusive")
+    assert results_of(found).pairs[2].verdict == ("compatible" if expected[0] > 0 else "inconclusive")
     assert set(found.gain_interval) == {(1, 0), (2, 0), (2, 1)} and len(found.interval) == 6
 
 
@@ -155,7 +160,7 @@ def test_whole_classes_can_be_drawn(chain: Any, found: ChainEvaluation) -> None:
     assert drawn.gain_interval == found.gain_interval  # which is the default where queries share classes
     single = evaluate_chain(chain, protocol=LEAVE_OUT, resamples=200, resample="queries")
     assert single.gain_interval[2, 0] != found.gain_interval[2, 0]
-    assert [one.protocol["bootstrap"]["resample"] for one in (drawn, single)] == ["classes", "queries"]
+    assert [one.protocol.bootstrap.resample for one in (drawn, single)] == ["classes", "queries"]
     assert drawn.matrix == pytest.approx(found.matrix, nan_ok=True)
 
 
@@ -187,14 +192,14 @@ def test_another_protocol_and_metric(chain: Any) -> None:
     assert labelled.names == ("model 1", "model 2", "model 3") and labelled.metric == "recall@5"
     clicks = evaluate_chain(sides, protocol=Relevance(pairs=pairs), resamples=10)
     assert not clicks.judged and not clicks.compatible
-    assert {pair["verdict"] for pair in clicks.to_dict()["pairs"]} == {"unlabelled"}
+    assert {pair.verdict for pair in results_of(clicks).pairs} == {"unlabelled"}
 
 
 def test_without_independent_models_there_are_no_p_metrics(chain: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        record = evaluate_chain(chain, protocol=LEAVE_OUT, resamples=10).to_dict()
-    assert record["p_comp"] is None and record["independent_self"] is None and record["independent_fingerprints"] == {}
+        record = results_of(evaluate_chain(chain, protocol=LEAVE_OUT, resamples=10))
+    assert record.p_comp is None and record.independent_self is None and record.independent_fingerprints == {}
 
 
 def test_bad_chains_are_refused(chain: Any, alone: Any, model: Any) -> None:

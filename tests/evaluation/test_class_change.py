@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest, false_discovery_control
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.class_change import class_change, class_change_record, discoveries, sign_test
+from holdfast.evaluation.class_change import class_change, discoveries, sign_test
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(3, 43, size=2000)
@@ -70,21 +70,21 @@ def test_classes_that_differ_by_chance_are_not_called_clear() -> None:
 def test_the_summary_names_the_ends() -> None:
     names = [f"class {number}" for number in range(43)]
     found = class_change(BEFORE, AFTER, LABELS)
-    summary = class_change_record(BEFORE, AFTER, LABELS, names, metric="map")
-    assert (summary["metric"], summary["systems"]) == ("map", ["self_old", "cross"])
-    assert summary["classes"] == 40 and summary["queries"] == 2000
-    assert summary["better"] + summary["same"] + summary["worse"] == pytest.approx(1)
+    summary = found.summary("map", names)
+    assert (summary.metric, summary.systems) == ("map", ("self_old", "cross"))
+    assert summary.classes == 40 and summary.queries == 2000
+    assert summary.better + summary.same + summary.worse == pytest.approx(1)
     order = np.argsort(found.change)
-    assert [one["name"] for one in summary["worst"][:3]] == [f"class {found.classes[row]}" for row in order[:3]]
-    assert [one["name"] for one in summary["best"][:3]] == [f"class {found.classes[row]}" for row in order[::-1][:3]]
-    assert all(one["change"] < 0 for one in summary["worst"]) and all(one["change"] > 0 for one in summary["best"])
-    assert len(summary["worst"]) <= 20 and len(summary["best"]) <= 20
-    assert summary["worst"][0]["after"] - summary["worst"][0]["before"] == pytest.approx(summary["worst"][0]["change"])
-    np.testing.assert_allclose(summary["curve"], np.sort(found.change))
+    assert [one.name for one in summary.worst[:3]] == [f"class {found.classes[row]}" for row in order[:3]]
+    assert [one.name for one in summary.best[:3]] == [f"class {found.classes[row]}" for row in order[::-1][:3]]
+    assert all(one.change < 0 for one in summary.worst) and all(one.change > 0 for one in summary.best)
+    assert len(summary.worst) <= 20 and len(summary.best) <= 20
+    assert summary.worst[0].after - summary.worst[0].before == pytest.approx(summary.worst[0].change)
+    np.testing.assert_allclose(summary.curve, np.sort(found.change))
     clear = found.clear()
-    assert summary["clearly_worse"] == (clear & (found.change < 0)).sum() > 0
-    assert summary["clearly_better"] == (clear & (found.change > 0)).sum() > 0
-    assert [one["clear"] for one in summary["worst"][:5]] == clear[order[:5]].tolist()
+    assert summary.clearly_worse == (clear & (found.change < 0)).sum() > 0
+    assert summary.clearly_better == (clear & (found.change > 0)).sum() > 0
+    assert [one.clear for one in summary.worst[:5]] == clear[order[:5]].tolist()
 
 
 def test_equal_changes_put_the_larger_class_first_and_rounding_is_no_change() -> None:
@@ -93,10 +93,10 @@ def test_equal_changes_put_the_larger_class_first_and_rounding_is_no_change() ->
     found = class_change(before, after, [0, 1, 2, 3, 3])
     assert found.change.tolist() == [0, 0, -0.5, -0.5]
     assert (found.improved.tolist(), found.worsened.tolist()) == ([0, 0, 0, 0], [0, 0, 1, 2])
-    summary = found.summary()
-    assert [one["name"] for one in summary["worst"]] == ["3", "2"]
-    assert summary["best"] == []
-    assert (summary["better"], summary["same"], summary["worse"]) == (0, 0.5, 0.5)
+    summary = found.summary("map")
+    assert [one.name for one in summary.worst] == ["3", "2"]
+    assert summary.best == []
+    assert (summary.better, summary.same, summary.worse) == (0, 0.5, 0.5)
 
 
 def test_the_change_of_the_mean_and_the_majority_must_agree() -> None:
@@ -111,10 +111,10 @@ def test_81313_classes_take_well_under_a_second() -> None:
     labels = rng.integers(0, 81_313, size=300_000)
     before, after = rng.random((2, 300_000))
     start = time.process_time()  # of this process: others may be busy
-    summary = class_change(before, after, labels).summary()
+    summary = class_change(before, after, labels).summary("map")
     assert time.process_time() - start < 2.0
-    assert summary["classes"] > 70_000 and len(summary["curve"]) == 201
-    assert summary["curve"] == sorted(summary["curve"])
+    assert summary.classes > 70_000 and len(summary.curve) == 201
+    assert summary.curve == sorted(summary.curve)
 
 
 def test_wrong_input_is_refused() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import Evaluation, evaluate
-from holdfast.evaluation.combined import combine, worse_of
+from holdfast.evaluation.combined import combine
 
 Make = Callable[..., EmbeddingSet]
 
@@ -45,6 +44,10 @@ def sets(evaluated: Callable[..., Evaluation]) -> dict[str, Evaluation]:
     return {"roxford": evaluated(1), "rparis": evaluated(2), "gldv2": evaluated(3, gate_metric="recall@1")}
 
 
+def changed(evaluation: Evaluation, **values: Any) -> Evaluation:
+    return Evaluation.model_validate(dict(evaluation) | values)
+
+
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
@@ -58,18 +61,18 @@ def test_every_set_has_its_own_metric_and_averages_come_last(sets: dict[str, Eva
             getattr(evaluation, system)[metric] for system in ("self_old", "self_independent", "self_new", "cross")
         )
         up, comp = (new - independent) / independent, (cross - old) / (independent - old)
-        record = found.to_dict()["sets"][name]
-        assert record["metric"] == metric and (record["self_old"], record["cross"]) == (old, cross)
-        assert record["p_up"] == pytest.approx({"raw": up, "sigmoid": sigmoid(up)})
-        assert record["p_comp"] == pytest.approx({"raw": comp, "sigmoid": sigmoid(comp)})
+        scores = found.sets[name]
+        assert scores.metric == metric and (scores.self_old, scores.cross) == (old, cross)
+        assert scores.p_up == pytest.approx({"raw": up, "sigmoid": sigmoid(up)})
+        assert scores.p_comp == pytest.approx({"raw": comp, "sigmoid": sigmoid(comp)})
         one = 2 * sigmoid(comp) * sigmoid(up) / (sigmoid(comp) + sigmoid(up))
-        assert record["p_score"] == pytest.approx(one) and record["undefined"] == {}
-        assert record["verdict"] == evaluation.verdict
+        assert scores.p_score == pytest.approx(one) and scores.undefined == {}
+        assert scores.verdict == evaluation.verdict
         ups, comps, ones = [*ups, sigmoid(up)], [*comps, sigmoid(comp)], [*ones, one]
-    mean = found.to_dict()["mean"]
+    mean = found.mean
     expected = (np.mean(ups), np.mean(comps), np.mean(ones))
-    assert (mean["p_up"]["sigmoid"], mean["p_comp"]["sigmoid"], mean["p_score"]) == pytest.approx(expected)
-    assert abs(2 * expected[0] * expected[1] / (expected[0] + expected[1]) - mean["p_score"]) > 1e-6
+    assert (mean.p_up["sigmoid"], mean.p_comp["sigmoid"], mean.p_score) == pytest.approx(expected)
+    assert abs(2 * expected[0] * expected[1] / (expected[0] + expected[1]) - mean.p_score) > 1e-6
     assert found.sets["gldv2"].metric == "recall@1"
 
 
@@ -85,12 +88,15 @@ def test_one_metric_for_all_decides_the_verdicts_too(sets: dict[str, Evaluation]
         combine(sets, "map@100")
 
 
-def test_guards_are_those_of_the_evaluation() -> None:
+def test_guards_are_those_of_the_evaluation(sets: dict[str, Evaluation]) -> None:
     """With the gate's metric clearly worse and another one better, in evaluations with and without guards."""
     intervals = {"map": {"cross_minus_self_old": (-0.2, -0.1)}, "recall@1": {"cross_minus_self_old": (0.1, 0.2)}}
-    record = {"interval": intervals, "gate_metric": "map"}
-    assert worse_of({**record, "guards": ["recall@1"]}) == worse_of(record) == ("map",)
-    assert worse_of({**record, "guards": []}) == ()
+
+    def worse(guards: tuple[str, ...] | None) -> tuple[str, ...]:
+        return changed(sets["roxford"], interval=intervals, gate_metric="map", guards=guards).clearly_worse()
+
+    assert worse(("recall@1",)) == worse(None) == ("map",)
+    assert worse(()) == ()
 
 
 def test_a_point_gate_stays_one(evaluated: Callable[..., Evaluation]) -> None:
@@ -113,57 +119,54 @@ def test_compatible_only_if_every_set_is(evaluated: Callable[..., Evaluation]) -
 
 def test_one_undefined_set_takes_the_average_away_and_says_why(evaluated: Callable[..., Evaluation]) -> None:
     weak = evaluated(2, independent=2.5)
-    with pytest.warns(RuntimeWarning, match="P_comp is not defined on weak") as warned:
-        found = combine({"good": evaluated(1), "weak": weak})
-    assert len(warned) == 1
-    record = found.to_dict()
-    assert record["mean"]["p_comp"] == {"raw": None, "sigmoid": None} and record["mean"]["p_score"] is None
-    assert record["mean"]["p_up"]["raw"] is not None
+    found = combine({"good": evaluated(1), "weak": weak})
+    assert found.mean.p_comp == {"raw": None, "sigmoid": None} and found.mean.p_score is None
+    assert found.mean.p_up["raw"] is not None
     old, independent = weak.self_old["map"], weak.self_independent["map"]
-    assert record["sets"]["weak"]["undefined"] == {
+    assert found.sets["weak"].undefined == {
         "p_comp": f"the independent model is not better than the old one ({independent:.4g} against {old:.4g})"
     }
 
 
 def test_without_an_independent_model_there_are_no_p_metrics(evaluated: Callable[..., Evaluation]) -> None:
     found = combine({"a": evaluated(1, independent=None), "b": evaluated(2, independent=None)})
-    assert found.p is None and found.to_dict()["mean"]["p_up"] == {"raw": None, "sigmoid": None}
+    assert found.mean.p_up == found.mean.p_comp == {"raw": None, "sigmoid": None} and found.mean.p_score is None
     assert found.sets["a"].undefined["p_comp"] == "no independent model was evaluated"
 
 
-def test_plain_values_combine_as_evaluations_do(sets: dict[str, Evaluation]) -> None:
-    assert combine({name: found.to_dict() for name, found in sets.items()}).to_dict() == combine(sets).to_dict()
+def test_evaluations_that_were_read_combine_as_those_that_were_measured(sets: dict[str, Evaluation]) -> None:
+    read = {name: Evaluation.model_validate_json(found.model_dump_json(), strict=True) for name, found in sets.items()}
+    assert combine(read) == combine(sets)
 
 
 @pytest.mark.parametrize("model", ["old", "new", "independent"])
 def test_other_models_are_refused_and_named(sets: dict[str, Evaluation], model: str) -> None:
-    records = {name: deepcopy(found.to_dict()) for name, found in sets.items()}
-    records["gldv2"]["fingerprints"][model]["fingerprint"] = "image:1234"
+    known = sets["gldv2"].fingerprints
+    others = {**sets, "gldv2": changed(sets["gldv2"], fingerprints=known | {model: {"fingerprint": "image:1234"}})}
     words = f"'rparis' and 'gldv2' have another {model} model: declared:{model} and image:1234"
     with pytest.raises(DataError, match=words):
-        combine(records)
+        combine(others)
     if model == "independent":
-        records["gldv2"]["fingerprints"][model] = None
+        others["gldv2"] = changed(sets["gldv2"], fingerprints=known | {model: None})
         with pytest.raises(DataError, match="declared:independent and none"):
-            combine(records)
+            combine(others)
 
 
 def test_other_maps_are_refused(sets: dict[str, Evaluation]) -> None:
-    records = {name: deepcopy(found.to_dict()) for name, found in sets.items()}
-    records["rparis"]["mapped"] = {"query": "adapter:1"}
+    others = {**sets, "rparis": changed(sets["rparis"], mapped={"query": "adapter:1"})}
     with pytest.raises(DataError, match="another query of a map: none and adapter:1"):
-        combine(records)
+        combine(others)
 
 
 def test_too_few_and_unmeasured_sets_are_refused(sets: dict[str, Evaluation]) -> None:
     with pytest.raises(DataError, match="1 evaluations to combine"):
         combine({"roxford": sets["roxford"]})
-    blind = sets["rparis"].to_dict() | {"self_old": None}
+    blind = changed(sets["rparis"], self_old=None)
     with pytest.raises(DataError, match="'blind' has no scores"):
         combine({"roxford": sets["roxford"], "blind": blind})
 
 
 def test_unjudged_sets_keep_their_scores_and_speak_no_verdict(sets: dict[str, Evaluation]) -> None:
-    clicks = sets["rparis"].to_dict() | {"verdict": "unlabelled"}
+    clicks = changed(sets["rparis"], verdict="unlabelled")
     found = combine({"roxford": sets["roxford"], "clicks": clicks}, "recall@5")
     assert found.sets["clicks"].verdict == "unlabelled" and not found.compatible

@@ -51,7 +51,7 @@ def test_pairs_that_repeat_the_labels_measure_the_same_as_labels() -> None:
         assert getattr(by_pairs, name) == getattr(by_label, name), name
     assert by_pairs.verdict == "compatible"
     assert by_pairs.upgrade_curve is None and by_pairs.class_change is None
-    assert by_pairs.protocol["name"] == "relevance" and by_pairs.protocol["judged"] is True
+    assert by_pairs.protocol.name == "relevance" and by_pairs.protocol.options["judged"] is True
 
 
 def test_clicks_are_measured_and_judge_nothing() -> None:
@@ -59,13 +59,13 @@ def test_clicks_are_measured_and_judge_nothing() -> None:
     assert clicks.verdict == "unlabelled"
     assert clicks.cross["map"] > clicks.self_old["map"]
     assert clicks.interval["map"]["cross_minus_self_old"][0] > 0
-    assert clicks.agreement["cross"]["overlap"]["mean"] < 1
+    assert clicks.agreement.cross.overlap.mean < 1
 
 
 def test_the_protocol_chooses_metrics_and_what_an_unanswered_query_is_worth() -> None:
     found = measured(SeenClasses(), curve=False)
     assert list(found.cross) == ["recall@1", "recall@2", "recall@4"]
-    assert found.gate_metric == "recall@1" and found.protocol["no_relevant"] == "zero"
+    assert found.gate_metric == "recall@1" and found.protocol.options["no_relevant"] == "zero"
     assert list(measured(SeenClasses(), curve=False, metrics=["map"]).cross) == ["map", "recall@1"]
 
 

@@ -19,7 +19,13 @@ from holdfast.evaluation import (
     top_k,
     upgrade_curves,
 )
+from holdfast.evaluation.chain import ChainResults, evaluate_chain
+from holdfast.evaluation.protocols import ByLabel
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.geometry import Hypersphere
+from holdfast.reports.chain_words import chain_finding, chain_headline
+from holdfast.reports.words import finding, headline
+from holdfast.results import Data
 
 SIZE, CLASSES = 90, 9
 
@@ -84,8 +90,8 @@ def test_every_number_is_the_one_of_its_own_function() -> None:
         "cross": ((right == 1) & (now == 0)).mean(),
         "self_new": ((right == 1) & (later == 0)).mean(),
     }
-    assert found.upgrade_curve["values"]["random"][0] == found.cross["map"]
-    assert found.upgrade_curve["values"]["margin"][-1] == found.self_new["map"]
+    assert found.upgrade_curve.values["random"][0] == found.cross["map"]
+    assert found.upgrade_curve.values["margin"][-1] == found.self_new["map"]
 
 
 def test_the_record_is_plain_json() -> None:
@@ -125,10 +131,13 @@ def test_without_an_independent_model_its_numbers_are_null() -> None:
 
 def test_an_independent_model_that_is_no_better_gives_null() -> None:
     worse = items(2.0, "worse", 5)
-    with pytest.warns(RuntimeWarning, match="P_comp is not defined on"):
-        plain = run(independent_query=worse, independent_gallery=worse, curve=False).to_dict()
-    assert plain["p_comp"]["raw"]["map"] is None
-    assert plain["p_score"]["sigmoid"]["map"] is None
+    found = run(independent_query=worse, independent_gallery=worse, curve=False)
+    assert found.p("p_comp") is None and found.p("p_score", "sigmoid") is None and found.p("p_up") is not None
+    old, independent = found.self_old["map"], found.self_independent["map"]
+    assert found.undefined is not None and found.undefined["map"] == {
+        "p_comp": f"the independent model is not better than the old one ({independent:.4g} against {old:.4g})"
+    }
+    assert run(curve=False).undefined == {}
 
 
 def test_verdicts_follow_the_gate() -> None:
@@ -175,17 +184,67 @@ def test_better_by_the_gate_and_clearly_worse_at_the_first_hit_is_mixed() -> Non
     assert set(found.guards) == {"recall@1", "recall@5", "map@r"}
 
 
+def test_a_chain_guards_the_first_hit() -> None:
+    found = twins()
+    chain = {name: (found[f"{name}_query"], found[f"{name}_gallery"]) for name in ("old", "new")}
+    alone = ByLabel(leave_one_out=True)
+
+    def of(**options: Any) -> ChainResults:
+        evaluated = evaluate_chain(chain, protocol=alone, resamples=200, **options)
+        return evaluated.results(title="Twins", data=Data(name="twins", description="simulated", numbers={}))
+
+    guarded, free = of(), of(guards=())
+    (pair,) = guarded.pairs
+    assert (pair.worse, pair.verdict, pair.violates, guarded.compatible) == (("recall@1",), "mixed", False, False)
+    assert chain_headline(guarded) == (
+        "In mAP every newer model can search every older gallery, and 1 of 1 pairs is clearly worse elsewhere."
+    )
+    told = chain_finding(guarded)
+    assert told.verdict == "mixed" and told.next_step.startswith("Decide what counts")
+    assert told.notes[0] == "Queries of new on the gallery of old are clearly worse at the first hit (recall@1)."
+    assert free.compatible and free.pairs[0].verdict == "compatible" and free.pairs[0].worse == ()
+    with pytest.raises(ConfigError, match="violations is 0"):
+        ChainResults.parse(guarded.to_dict() | {"compatible": True})
+
+
 def test_the_first_hit_is_guarded_where_it_was_not_asked_for() -> None:
     found = run(**twins(), curve=False, metrics=("map",))
     assert (found.verdict, found.guards, found.worse) == ("mixed", ("recall@1",), ("recall@1",))
-    assert found.protocol["metrics"] == ["map", "recall@1"]
+    assert found.protocol.metrics == ["map", "recall@1"]
+
+
+def test_what_is_clearly_worse_and_not_guarded_is_told() -> None:
+    free = run(**twins(), curve=False, guards=())
+    assert free.verdict == "compatible" and free.worse == ()
+    first, *_ = finding("new", free).notes
+    assert first.startswith("Clearly worse, and not guarded: recall@1 ")
+    assert finding("new", run(**twins(), curve=False)).notes[0].startswith("Clearly worse: recall@1 ")
+
+
+def test_a_tie_is_told_as_one() -> None:
+    """The same vectors by another name: nothing is lost by the swap, and nothing won."""
+    renamed = OLD.replace(fingerprint="declared:renamed")
+    found = run(new_query=renamed, new_gallery=renamed, curve=False, **NO_THIRD)
+    assert found.gain() == 0 and found.verdict == "not compatible"
+    results = EvaluationResults.of(
+        title="t", data=Data(name="d", description="", numbers={}), models={}, evaluations={"new": found}
+    )
+    assert (
+        headline(results) == "new finds in your old gallery just what the old model does; in mAP a swap gains nothing."
+    )
+    assert finding("new", found).next_step.startswith("Keep the old model")
+
+
+def test_more_queries_are_not_advised_where_the_first_hit_is_clearly_worse() -> None:
+    unsure = run(**twins(), curve=False).model_copy(update={"verdict": "inconclusive"})
+    assert finding("new", unsure).next_step.startswith("Look at queries that lost a right first hit")
 
 
 def test_guards_are_chosen_or_none() -> None:
     alone = run(**twins(), curve=False, guards=())
     assert (alone.verdict, alone.guards, alone.worse) == ("compatible", (), ())
     other = run(**twins(), curve=False, guards=("recall@10",))
-    assert (other.verdict, other.guards) == ("compatible", ("recall@10",)) and "recall@10" in other.protocol["metrics"]
+    assert (other.verdict, other.guards) == ("compatible", ("recall@10",)) and "recall@10" in other.protocol.metrics
     with pytest.raises(ConfigError, match="Unknown metric 'recal@1'"):
         run(guards=("recal@1",))
 
@@ -241,8 +300,8 @@ def test_without_labels_only_agreement_is_measured() -> None:
     assert found.cross is None
     before, after = (top_k(side, old, 10, exclude_same_id=True).rows for side in (old, new))
     overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before.tolist(), after.tolist(), strict=True)])
-    assert found.agreement["cross"]["overlap"]["mean"] == pytest.approx(overlap)
-    low, high = found.agreement["cross"]["overlap"]["interval"]
+    assert found.agreement.cross.overlap.mean == pytest.approx(overlap)
+    low, high = found.agreement.cross.overlap.interval
     assert low < overlap < high
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["self_old"] is None
 
@@ -276,16 +335,16 @@ def test_options_reach_what_they_name() -> None:
     )  # fmt: skip
     np.testing.assert_allclose(found.interval["map@2"]["cross_minus_self_old"], expected)
     curves = upgrade_curves(NEW, OLD, NEW, exclude_same_id=True, seeds=(3, 4, 5))
-    assert run(seed=3).upgrade_curve["values"]["random"] == curves["random"].values.tolist()
+    assert run(seed=3).upgrade_curve.values["random"] == curves["random"].values.tolist()
     lonely = {
         name: side.replace(labels=np.append(0, side.labels[1:] % 8 + 1)) for name, side in (("o", OLD), ("n", NEW))
     }
     sides = (lonely["o"], lonely["o"], lonely["n"], lonely["n"])
     excluded = evaluate(*sides, exclude_same_id=True, resamples=50)
     zero = evaluate(*sides, exclude_same_id=True, resamples=50, no_relevant="zero")
-    assert excluded.protocol["queries_counted"] == SIZE - 1
+    assert excluded.protocol.queries_counted == SIZE - 1
     assert zero.cross["map"] == pytest.approx(excluded.cross["map"] * (SIZE - 1) / SIZE)
-    assert zero.upgrade_curve["values"]["random"][0] == zero.cross["map"]
+    assert zero.upgrade_curve.values["random"][0] == zero.cross["map"]
 
 
 @pytest.mark.parametrize(

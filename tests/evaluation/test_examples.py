@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -109,7 +108,7 @@ def test_items_match_by_id_and_classes_by_name(upgrade: SimpleNamespace) -> None
 def test_without_recall_at_one_the_same_queries_are_found(upgrade: SimpleNamespace) -> None:
     without = evaluate(*upgrade.sides, metrics=("map",), resamples=50, curve=False)
     assert choose_examples(without, *upgrade.sides) == chosen(upgrade)
-    unread = replace(upgrade.evaluation, per_query={})
+    unread = upgrade.evaluation.model_copy(update={"per_query": {}})
     assert choose_examples(unread, *upgrade.sides) == chosen(upgrade)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -98,9 +97,9 @@ def test_the_curve_of_a_mapped_gallery_is_that_of_one_index_in_the_new_space() -
     query, mapped = linked("old_to_new")
     found = run((query, mapped))
     curve = found.upgrade_curve
-    assert curve["shares"][10] == 0.5 and set(curve["values"]) == {"random", "margin", "margin_reversed"}
+    assert curve.shares[10] == 0.5 and set(curve.values) == {"random", "margin", "margin_reversed"}
     order = margin_order(mapped)
-    for name, values in curve["values"].items():
+    for name, values in curve.values.items():
         assert (values[0], values[-1]) == (found.cross["map"], found.self_new["map"])
         if name != "random":
             vectors = mapped.vectors.copy()
@@ -130,7 +129,7 @@ def test_examples_show_what_the_link_finds(direction: Direction) -> None:
     kinds = [example.kind for example in examples]
     assert kinds.count("flipped") / QUERIES == pytest.approx(evaluation.negative_flip_rate["cross"])
     assert 0 < kinds.count("flipped") < QUERIES
-    unread = replace(evaluation, per_query={})
+    unread = evaluation.model_copy(update={"per_query": {}})
     order = np.random.default_rng(0).permutation(QUERIES)
     shuffled = cross[0].select(order), cross[1]
     assert choose_examples(unread, *OLD, *NEW, cross=shuffled, count=1000, k=3) == examples
@@ -189,8 +188,8 @@ def test_without_labels_the_agreement_is_that_of_the_link() -> None:
     found = evaluate(*old, *new, cross=(cross[0], cross[1]), resamples=100)
     before, after = top_k(old[0], old[1], 10).rows.tolist(), top_k(cross[0], cross[1], 10).rows.tolist()
     overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before, after, strict=True)])
-    assert found.agreement["cross"]["overlap"]["mean"] == pytest.approx(overlap)
-    notes = finding("new", found.to_dict()).notes
+    assert found.agreement.cross.overlap.mean == pytest.approx(overlap)
+    notes = finding("new", found).notes
     assert len(notes) == 1 and "applied to the new queries" in notes[0]
 
 
@@ -201,7 +200,7 @@ def test_a_head_is_a_link_too() -> None:
     assert found.cross == run().cross and found.mapped == {"query": made.fingerprint}
     both = made, OLD[1].replace(fingerprint=f"release:{'1' * 64}")
     assert list(run(both).mapped) == ["query", "gallery"]
-    assert "the new queries and the old gallery" in finding("new", run(both).to_dict()).notes[0]
+    assert "the new queries and the old gallery" in finding("new", run(both)).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -242,11 +241,11 @@ def test_models_of_two_spaces_without_a_link_are_told_how_to_get_one() -> None:
 
 
 def test_words_say_what_was_mapped_and_why_there_is_no_curve() -> None:
-    notes = finding("new", run(linked("new_to_old")).to_dict()).notes
+    notes = finding("new", run(linked("new_to_old"))).notes
     assert "applied to the new queries" in notes[0] and "curve was not measured" in notes[1]
     assert "need a rank merge" in notes[1] and "old_to_new" in notes[1]
-    notes = finding("new", run(linked("old_to_new")).to_dict()).notes
+    notes = finding("new", run(linked("old_to_new"))).notes
     assert "applied to the old gallery" in notes[0] and not any("curve" in note for note in notes)
     earlier = run().to_dict()
     del earlier["mapped"]
-    assert not any("curve" in note for note in finding("new", earlier).notes)
+    assert not any("curve" in note for note in finding("new", Evaluation.model_validate(earlier)).notes)

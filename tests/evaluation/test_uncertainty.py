@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError
 from holdfast.evaluation import evaluate
-from holdfast.evaluation.uncertainty import histogram, seen_items, uncertainty_of, uncertainty_record
+from holdfast.evaluation.uncertainty import gallery_uncertainty, histogram, seen_items, uncertainty_of
 
 LABELS = [0, 0, 1, 1, 2]
 OLD = [0.25, 0.375, 0.25, 0.5, 0.75]
@@ -30,33 +29,33 @@ def gallery(make_embeddings: Callable[..., EmbeddingSet]) -> Callable[..., Embed
 
 def test_worked_histogram(gallery: Callable[..., EmbeddingSet]) -> None:
     """0.25 to 0.75 in bins of 0.02 from 0.24 on; the seen class c0 has 0.25 in the first and 0.375 in [0.36, 0.38)."""
-    found = uncertainty_record(gallery("old", OLD), gallery("new"), ["c0", "elsewhere"])
-    assert found is not None and found["new"] is None
-    old = found["old"]
-    np.testing.assert_allclose(old["edges"], np.arange(12, 39) / 50)
-    seen, unseen = old["groups"]["seen"], old["groups"]["unseen"]
-    assert (seen["items"], unseen["items"]) == (2, 3)
-    assert seen["mean"] == pytest.approx(0.3125)
-    assert unseen["mean"] == pytest.approx(0.5)
-    assert np.flatnonzero(seen["counts"]).tolist() == [0, 6]
-    assert np.flatnonzero(unseen["counts"]).tolist() == [0, 13, 25]
-    assert (sum(seen["counts"]), sum(unseen["counts"])) == (2, 3)
+    found = gallery_uncertainty(gallery("old", OLD), gallery("new"), ["c0", "elsewhere"])
+    assert found is not None and found.new is None
+    old = found.old
+    np.testing.assert_allclose(old.edges, np.arange(12, 39) / 50)
+    seen, unseen = old.groups["seen"], old.groups["unseen"]
+    assert (seen.items, unseen.items) == (2, 3)
+    assert seen.mean == pytest.approx(0.3125)
+    assert unseen.mean == pytest.approx(0.5)
+    assert np.flatnonzero(seen.counts).tolist() == [0, 6]
+    assert np.flatnonzero(unseen.counts).tolist() == [0, 13, 25]
+    assert (sum(seen.counts), sum(unseen.counts)) == (2, 3)
 
 
 @pytest.mark.parametrize("old_classes", [None, []])
 def test_one_group_where_nobody_knows_what_was_seen(gallery: Callable[..., EmbeddingSet], old_classes: Any) -> None:
-    found = uncertainty_record(gallery("old", OLD), gallery("new", OLD), old_classes)
+    found = gallery_uncertainty(gallery("old", OLD), gallery("new", OLD), old_classes)
     assert found is not None
-    assert found["old"] == found["new"]
-    assert list(found["old"]["groups"]) == ["all"]
-    assert found["old"]["groups"]["all"]["mean"] == pytest.approx(np.mean(OLD))
+    assert found.old == found.new
+    assert list(found.old.groups) == ["all"]
+    assert found.old.groups["all"].mean == pytest.approx(np.mean(OLD))
 
 
 def test_a_group_without_items_is_left_out(gallery: Callable[..., EmbeddingSet]) -> None:
     for old_classes, group in ((["c0", "c1", "c2"], "seen"), (["another"], "unseen")):
-        found = uncertainty_record(gallery("old", OLD), gallery("new"), old_classes)
+        found = gallery_uncertainty(gallery("old", OLD), gallery("new"), old_classes)
         assert found is not None
-        assert list(found["old"]["groups"]) == [group]
+        assert list(found.old.groups) == [group]
 
 
 def test_classes_are_told_by_name(gallery: Callable[..., EmbeddingSet]) -> None:
@@ -73,9 +72,9 @@ def test_classes_are_told_by_name(gallery: Callable[..., EmbeddingSet]) -> None:
 def test_bins_cover_every_value_and_no_more(spread: float, start: float) -> None:
     values = np.clip(start + spread * np.random.default_rng(0).uniform(-1, 1, 300), 0, 1)
     found = histogram(values, {"all": np.ones(300, np.bool_)})
-    edges, (group,) = found["edges"], found["groups"].values()
+    edges, (group,) = found.edges, found.groups.values()
     width = edges[1] - edges[0]
-    assert sum(group["counts"]) == group["items"] == 300
+    assert sum(group.counts) == group.items == 300
     assert 0 <= edges[0] <= values.min() and values.max() <= edges[-1] <= 1
     assert edges[0] > values.min() - width - 1e-12 and edges[-1] < values.max() + width + 1e-12
     assert np.allclose(np.diff(edges), width) and len(edges) <= 101
@@ -89,7 +88,7 @@ def test_the_same_items_in_another_order_give_the_same_numbers() -> None:
         histogram(values[rows], {"seen": mask[rows], "unseen": ~mask[rows]}) for rows in (slice(None), order)
     )
     for group in ("seen", "unseen"):
-        assert straight["groups"][group]["counts"] == shuffled["groups"][group]["counts"]
+        assert straight.groups[group].counts == shuffled.groups[group].counts
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.2, -0.1, 0.3, 0.4], [0.1, 0.2, 1.1, 0.3, 0.4], [np.nan] * 5])
@@ -103,21 +102,20 @@ def test_what_is_no_uncertainty_is_refused(gallery: Callable[..., EmbeddingSet],
 def test_an_evaluation_holds_it_for_matched_items(gallery: Callable[..., EmbeddingSet]) -> None:
     old, new = gallery("old", OLD), gallery("new", [0.1, 0.2, 0.3, 0.4, 0.5])
     shuffled = new.select([4, 2, 0, 1, 3])
-    found = evaluate(
-        old, old, shuffled, shuffled, exclude_same_id=True, resamples=50, curve=False, old_classes=["c0"]
-    ).to_dict()
-    assert found["uncertainty"] == json.loads(json.dumps(uncertainty_record(old, new, ["c0"])))
-    assert found["uncertainty"]["new"]["groups"]["seen"]["mean"] == pytest.approx(0.15)
-    assert uncertainty_record(old, new.replace(class_names=None), ["c0"]) == found["uncertainty"]
+    found = evaluate(old, old, shuffled, shuffled, exclude_same_id=True, resamples=50, curve=False, old_classes=["c0"])
+    assert found.uncertainty is not None and found.uncertainty == gallery_uncertainty(old, new, ["c0"])
+    assert found.uncertainty.new is not None
+    assert found.uncertainty.new.groups["seen"].mean == pytest.approx(0.15)
+    assert gallery_uncertainty(old, new.replace(class_names=None), ["c0"]) == found.uncertainty
     bare = [side.replace(labels=None, class_names=None) for side in (old, new)]
     unlabelled = evaluate(bare[0], bare[0], bare[1], bare[1], exclude_same_id=True, resamples=50, old_classes=["c0"])
     assert unlabelled.verdict == "unlabelled"
-    assert list(unlabelled.to_dict()["uncertainty"]["old"]["groups"]) == ["all"]
+    assert list(unlabelled.uncertainty.old.groups) == ["all"]
 
 
 def test_without_the_column_there_is_nothing(gallery: Callable[..., EmbeddingSet]) -> None:
     old, new = gallery("old"), gallery("new")
     assert uncertainty_of(old) is None
-    assert uncertainty_record(old, new, ["c0"]) is None
+    assert gallery_uncertainty(old, new, ["c0"]) is None
     found = evaluate(old, old, new, new, exclude_same_id=True, resamples=50, curve=False, old_classes=["c0"])
     assert found.uncertainty is None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
 from holdfast.evaluation import margin_order, random_order, rank_metrics, reverse, upgrade_curve, upgrade_curves
-from holdfast.evaluation.curve import label_margins, record
+from holdfast.evaluation.curve import UpgradeCurves, label_margins
 from holdfast.evaluation.mixing import mixed_ranks
 from holdfast.evaluation.ranking import tied_ranks
 from holdfast.geometry import Hypersphere
@@ -127,10 +127,10 @@ def test_three_curves_and_their_area() -> None:
         0.25 * (values[0] + values[1]) / 2 + 0.25 * (values[1] + values[2]) / 2 + 0.5 * (values[2] + values[3]) / 2
     )
     assert curves["margin"].area == pytest.approx(by_hand)
-    plain = record(curves)
-    assert plain["shares"] == [0.0, 0.25, 0.5, 1.0]
-    assert plain["area"]["margin"] == curves["margin"].area
-    assert plain["values"]["margin"] == values.tolist()
+    plain = UpgradeCurves.of(curves)
+    assert plain.shares == [0.0, 0.25, 0.5, 1.0]
+    assert plain.area["margin"] == curves["margin"].area
+    assert plain.values["margin"] == values.tolist()
 
 
 def test_queries_without_relevant_items_follow_the_rule() -> None:

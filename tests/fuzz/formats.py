@@ -33,8 +33,9 @@ from holdfast.data.record_io import RecordFile
 from holdfast.data.revisited_truth import RevisitedTruth
 from holdfast.data.text_files import texts
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.combined import combine
+from holdfast.evaluation.combined import CombinationResults, combine
 from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.retrieval import top_k
 from holdfast.galleries import Gallery
 from holdfast.galleries.imports import columns_of, import_parquet
@@ -45,9 +46,9 @@ from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 from holdfast.reports import words
-from holdfast.reports.combined_results import combined_document, combined_table, only_evaluation
-from holdfast.reports.results import read_results, results_document, write_results
+from holdfast.reports.combined_tables import combined_table
 from holdfast.reports.tables import summary_rows
+from holdfast.results import Data
 
 SPACE = Hypersphere(4)
 CHANGES: Mapping[str, Sequence[Mutation]] = {
@@ -266,15 +267,15 @@ def _read_settings(folder: Path) -> None:
 def _make_results(folder: Path) -> None:
     old, new = drawn("old"), drawn("newer")
     found = evaluate(old, old, new, new, exclude_same_id=True, resamples=20)
-    data = {"name": "d", "description": "x", "numbers": {"items": 12}}
+    data = Data(name="d", description="x", numbers={"items": 12})
     models = {name: {"backbone": "convnet", "dim": 4} for name in ("old", "bct")}
-    write_results(results_document({"bct": found}, title="t", data=data, models=models), folder)
+    EvaluationResults.of(title="t", data=data, models=models, evaluations={"bct": found}).save(folder)
 
 
 def _read_results(folder: Path) -> None:
-    found = {"a": read_results(folder), "b": read_results(folder)}
-    combination = combine({name: only_evaluation(one, name) for name, one in found.items()}, None)
-    combined_table(combined_document(combination, found, title="both"))
+    found = {"a": EvaluationResults.load(folder), "b": EvaluationResults.load(folder)}
+    combination = combine({name: one.only(name) for name, one in found.items()})
+    combined_table(CombinationResults.gather(combination, found, title="both"))
     words.headline(found["a"]), summary_rows(found["a"])
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.galleries import Gallery, Hit
 from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.reports.results import results_document, write_results
+from holdfast.results import Data
 
 Held = Mapping[str, Mapping[str, Any]]
 """Points by id and then by the fingerprint of their model."""
@@ -117,19 +118,19 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             evaluation = _evaluated(old, new, outcome, space)
             verdicts = {"compatible": "compatible", "worse": "not compatible", "equal": "not compatible"}
             assert evaluation.verdict == verdicts[outcome]
-            document = results_document(
-                {"new": evaluation},
+            results = EvaluationResults.of(
                 title="Two models",
-                data={"name": "drawn", "description": "", "numbers": {}},
+                data=Data(name="drawn", description="", numbers={}),
                 models={"old": {}, "new": {}},
+                evaluations={"new": evaluation},
             )
-            known[key] = write_results(document, tmp_path_factory.mktemp("report"))
+            known[key] = results.save(tmp_path_factory.mktemp("report"))
         return known[key]
 
     return write
 
 
-def _evaluated(old: str, new: str, outcome: str, space: Space) -> Any:
+def _evaluated(old: str, new: str, outcome: str, space: Space) -> Evaluation:
     """Evaluate: "compatible" models agree, and the new one is better; "equal" ones find nearly all there is."""
     rng = np.random.default_rng(5)
     labels = np.repeat(np.arange(4), 12)

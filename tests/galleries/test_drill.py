@@ -15,7 +15,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, UpgradeStateError
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.galleries import Gallery
-from holdfast.galleries.drill import Drill, drill
+from holdfast.galleries.drill import Rehearsal, drill
 from holdfast.galleries.drill_result import OrderCurve, Searches, verdict_of
 from holdfast.galleries.orders import ORDERS, Backlog
 from holdfast.geometry import Hypersphere, Lorentz, Space
@@ -76,7 +76,7 @@ def gallery() -> Iterator[Gallery]:
         yield opened
 
 
-def plain(found: Drill) -> dict[str, Any]:
+def plain(found: Rehearsal) -> dict[str, Any]:
     return json.loads(json.dumps(found.to_dict()))
 
 
@@ -157,7 +157,7 @@ def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     assert {"step": "embedding", "done": 60, "total": 60} in told
     record = plain(found)
     assert (record["kind"], record["passed"], record["old"]["note"]) == ("drill", True, "first")
-    assert record["curves"]["random"]["area"]["map"] == pytest.approx(found.curves["random"].area("map"))
+    assert record["curves"]["random"]["area"]["map"] == pytest.approx(found.curves["random"].area["map"])
     assert set(record["examples"][0]["new"]) == {"0", "0.5", "1"}
 
 
@@ -323,6 +323,9 @@ def test_a_rollback_that_leads_elsewhere_fails_the_drill(gallery: Gallery, monke
     assert found.after_rollback["map"] != found.before["map"]
 
 
+WELL = Searches(made=10, failed=(), incomplete=0, wrong=0, milliseconds={})
+
+
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [
@@ -334,12 +337,12 @@ def test_a_rollback_that_leads_elsewhere_fails_the_drill(gallery: Gallery, monke
     ],
 )
 def test_what_intervals_mean(differences: Any, verdict: str) -> None:
-    curve = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, differences and {"map": tuple(differences)})
-    assert verdict_of(curve, Searches(10, (), 0, 0, {}), True) == verdict
-    for wrong in (Searches(10, ("no",), 0, 0, {}), Searches(10, (), 1, 0, {}), Searches(10, (), 0, 1, {})):
-        assert verdict_of(curve, wrong, True) == "failed"
-    assert verdict_of(curve, Searches(10, (), 0, 0, {}), False) == "failed"
-    assert curve.area("map") == pytest.approx(0.6)
+    curve = OrderCurve.of((0.0, 1.0), {"map": (0.5, 0.7)}, differences and {"map": tuple(differences)})
+    assert verdict_of(curve, WELL, True) == verdict
+    for wrong in ({"failed": ("no",)}, {"incomplete": 1}, {"wrong": 1}):
+        assert verdict_of(curve, WELL.model_copy(update=wrong), True) == "failed"
+    assert verdict_of(curve, WELL, False) == "failed"
+    assert curve.area["map"] == pytest.approx(0.6)
 
 
 SURE = ((0.1, 0.05, 0.15), (0.2, 0.1, 0.3))
@@ -354,12 +357,10 @@ SURE = ((0.1, 0.05, 0.15), (0.2, 0.1, 0.3))
     ],
 )
 def test_the_first_hit_counts_beside_the_main_metric(first_hit: Any, verdict: str) -> None:
-    curve = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, {"map": SURE, "recall@1": tuple(first_hit)})
-    assert verdict_of(curve, Searches(10, (), 0, 0, {}), True) == verdict
-    lost = OrderCurve((0.0, 1.0), {"map": (0.5, 0.7)}, {"map": tuple(first_hit), "recall@1": SURE})
-    assert verdict_of(lost, Searches(10, (), 0, 0, {}), True) == {"mixed": "worse", "ready": "no gain"}.get(
-        verdict, verdict
-    )
+    curve = OrderCurve.of((0.0, 1.0), {"map": (0.5, 0.7)}, {"map": SURE, "recall@1": tuple(first_hit)})
+    assert verdict_of(curve, WELL, True) == verdict
+    lost = OrderCurve.of((0.0, 1.0), {"map": (0.5, 0.7)}, {"map": tuple(first_hit), "recall@1": SURE})
+    assert verdict_of(lost, WELL, True) == {"mixed": "worse", "ready": "no gain"}.get(verdict, verdict)
 
 
 def test_what_cannot_be_rehearsed(gallery: Gallery) -> None:

@@ -13,27 +13,28 @@ import pytest
 import torch
 
 from holdfast.adapters import ScoreMap
+from holdfast.adapting.results import AdaptResults
 from holdfast.continual.plan import Plan
 from holdfast.continual.plans import blurry, disjoint, general_incremental
-from holdfast.continual.results import average_recall, forgetting
+from holdfast.continual.results import SessionsResults, average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation import Evaluation, evaluate
 from holdfast.evaluation.bootstrap import mean_interval, paired_interval
-from holdfast.evaluation.chain import evaluate_chain
-from holdfast.evaluation.combined import combine
+from holdfast.evaluation.chain import ChainResults, evaluate_chain
+from holdfast.evaluation.combined import CombinationResults, combine
 from holdfast.evaluation.disk import choose_disk
 from holdfast.evaluation.protocols import ByLabel, Relevance
 from holdfast.evaluation.protocols.relevance_lists import Pairs
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.geometry import Lorentz
-from holdfast.reports.adapt_results import adapt_document
-from holdfast.reports.chain_results import chain_document
-from holdfast.reports.combined_results import combined_document
-from holdfast.reports.results import results_document
-from holdfast.reports.sessions_results import sessions_document
+from holdfast.results import Data, packages
+from holdfast.version import __version__
 
 from .browser import measured
 
 CLASSES, ITEMS, DIM = 12, 8, 12
+WROTE = {"holdfast": __version__, "versions": packages()}
+CLUSTERS = Data(name="clusters", description="simulated points", numbers={"classes": CLASSES})
 
 
 @pytest.fixture
@@ -77,14 +78,14 @@ def evaluated(simulated: SimpleNamespace) -> Callable[..., Evaluation]:
 
 
 @pytest.fixture(scope="session")
-def make_document() -> Callable[..., dict[str, Any]]:
-    def build(evaluations: dict[str, Evaluation], **values: Any) -> dict[str, Any]:
+def make_results() -> Callable[..., EvaluationResults]:
+    def build(evaluations: dict[str, Evaluation], **values: Any) -> EvaluationResults:
         defaults: dict[str, Any] = {
             "title": "A small upgrade",
-            "data": {"name": "clusters", "description": "simulated points", "numbers": {"classes": CLASSES}},
+            "data": CLUSTERS,
             "models": {"old": {"backbone": "none", "dim": DIM, "options": {}}, "p2s": {"options": {"weight": 1.5}}},
         }
-        return results_document(evaluations, **{**defaults, **values})
+        return EvaluationResults.of(evaluations=evaluations, **{**defaults, **values})
 
     return build
 
@@ -96,8 +97,8 @@ def evaluations(evaluated: Callable[..., Evaluation]) -> dict[str, Evaluation]:
 
 
 @pytest.fixture(scope="session")
-def document(evaluations: dict[str, Evaluation], make_document: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return make_document(evaluations)
+def results(evaluations: dict[str, Evaluation], make_results: Callable[..., EvaluationResults]) -> EvaluationResults:
+    return make_results(evaluations)
 
 
 @pytest.fixture(scope="session")
@@ -107,36 +108,33 @@ def unlabelled(simulated: SimpleNamespace) -> Evaluation:
 
 
 @pytest.fixture(scope="session")
-def make_chain(simulated: SimpleNamespace) -> Callable[..., dict[str, Any]]:
+def make_chain(simulated: SimpleNamespace) -> Callable[..., ChainResults]:
     """Evaluate a chain of simulated models, each named with its noise; less is better."""
 
     def build(
         models: dict[str, float], alone: Sequence[float] | None = None, *, title: str = "A chain", **values: Any
-    ) -> dict[str, Any]:
+    ) -> ChainResults:
         chain = {name: (one := simulated.model(name, noise), one) for name, noise in models.items()}
         third = [(one := simulated.model(f"alone{'x' * place}", noise), one) for place, noise in enumerate(alone or ())]
         options = {"protocol": ByLabel(leave_one_out=True), "resamples": 100, **values}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             found = evaluate_chain(chain, independent=third or None, **options)
-        data = {"name": "clusters", "description": "simulated points", "numbers": {"classes": CLASSES}}
-        return chain_document(found, title=title, data=data)
+        return found.results(title=title, data=CLUSTERS)
 
     return build
 
 
 @pytest.fixture(scope="session")
 def make_combination(
-    evaluated: Callable[..., Evaluation], make_document: Callable[..., dict[str, Any]]
-) -> Callable[..., dict[str, Any]]:
+    evaluated: Callable[..., Evaluation], make_results: Callable[..., EvaluationResults]
+) -> Callable[..., CombinationResults]:
     """Combine evaluations of one upgrade, by the name of the test set."""
 
-    def build(sets: dict[str, dict[str, Any]], *, title: str = "Several test sets") -> dict[str, Any]:
-        found = {name: make_document({"p2s": evaluated("p2s", **options)}) for name, options in sets.items()}
-        records = {name: document["evaluations"]["p2s"] for name, document in found.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return combined_document(combine(records), found, title=title)
+    def build(sets: dict[str, dict[str, Any]], *, title: str = "Several test sets") -> CombinationResults:
+        found = {name: make_results({"p2s": evaluated("p2s", **options)}) for name, options in sets.items()}
+        combination = combine({name: results.only() for name, results in found.items()})
+        return CombinationResults.gather(combination, found, title=title)
 
     return build
 
@@ -205,7 +203,7 @@ REPLAYING = {"cvs": "herding", "rwalk": "random", "rainbow": "uncertainty", "joi
 
 @pytest.fixture(scope="session")
 def make_sessions() -> Callable[..., SimpleNamespace]:
-    """Build the results of simulated learners: `plan`, and `document` as the runner gathers it.
+    """Build the results of simulated learners: `plan`, and `results` as the runner gathers them.
 
     Averages, forgetting and counts follow from the sessions; recall@1 of old classes is what a rule above leaves.
     """
@@ -215,8 +213,6 @@ def make_sessions() -> Callable[..., SimpleNamespace]:
         bounds = {"lower": "finetune", "upper": "joint"}
         classes = int((plan.home >= 0).sum())
         found = {
-            "kind": "sessions",
-            "schema_version": 1,
             "title": "Which learner keeps an old gallery useful?",
             "seed": 0,
             "ks": list(KS),
@@ -243,7 +239,7 @@ def make_sessions() -> Callable[..., SimpleNamespace]:
             "recipe": {"epochs": 16, "batch_size": 64, "learning_rate": 0.03, "schedule": "cosine", "head": "softmax"},
             "learners": learners,
         }
-        return SimpleNamespace(plan=plan, document=sessions_document(found | values))
+        return SimpleNamespace(plan=plan, results=SessionsResults.of(**(found | values)))
 
     return build
 
@@ -305,8 +301,8 @@ def _learner(plan: Plan, name: str, budget: int) -> dict[str, Any]:
         "options": {"weight": 10.0} if method == "cvs" else {},
         "gallery_policy": "reindex" if reindex else "append",
         "memory": REPLAYING.get(method),
-        "average_recall": average_recall(sessions),
-        "forgetting": forgetting(sessions),
+        "average_recall": average_recall([session["recall"] for session in sessions]),
+        "forgetting": forgetting([session["recall_by_home"] for session in sessions]),
         "sessions": sessions,
     }
 
@@ -341,7 +337,7 @@ CANDIDATES = {  # how far from the old model (0) to re-embedding (1) each comes,
 
 
 @pytest.fixture(scope="session")
-def make_adapt() -> Callable[..., dict[str, Any]]:
+def make_adapt() -> Callable[..., AdaptResults]:
     """Build results of simulated candidates; means, intervals and shares follow from simulated queries."""
 
     def build(candidates: dict[str, float | str] = CANDIDATES, *, labelled: bool = True, **values: Any) -> Any:
@@ -398,7 +394,7 @@ def make_adapt() -> Callable[..., dict[str, Any]]:
                 "sentences": ["Fit it on the pairs and pass the new queries through it.", "It took a second."],
             },
         }
-        return adapt_document(found | values)
+        return AdaptResults.parse({**found, **values, **WROTE})
 
     return build
 
@@ -461,6 +457,6 @@ def _score_map(rng: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def adapted(make_adapt: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def adapted(make_adapt: Callable[..., AdaptResults]) -> AdaptResults:
     """Nine candidates, one of them a head, one failed."""
     return make_adapt()

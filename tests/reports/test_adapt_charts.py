@@ -2,19 +2,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from holdfast.adapting.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.adapt_curve_plots import learning_curve, score_map_plot
 from holdfast.reports.adapt_plots import candidate_dots, kind_swatch
-from holdfast.reports.adapt_results import by_score, thresholds
+from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.svg import width_of
 
-Make = Callable[..., dict[str, Any]]
+from .changes import changed
+
+Make = Callable[..., AdaptResults]
 
 SVG = "{http://www.w3.org/2000/svg}"
 WIDTHS = (350.0, 640.0)
@@ -51,11 +53,15 @@ def axis(drawing: str, *, across: bool) -> Callable[[float], float]:
     return lambda value: float(slope * value + start)
 
 
-def all_charts(document: dict[str, Any], width: float) -> list[str]:
+def drawn_curve(results: AdaptResults, **size: float) -> str:
+    return learning_curve(results, results.learning_curve, **size)
+
+
+def all_charts(results: AdaptResults, width: float) -> list[str]:
     return [
-        candidate_dots(document, width=width),
-        learning_curve(document, width=width),
-        score_map_plot(document["score_map"], width=width),
+        candidate_dots(results, width=width),
+        drawn_curve(results, width=width),
+        score_map_plot(results.score_map, width=width),
     ]
 
 
@@ -77,38 +83,38 @@ def test_charts_are_well_formed_and_everything_lies_within(make_adapt: Make, lab
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_dots_whiskers_and_references_are_the_numbers(adapted: dict[str, Any], width: float) -> None:
+def test_dots_whiskers_and_references_are_the_numbers(adapted: AdaptResults, width: float) -> None:
     drawing = candidate_dots(adapted, width=width)
     x = axis(drawing, across=True)
-    drawn = [found for found in by_score(adapted) if found["cross"]][:-1]  # mean_drift is off the scale
+    drawn = [found for found in adapted.by_score() if found.cross][:-1]  # mean_drift is off the scale
     marks = items(drawing, "path", "spot-of")
-    assert [place(mark)[0] for mark in marks] == pytest.approx([x(found["cross"]["mean"]) for found in drawn], abs=0.1)
+    assert [place(mark)[0] for mark in marks] == pytest.approx([x(found.cross.mean) for found in drawn], abs=0.1)
     assert [place(mark)[1] for mark in marks] == sorted(place(mark)[1] for mark in marks)
     whiskers = [item for item in items(drawing, "line", "whisker") if item.get("x1") != item.get("x2")]
-    ends = [(x(low), x(high)) for low, high in (found["cross"]["interval"] for found in drawn)]
+    ends = [(x(low), x(high)) for low, high in (found.cross.interval for found in drawn)]
     assert [(number(item, "x1"), number(item, "x2")) for item in whiskers] == [pytest.approx(e, abs=0.1) for e in ends]
-    for system in ("self_old", "self_new"):
-        mean, (low, high) = adapted["systems"][system]["mean"], adapted["systems"][system]["interval"]
+    for system, score in adapted.systems.by_name().items():
+        low, high = score.interval
         lines, bands = items(drawing, "line", f"reference {system}"), items(drawing, "rect", f"band {system}")
         assert len(lines) == len(bands) == (1 if width > 480 else len(drawn))
         for line, band in zip(lines, bands, strict=True):
-            assert number(line, "x1") == number(line, "x2") == pytest.approx(x(mean), abs=0.1)
+            assert number(line, "x1") == number(line, "x2") == pytest.approx(x(score.mean), abs=0.1)
             assert number(band, "x") == pytest.approx(x(low), abs=0.1)
             assert number(band, "width") == pytest.approx(x(high) - x(low), abs=0.1)
-    assert f"old model as it is {adapted['systems']['self_old']['mean']:.3f}" in words(drawing)
-    assert f"everything re-embedded {adapted['systems']['self_new']['mean']:.3f}" in words(drawing)
+    assert f"old model as it is {adapted.systems.self_old.mean:.3f}" in words(drawing)
+    assert f"everything re-embedded {adapted.systems.self_new.mean:.3f}" in words(drawing)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_names_stand_best_first_beside_their_numbers(adapted: dict[str, Any], width: float) -> None:
+def test_names_stand_best_first_beside_their_numbers(adapted: AdaptResults, width: float) -> None:
     drawing = candidate_dots(adapted, width=width)
     names = [name.removesuffix(", recommended") for name in words(drawing, "candidate")]
-    assert names == [found["name"] for found in by_score(adapted)]
-    scores = [f"{found['cross']['mean']:.3f}" for found in by_score(adapted) if found["cross"]]
+    assert names == [found.name for found in adapted.by_score()]
+    scores = [f"{found.cross.mean:.3f}" for found in adapted.by_score() if found.cross]
     assert words(drawing, "number") == scores
 
 
-def test_adapters_and_heads_differ_in_shape_and_colour(adapted: dict[str, Any]) -> None:
+def test_adapters_and_heads_differ_in_shape_and_colour(adapted: AdaptResults) -> None:
     drawing = candidate_dots(adapted)
     shapes = {
         kind: {mark.get("d") for mark in items(drawing, "path", f"spot-of {kind}")} for kind in ("adapter", "head")
@@ -117,7 +123,7 @@ def test_adapters_and_heads_differ_in_shape_and_colour(adapted: dict[str, Any]) 
     assert len({kind_swatch(kind) for kind in ("adapter", "head", "self_old", "self_new")}) == 4
 
 
-def test_the_recommended_candidate_stands_out(adapted: dict[str, Any]) -> None:
+def test_the_recommended_candidate_stands_out(adapted: AdaptResults) -> None:
     wide, narrow = (candidate_dots(adapted, width=width) for width in (640, 350))
     for drawing in (wide, narrow):
         (led,) = items(drawing, "path", "led")
@@ -129,15 +135,15 @@ def test_the_recommended_candidate_stands_out(adapted: dict[str, Any]) -> None:
     assert words(wide, "candidate led") == ["residual_mlp"] and words(wide, "advised") == ["recommended"]
     assert words(narrow, "candidate led") == ["residual_mlp, recommended"]
     advice = {"action": "re-embed", "candidate": None, "sentences": []}
-    none = candidate_dots(adapted | {"recommendation": advice})
+    none = candidate_dots(changed(adapted, lambda values: values.update(recommendation=advice)))
     assert not items(none, "path", "led") and not items(none, "rect", "advised-row") and not words(none, "advised")
 
 
-def test_what_failed_is_shown_with_its_reason_below_the_references(adapted: dict[str, Any]) -> None:
+def test_what_failed_is_shown_with_its_reason_below_the_references(adapted: AdaptResults) -> None:
     drawing = candidate_dots(adapted)
     reason = next(item for item in items(drawing, "text", "far") if str(item.text).startswith("failed: vectors of 384"))
     assert number(items(drawing, "line", "reference self_old")[0], "y2") < number(reason, "y")
-    assert f"identity (adapter) failed: {adapted['candidates'][7]['failed']}" in drawing
+    assert f"identity (adapter) failed: {adapted.candidates[7].failed}" in drawing
 
 
 def test_only_the_first_line_of_a_reason_is_drawn(make_adapt: Make) -> None:
@@ -145,12 +151,12 @@ def test_only_the_first_line_of_a_reason_is_drawn(make_adapt: Make) -> None:
     assert words(drawing, "far") == ["failed: 3 pairs.", "failed: "]
 
 
-def test_a_score_off_the_scale_is_an_arrow_with_its_number(adapted: dict[str, Any], make_adapt: Make) -> None:
+def test_a_score_off_the_scale_is_an_arrow_with_its_number(adapted: AdaptResults, make_adapt: Make) -> None:
     drawing = candidate_dots(adapted)
     assert words(drawing, "far")[0] == "◂ off the scale"
     low = min(float(tick) for tick in words(drawing, "tick"))
-    drift = next(found for found in adapted["candidates"] if found["name"] == "mean_drift")
-    assert drift["cross"]["mean"] < low and f"{drift['cross']['mean']:.3f}" in words(drawing, "number")
+    drift = adapted.named("mean_drift")
+    assert drift.cross.mean < low and f"{drift.cross.mean:.3f}" in words(drawing, "number")
     near = make_adapt({"ridge": 0.5, "mean_drift": -0.6})
     assert not words(candidate_dots(near), "far")
     alone = make_adapt({"mean_drift": -2.2})  # the best there is, though far below
@@ -172,63 +178,64 @@ def test_names_are_escaped_and_shortened(make_adapt: Make) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_curve_goes_through_its_points_on_a_logarithmic_axis(adapted: dict[str, Any], width: float) -> None:
-    drawing, curve = learning_curve(adapted, width=width), adapted["learning_curve"]
+def test_the_curve_goes_through_its_points_on_a_logarithmic_axis(adapted: AdaptResults, width: float) -> None:
+    drawing, curve = drawn_curve(adapted, width=width), adapted.learning_curve
     y = axis(drawing, across=False)
     (track,), (band,) = items(drawing, "path", "track"), items(drawing, "path", "around")
     drawn = points(track)
-    assert [at for _, at in drawn] == pytest.approx([y(p["cross"]["mean"]) for p in curve["points"]], abs=0.1)
-    logs, across = np.log10([p["pairs"] for p in curve["points"]]), [at for at, _ in drawn]
+    assert [at for _, at in drawn] == pytest.approx([y(p.cross.mean) for p in curve.points], abs=0.1)
+    logs, across = np.log10([p.pairs for p in curve.points]), [at for at, _ in drawn]
     slope, start = np.polyfit(logs, across, 1)
     assert across == pytest.approx(slope * logs + start, abs=0.05) and slope > 0
-    ends = [y(p["cross"]["interval"][1]) for p in curve["points"]]
-    ends += [y(p["cross"]["interval"][0]) for p in reversed(curve["points"])]
+    ends = [y(p.cross.interval[1]) for p in curve.points]
+    ends += [y(p.cross.interval[0]) for p in reversed(curve.points)]
     assert [at for _, at in points(band)] == pytest.approx(ends, abs=0.1)
-    for system in ("self_old", "self_new"):
+    for system, score in adapted.systems.by_name().items():
         (line,) = items(drawing, "line", f"reference {system}")
-        assert number(line, "y1") == number(line, "y2") == pytest.approx(y(adapted["systems"][system]["mean"]), abs=0.1)
+        assert number(line, "y1") == number(line, "y2") == pytest.approx(y(score.mean), abs=0.1)
 
 
-def test_the_curve_marks_where_it_is_enough(adapted: dict[str, Any]) -> None:
-    drawing, curve = learning_curve(adapted), adapted["learning_curve"]
+def test_the_curve_marks_where_it_is_enough(adapted: AdaptResults) -> None:
+    drawing, curve = drawn_curve(adapted), adapted.learning_curve
     (ring,), (line,), (track,) = items(drawing, "path", "enough-ring"), items(drawing, "line", "enough"), items(
         drawing, "path", "track"
     )  # fmt: skip
-    number_of = [p["pairs"] for p in curve["points"]].index(curve["enough"])
+    number_of = [p.pairs for p in curve.points].index(curve.enough)
     assert place(ring) == pytest.approx(points(track)[number_of], abs=0.01)
     assert number(line, "x1") == pytest.approx(place(ring)[0])
     assert "enough: 1,024 pairs" in words(drawing)
-    never = deepcopy(adapted)
-    never["learning_curve"]["enough"] = None
-    drawing = learning_curve(never)
+    never = changed(adapted, lambda values: values["learning_curve"].update(enough=None))
+    drawing = drawn_curve(never)
     assert not items(drawing, "path", "enough-ring") and not any("enough" in told for told in words(drawing))
 
 
-def test_numbers_of_pairs_are_left_out_where_they_do_not_fit(adapted: dict[str, Any]) -> None:
-    crowded = deepcopy(adapted)
-    curve = crowded["learning_curve"]
-    curve["points"] = [curve["points"][0] | {"pairs": 10_000 + 10 * step} for step in range(60)]
-    curve["enough"] = None
-    drawing = learning_curve(crowded, width=350)
+def test_numbers_of_pairs_are_left_out_where_they_do_not_fit(adapted: AdaptResults) -> None:
+    def crowd(values: dict[str, Any]) -> None:
+        curve = values["learning_curve"]
+        curve["points"] = [curve["points"][0] | {"pairs": 10_000 + 10 * step} for step in range(60)]
+        curve["enough"] = None
+
+    crowded = changed(adapted, crowd)
+    drawing = drawn_curve(crowded, width=350)
     ticks = [item for item in items(drawing, "text", "tick") if item.get("text-anchor") == "middle"]
     places = sorted(number(item, "x") for item in ticks)
     assert 2 <= len(ticks) < 10 and min(np.diff(places)) >= width_of("10,000", 12)
     assert ticks[0].text == "10,590"
 
 
-def test_a_curve_of_a_single_point_stands_in_the_middle(adapted: dict[str, Any]) -> None:
-    single = deepcopy(adapted)
-    single["learning_curve"] |= {"points": single["learning_curve"]["points"][:1], "enough": None}
-    (mark,) = items(learning_curve(single), "path", "spot-of")
+def test_a_curve_of_a_single_point_stands_in_the_middle(adapted: AdaptResults) -> None:
+    first = adapted.to_dict()["learning_curve"]["points"][:1]
+    single = changed(adapted, lambda values: values["learning_curve"].update(points=first, enough=None))
+    (mark,) = items(drawn_curve(single), "path", "spot-of")
     assert 250 < place(mark)[0] < 420
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_map_goes_through_its_knots_and_marks_thresholds(adapted: dict[str, Any], width: float) -> None:
-    drawing, score_map = score_map_plot(adapted["score_map"], width=width), adapted["score_map"]
+def test_the_map_goes_through_its_knots_and_marks_thresholds(adapted: AdaptResults, width: float) -> None:
+    drawing, score_map = score_map_plot(adapted.score_map, width=width), adapted.score_map
     x, y = axis(drawing, across=True), axis(drawing, across=False)
     (track,) = items(drawing, "path", "track")
-    assert points(track) == [pytest.approx((x(old), y(new)), abs=0.1) for old, new in score_map["knots"]]
+    assert points(track) == [pytest.approx((x(old), y(new)), abs=0.1) for old, new in score_map.knots]
     marks = [place(mark) for mark in items(drawing, "path", "read-off")]
     assert marks == [pytest.approx((x(old), y(new)), abs=0.1) for old, new in thresholds(score_map)]
     (same,) = items(drawing, "line", "same")
@@ -238,5 +245,5 @@ def test_the_map_goes_through_its_knots_and_marks_thresholds(adapted: dict[str, 
 
 
 def test_scores_without_a_common_range_have_no_line_of_equal_ones() -> None:
-    drawing = score_map_plot({"knots": [[0.1, 10.0], [0.9, 20.0]]})
+    drawing = score_map_plot(ScoreMapRecord(error=0, text="", knots=[(0.1, 10.0), (0.9, 20.0)]))
     assert not items(drawing, "line", "same") and "equal scores" not in words(drawing)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,74 +9,66 @@ import numpy as np
 import pytest
 
 import holdfast
+from holdfast.adapting.results import AdaptResults, Gap, Score, ScoreMapRecord
 from holdfast.errors import ConfigError
-from holdfast.reports.adapt_results import (
-    adapt_document,
-    adapt_table,
-    by_score,
-    checked_adapt,
-    failures,
-    read_adapt,
-    recommended,
-    thresholds,
-    write_adapt,
-)
+from holdfast.evaluation.results import EvaluationResults
+from holdfast.reports.adapt_tables import adapt_table, failures, thresholds
 
 Keys = tuple[Any, ...]
-Make = Callable[..., dict[str, Any]]
+Make = Callable[..., AdaptResults]
 
 NAMES = ["head ndpp", "residual_mlp", "ridge", "low_rank", "lambda_orthogonal", "local", "procrustes", "mean_drift"]
 
 
-def changed(document: dict[str, Any], keys: Keys, value: Any) -> dict[str, Any]:
-    """Return the document with one value replaced."""
-    part = found = deepcopy(document)
+def changed(results: AdaptResults, keys: Keys, value: Any) -> dict[str, Any]:
+    """Return the values of results with one replaced."""
+    part = found = results.to_dict()
     for key in keys[:-1]:
         part = part[key]
     part[keys[-1]] = value
     return found
 
 
-def without(document: dict[str, Any], keys: Keys) -> dict[str, Any]:
-    """Return the document without one value."""
-    part = found = deepcopy(document)
+def without(results: AdaptResults, keys: Keys) -> dict[str, Any]:
+    """Return the values of results without one."""
+    part = found = results.to_dict()
     for key in keys[:-1]:
         part = part[key]
     del part[keys[-1]]
     return found
 
 
-def test_a_written_document_reads_as_it_was(adapted: dict[str, Any], tmp_path: Path) -> None:
-    path = write_adapt(adapted, tmp_path / "new folder")
+def test_written_results_read_as_they_were(adapted: AdaptResults, tmp_path: Path) -> None:
+    path = adapted.save(tmp_path / "new folder")
     assert path == tmp_path / "new folder" / "results.json"
-    assert read_adapt(path) == read_adapt(path.parent) == json.loads(json.dumps(adapted))
-    assert adapted["holdfast"] == holdfast.__version__ and "python" in adapted["versions"]
+    assert AdaptResults.load(path) == AdaptResults.load(path.parent) == adapted
+    assert adapted.holdfast == holdfast.__version__ and "python" in adapted.versions
 
 
-def test_a_document_without_versions_is_complete(adapted: dict[str, Any]) -> None:
-    found = {key: value for key, value in adapted.items() if key not in ("holdfast", "versions")}
-    assert checked_adapt(found) == found
-    assert adapt_document(found) == adapted
+def test_results_without_versions_are_complete(adapted: AdaptResults) -> None:
+    found = {key: value for key, value in adapted.to_dict().items() if key not in ("holdfast", "versions")}
+    read = AdaptResults.parse(found)
+    assert read.to_dict() == found | {"holdfast": None, "versions": {}}
+    assert AdaptResults.of(**found) == adapted
 
 
 def test_what_is_unknown_may_be_none(make_adapt: Make) -> None:
-    found = make_adapt(score_map=None, learning_curve=None, suspects=None)
-    assert checked_adapt(found)["suspects"] is None
+    assert make_adapt(score_map=None, learning_curve=None, suspects=None).suspects is None
     nothing = make_adapt({"ridge": "too few pairs", "local": "too few pairs"})
-    assert (nothing["best"], nothing["best_adapter"], nothing["learning_curve"]) == (None, None, None)
+    assert (nothing.best, nothing.best_adapter, nothing.learning_curve) == (None, None, None)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1"])
-def test_another_schema_version_is_refused(adapted: dict[str, Any], version: Any) -> None:
+def test_another_schema_version_is_refused(adapted: AdaptResults, version: Any) -> None:
     with pytest.raises(ConfigError, match=f"(?s)schema version {version}.*run “holdfast adapt” again"):
-        checked_adapt(adapted | {"schema_version": version})
+        AdaptResults.parse(adapted.to_dict() | {"schema_version": version})
 
 
-def test_results_of_another_kind_are_refused(adapted: dict[str, Any], document: dict[str, Any]) -> None:
+def test_results_of_another_kind_are_refused(adapted: AdaptResults, results: EvaluationResults) -> None:
     with pytest.raises(ConfigError, match=r"(?s)'x'.*of the kind 'sessions'.*“holdfast adapt”"):
-        checked_adapt(adapted | {"kind": "sessions"}, "'x'")
+        AdaptResults.parse(adapted.to_dict() | {"kind": "sessions"}, "'x'")
     with pytest.raises(ConfigError, match="of the kind 'evaluation'"):
-        checked_adapt(document)
+        AdaptResults.parse(results.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -89,6 +79,7 @@ def test_results_of_another_kind_are_refused(adapted: dict[str, Any], document: 
         ("models", "old", "fingerprint"),
         ("suspects", "sentence"),
         ("protocol", "direction"),
+        ("systems",),
         ("systems", "self_new"),
         ("candidates", 1, "recovered"),
         ("candidates", 1, "cross", "interval"),
@@ -98,13 +89,15 @@ def test_results_of_another_kind_are_refused(adapted: dict[str, Any], document: 
         ("recommendation", "action"),
     ],
 )
-def test_a_missing_or_an_unknown_key_is_refused_by_name(adapted: dict[str, Any], keys: Keys, tmp_path: Path) -> None:
-    place = r"\.".join(map(str, keys))
-    with pytest.raises(ConfigError, match=place):
-        write_adapt(without(adapted, keys), tmp_path)
-    with pytest.raises(ConfigError, match=r"\.".join(map(str, (*keys[:-1], "later")))):
-        checked_adapt(changed(adapted, (*keys[:-1], "later"), 1))
-    assert not list(tmp_path.iterdir())
+def test_a_missing_key_is_refused_by_name(adapted: AdaptResults, keys: Keys) -> None:
+    with pytest.raises(ConfigError, match=r"\.".join(map(str, keys))):
+        AdaptResults.parse(without(adapted, keys))
+
+
+@pytest.mark.parametrize("keys", [("later",), ("data", "later"), ("candidates", 1, "cross", "later")])
+def test_what_a_later_version_adds_is_kept(adapted: AdaptResults, keys: Keys) -> None:
+    later = changed(adapted, keys, [1, {"a": None}])
+    assert AdaptResults.parse(later).to_dict() == later
 
 
 @pytest.mark.parametrize(
@@ -134,9 +127,9 @@ def test_a_missing_or_an_unknown_key_is_refused_by_name(adapted: dict[str, Any],
         (("recommendation", "action"), "wait"),
     ],
 )
-def test_what_is_no_such_value_is_refused_by_name(adapted: dict[str, Any], keys: Keys, value: Any) -> None:
+def test_what_is_no_such_value_is_refused_by_name(adapted: AdaptResults, keys: Keys, value: Any) -> None:
     with pytest.raises(ConfigError, match=r"\.".join(map(str, keys))):
-        checked_adapt(changed(adapted, keys, value))
+        AdaptResults.parse(changed(adapted, keys, value))
 
 
 @pytest.mark.parametrize(
@@ -163,76 +156,92 @@ def test_what_is_no_such_value_is_refused_by_name(adapted: dict[str, Any], keys:
         (("score_map", "knots"), [[0.2, 0.3], [0.4, 0.1]], r"score_map\.knots is \[0\.2, 0\.3\] before"),
     ],
 )
-def test_parts_that_do_not_agree_are_refused(adapted: dict[str, Any], keys: Keys, value: Any, told: str) -> None:
+def test_parts_that_do_not_agree_are_refused(adapted: AdaptResults, keys: Keys, value: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s){told}"):
-        checked_adapt(changed(adapted, keys, value))
+        AdaptResults.parse(changed(adapted, keys, value))
 
 
 def test_without_labels_only_agreement_is_known(make_adapt: Make) -> None:
     unlabelled = make_adapt(labelled=False)
     with pytest.raises(ConfigError, match=r"protocol\.metric is 'map'"):
-        checked_adapt(changed(unlabelled, ("protocol", "metric"), "map"))
+        AdaptResults.parse(changed(unlabelled, ("protocol", "metric"), "map"))
     with pytest.raises(ConfigError, match=r"data\.classes is 5"):
-        checked_adapt(changed(unlabelled, ("data", "classes"), 5))
+        AdaptResults.parse(changed(unlabelled, ("data", "classes"), 5))
 
 
-def test_the_best_comes_first_and_what_failed_last(adapted: dict[str, Any]) -> None:
-    assert [found["name"] for found in by_score(adapted)] == [*NAMES, "identity"]
-    equal = [{"name": name, "cross": {"mean": 0.0}} for name in "ba"]
-    failed = [{"name": name, "cross": None} for name in "dc"]
-    assert [found["name"] for found in by_score({"candidates": [*failed, *equal]})] == ["b", "a", "d", "c"]
+def test_the_best_comes_first_and_what_failed_last(adapted: AdaptResults) -> None:
+    assert [found.name for found in adapted.by_score()] == [*NAMES, "identity"]
+    values = adapted.to_dict()
+    good, bad = values["candidates"][1], values["candidates"][7]
+    values |= dict.fromkeys(("best", "best_adapter", "best_head", "learning_curve"))
+    values["recommendation"] = {"action": "re-embed", "candidate": None, "sentences": []}
+    values["candidates"] = [*(bad | {"name": name} for name in "dc"), *(good | {"name": name} for name in "ba")]
+    assert [found.name for found in AdaptResults.parse(values).by_score()] == ["b", "a", "d", "c"]
 
 
-def test_a_candidate_is_recommended_only_to_be_used(adapted: dict[str, Any]) -> None:
-    assert recommended(adapted) == "residual_mlp"
-    for action, expected in (("train a head", "ridge"), ("re-embed", None), ("check the pairs", None)):
-        advised = {"action": action, "candidate": "ridge", "sentences": []}
-        assert recommended({"recommendation": advised}) == expected
+@pytest.mark.parametrize(
+    ("action", "candidate", "used"),
+    [("train a head", "head ndpp", True), ("re-embed", "ridge", False), ("check the pairs", "ridge", False)],
+)
+def test_a_candidate_is_recommended_only_to_be_used(
+    adapted: AdaptResults, action: str, candidate: str, used: bool
+) -> None:
+    assert adapted.recommended is adapted.named("residual_mlp")
+    advice = {"action": action, "candidate": candidate, "sentences": []}
+    advised = AdaptResults.parse(changed(adapted, ("recommendation",), advice))
+    assert advised.named(candidate) is not None
+    assert advised.recommended is (advised.named(candidate) if used else None)
 
 
-def test_the_table_holds_the_numbers_of_the_document(adapted: dict[str, Any]) -> None:
+def test_the_table_holds_the_numbers_of_the_document(adapted: AdaptResults) -> None:
     columns, rows = adapt_table(adapted)
     assert columns == [
         "candidate", "kind", "cross (mAP)", "minus self (old)", "gain recovered", "after backfill",
         "unseen classes", "fit seconds",
     ]  # fmt: skip
     assert [row[0] for row in rows] == ["old model as it is", *NAMES, "identity", "everything re-embedded"]
-    new = adapted["systems"]["self_new"]
+    new = adapted.systems.self_new
     for row in rows[1:-2]:
-        found = next(one for one in adapted["candidates"] if one["name"] == row[0])
-        gap, own, seconds = found["cross_minus_self_old"], found["own"] or new, found["seconds"]
+        found = adapted.named(row[0])
+        gap, own, seconds = found.cross_minus_self_old, found.own or new, found.seconds
         assert row[1:] == [
-            found["kind"],
-            written(found["cross"], "{:.3f}"),
+            found.kind,
+            written(found.cross, "{:.3f}"),
             written(gap, "{:+.3f}"),
-            f"{100 * found['recovered']:.1f} %",
-            f"{own['mean']:.3f}",
-            f"{found['unseen']['cross']:.3f}",
+            f"{100 * found.recovered:.1f} %",
+            f"{own.mean:.3f}",
+            f"{found.unseen.cross:.3f}",
             f"{seconds:.2f}" if seconds < 10 else f"{seconds:.0f}",
         ]
     assert rows[1][5] != rows[-1][5] and rows[2][5] == rows[-1][5]  # a head has a backfill of its own
 
 
-def written(mean: dict[str, Any], form: str) -> str:
-    low, high = map(form.format, mean["interval"])
-    return f"{form.format(mean['mean'])} [{low}, {high}]"
+def written(mean: Score | Gap, form: str) -> str:
+    low, high = map(form.format, mean.interval)
+    return f"{form.format(mean.mean)} [{low}, {high}]"
 
 
-def test_the_references_stand_first_and_last(adapted: dict[str, Any]) -> None:
-    (first, *_, last), systems = adapt_table(adapted)[1], adapted["systems"]
-    unseen = adapted["candidates"][0]["unseen"]
-    old, new = (written(systems[system], "{:.3f}") for system in ("self_old", "self_new"))
-    gain = systems["self_new"]["mean"] - systems["self_old"]["mean"]
-    assert first == ["old model as it is", "–", old, "–", "–", "–", f"{unseen['self_old']:.3f}", "–"]
-    expected = ["everything re-embedded", "–", new, f"{gain:+.3f}", "–", new[:5], f"{unseen['self_new']:.3f}", "–"]
+def test_the_references_stand_first_and_last(adapted: AdaptResults) -> None:
+    (first, *_, last), systems = adapt_table(adapted)[1], adapted.systems
+    unseen = adapted.candidates[0].unseen
+    old, new = (written(system, "{:.3f}") for system in systems.by_name().values())
+    gain = systems.self_new.mean - systems.self_old.mean
+    assert first == ["old model as it is", "–", old, "–", "–", "–", f"{unseen.self_old:.3f}", "–"]
+    expected = ["everything re-embedded", "–", new, f"{gain:+.3f}", "–", new[:5], f"{unseen.self_new:.3f}", "–"]
     assert last == expected
 
 
-def test_a_failed_candidate_keeps_its_row_and_its_reason(adapted: dict[str, Any]) -> None:
+def test_a_failed_candidate_keeps_its_row_and_its_reason(adapted: AdaptResults) -> None:
     row = adapt_table(adapted)[1][-2]
-    reason = adapted["candidates"][7]["failed"]
+    reason = adapted.candidates[7].failed
     assert row[:3] == ["identity", "adapter", "– failed"] and row[3:7] == ["–"] * 4
     assert failures(adapted) == [f"identity failed: {reason}"]
+
+
+def test_a_reason_of_several_lines_is_told_on_one(make_adapt: Make) -> None:
+    assert failures(make_adapt({"ridge": "3 pairs.\nExpected: at least 20"})) == [
+        "ridge failed: 3 pairs. Expected: at least 20"
+    ]
 
 
 def test_a_column_of_which_nothing_is_known_is_left_out(make_adapt: Make) -> None:
@@ -248,15 +257,15 @@ def test_a_column_of_which_nothing_is_known_is_left_out(make_adapt: Make) -> Non
     assert rows[1][2:5] == ["– failed", "–", "–"]
 
 
-def test_minus_signs_are_hyphens_unless_typeset(adapted: dict[str, Any]) -> None:
+def test_minus_signs_are_hyphens_unless_typeset(adapted: AdaptResults) -> None:
     for typeset, minus in ((False, "-"), (True, "−")):
         row = next(row for row in adapt_table(adapted, typeset=typeset)[1] if row[0] == "mean_drift")
         assert row[3][0] == row[4][0] == minus
 
 
-def test_thresholds_are_round_and_within_the_range_of_the_map(adapted: dict[str, Any]) -> None:
-    knots = adapted["score_map"]["knots"]
-    found = thresholds(adapted["score_map"])
+def test_thresholds_are_round_and_within_the_range_of_the_map(adapted: AdaptResults) -> None:
+    knots = adapted.score_map.knots
+    found = thresholds(adapted.score_map)
     assert 5 <= len(found) <= 12
     for old, new in found:
         assert knots[0][0] <= old <= knots[-1][0] and old == round(old, 2)
@@ -264,7 +273,7 @@ def test_thresholds_are_round_and_within_the_range_of_the_map(adapted: dict[str,
 
 
 def test_a_threshold_by_hand() -> None:
-    assert thresholds({"knots": [[0.4, 0.1], [0.6, 0.3], [1.3, 0.3]]})[:3] == [
+    assert thresholds(ScoreMapRecord(error=0, text="", knots=[(0.4, 0.1), (0.6, 0.3), (1.3, 0.3)]))[:3] == [
         (pytest.approx(0.4), pytest.approx(0.1)),
         (pytest.approx(0.5), pytest.approx(0.2)),
         (pytest.approx(0.6), pytest.approx(0.3)),
@@ -272,5 +281,5 @@ def test_a_threshold_by_hand() -> None:
 
 
 def test_a_round_score_just_outside_the_map_is_no_threshold() -> None:
-    found = thresholds({"knots": [[0.5 + 1e-11, 0.0], [1.5, 1.0]]})
+    found = thresholds(ScoreMapRecord(error=0, text="", knots=[(0.5 + 1e-11, 0.0), (1.5, 1.0)]))
     assert found[0] == (pytest.approx(0.6), pytest.approx(0.1)) and found[-1] == (1.5, 1.0)

@@ -1,26 +1,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
+from holdfast.adapting.results import AdaptResults
 from holdfast.reports.adapt_words import adapt_headline, adapt_terms, curve_finding, protocol_words
 from holdfast.reports.formats import plain_text
 
-Make = Callable[..., dict[str, Any]]
+from .changes import changed
+
+Make = Callable[..., AdaptResults]
 
 
-def advised(document: dict[str, Any], action: str, candidate: str | None = None) -> dict[str, Any]:
-    found = deepcopy(document)
-    found["recommendation"] = {"action": action, "candidate": candidate, "sentences": []}
-    for one in found["candidates"]:
-        if one["cross"]:
-            one["cross"]["mean"], one["cross_minus_self_old"]["mean"] = 0.625, 0.1
-            one["self_new_minus_cross"]["mean"] = 0.0625
-    found["systems"]["self_old"]["mean"], found["systems"]["self_new"]["mean"] = 0.525, 0.6875
-    return found
+def advised(results: AdaptResults, action: str, candidate: str | None = None, **more: Any) -> AdaptResults:
+    """Return results with round scores and a recommendation; ``more`` holds gaps of single candidates."""
+
+    def change(values: dict[str, Any]) -> None:
+        values["recommendation"] = {"action": action, "candidate": candidate, "sentences": []}
+        for one in values["candidates"]:
+            if one["cross"]:
+                one["cross"]["mean"], one["cross_minus_self_old"]["mean"] = 0.625, 0.1
+                one["self_new_minus_cross"]["mean"] = 0.0625
+                for key, value in more.get(one["name"], {}).items():
+                    one[key]["mean"] = value
+        values["systems"]["self_old"]["mean"], values["systems"]["self_new"]["mean"] = 0.525, 0.6875
+
+    return changed(results, change)
 
 
 @pytest.mark.parametrize(
@@ -41,17 +48,15 @@ def advised(document: dict[str, Any], action: str, candidate: str | None = None)
     ],
 )  # fmt: skip
 def test_every_action_has_its_headline(
-    adapted: dict[str, Any], action: str, candidate: str | None, headline: str
+    adapted: AdaptResults, action: str, candidate: str | None, headline: str
 ) -> None:
     assert plain_text(adapt_headline(advised(adapted, action, candidate))) == headline
 
 
-def test_a_candidate_below_the_old_model_is_not_praised(adapted: dict[str, Any]) -> None:
-    found = advised(adapted, "adapt", "ridge")
-    found["candidates"][1]["cross_minus_self_old"]["mean"] = -0.02
+def test_a_candidate_below_the_old_model_is_not_praised(adapted: AdaptResults) -> None:
+    found = advised(adapted, "adapt", "ridge", ridge={"cross_minus_self_old": -0.02})
     assert adapt_headline(found).endswith("0.020 less than today.")
-    found = advised(adapted, "re-embed")
-    next(one for one in found["candidates"] if one["name"] == found["best"])["self_new_minus_cross"]["mean"] = -0.01
+    found = advised(adapted, "re-embed", **{str(adapted.best): {"self_new_minus_cross": -0.01}})
     assert adapt_headline(found).endswith("with mAP 0.625 on the old gallery.")
 
 
@@ -76,21 +81,20 @@ def test_headlines_of_what_was_not_measured(make_adapt: Make) -> None:
     assert adapt_headline(advised(nothing, "check the pairs")) == "Check the pairs before you trust any number here."
 
 
-def test_the_curve_says_how_many_pairs_are_enough(adapted: dict[str, Any], make_adapt: Make) -> None:
+def test_the_curve_says_how_many_pairs_are_enough(adapted: AdaptResults, make_adapt: Make) -> None:
     assert curve_finding(adapted) == (
-        "1,024 pairs are enough for residual_mlp: from there on, it was not shown to fall short of all pairs by half a "
-        "point or more."
+        "1,024 pairs are enough for residual_mlp: from there on, it falls short of all pairs by less than two points, "
+        "and by half a point or more nowhere beyond chance."
     )
-    never = deepcopy(adapted)
-    never["learning_curve"]["enough"] = None
+    never = changed(adapted, lambda values: values["learning_curve"].update(enough=None))
     assert curve_finding(never).startswith("No smaller number of pairs was enough for residual_mlp")
     unlabelled = make_adapt(labelled=False)
     assert curve_finding(unlabelled).endswith("This is agreement with re-embedding, not correctness.")
-    unlabelled["learning_curve"]["enough"] = None
+    unlabelled = changed(unlabelled, lambda values: values["learning_curve"].update(enough=None))
     assert curve_finding(unlabelled).endswith("This is agreement with re-embedding, not correctness.")
 
 
-def test_the_protocol_in_words(adapted: dict[str, Any], make_adapt: Make) -> None:
+def test_the_protocol_in_words(adapted: AdaptResults, make_adapt: Make) -> None:
     fitted, asked, mapped, intervals = protocol_words(adapted)
     assert fitted == (
         "Every candidate was fitted on 4,100 pairs, and measured on 900 others that were held out. Of 15 classes no "
@@ -99,14 +103,16 @@ def test_the_protocol_in_words(adapted: dict[str, Any], make_adapt: Make) -> Non
     assert "An item of the query’s class is right." in asked
     assert mapped.startswith("Adapters map the new model’s queries into the space of the old one")
     assert plain_text(intervals).startswith("Intervals hold 95 % of 200 resampled sets of queries (seed 0)")
-    other = make_adapt(labelled=False, protocol=make_adapt(labelled=False)["protocol"] | {"direction": "old_to_new"})
+    other = make_adapt(
+        labelled=False, protocol=make_adapt(labelled=False).protocol.to_dict() | {"direction": "old_to_new"}
+    )
     fitted, asked, mapped, _ = protocol_words(other)
     assert "class" not in fitted
     assert asked.endswith("This is agreement, not correctness.")
     assert mapped.startswith("Adapters map the vectors of the old gallery")
 
 
-def test_only_terms_that_occur_are_told(adapted: dict[str, Any], make_adapt: Make) -> None:
+def test_only_terms_that_occur_are_told(adapted: AdaptResults, make_adapt: Make) -> None:
     every = {
         "adapter", "head", "cross", "old model as it is", "everything re-embedded", "mAP", "gain recovered",
         "after backfill", "unseen classes",
@@ -119,6 +125,6 @@ def test_only_terms_that_occur_are_told(adapted: dict[str, Any], make_adapt: Mak
 
 
 def test_adapters_in_both_directions_are_told_apart(make_adapt: Make) -> None:
-    both = make_adapt(protocol=make_adapt()["protocol"] | {"direction": "both"})
+    both = make_adapt(protocol=make_adapt().protocol.to_dict() | {"direction": "both"})
     assert adapt_terms(both)["(gallery)"].startswith("an adapter that maps the vectors of the old gallery, once")
     assert "and, marked (gallery), to map" in protocol_words(both)[2] and "(gallery)" not in adapt_terms(make_adapt())

@@ -1,102 +1,91 @@
-"""The pages of chains and of several test sets, and their documents."""
+"""The pages of chains and of several test sets, and their results."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.evaluation.chain import evaluate_chain
+from holdfast.evaluation.chain import ChainResults, evaluate_chain
+from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.protocols import ByLabel
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.chain_page import render_chain_report, write_chain_report
-from holdfast.reports.chain_results import (
-    chain_document,
-    matrix_table,
-    models_table,
-    p_comp_table,
-    pair_table,
-    read_chain,
-    write_chain,
-)
+from holdfast.reports.chain_tables import matrix_table, models_table, p_comp_table, pair_table
 from holdfast.reports.chain_words import chain_finding, chain_headline
 from holdfast.reports.combined_page import render_combined_report, write_combined_report
-from holdfast.reports.combined_results import (
-    combined_markdown,
-    combined_table,
-    only_evaluation,
-    read_combination,
-    write_combination,
-)
+from holdfast.reports.combined_tables import combined_markdown, combined_table
 from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
 from holdfast.reports.gain_plot import Gain, gain_plot
-from holdfast.reports.results import read_results, write_results
+from holdfast.reports.page import render_report
+from holdfast.results import Data
 
-Document = dict[str, Any]
+from .changes import Change, changed
+
+MakeChain = Callable[..., ChainResults]
+MakeCombination = Callable[..., CombinationResults]
 
 
 @pytest.fixture(scope="module")
-def chain(make_chain: Callable[..., Document]) -> Document:
+def chain(make_chain: MakeChain) -> ChainResults:
     """Four models, of which the last is worse than its predecessor; its independent model is no better."""
     return make_chain({"e1": 1.6, "second": 1.2, "third": 0.8, "worse one": 1.5}, [1.0, 0.6, 1.4])
 
 
 @pytest.fixture(scope="module")
-def sets(make_combination: Callable[..., Document]) -> Document:
+def sets(make_combination: MakeCombination) -> CombinationResults:
     return make_combination({"roxford": {}, "rparis": {"gate_metric": "recall@1"}})
 
 
 # --- chains ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_number_of_a_chain_is_on_its_page(chain: Document) -> None:
+def test_every_number_of_a_chain_is_on_its_page(chain: ChainResults) -> None:
     page = render_chain_report(chain)
-    found = [value for row in chain["matrix"] for value in row if value is not None]
-    found += [end for pair in chain["pairs"] for end in pair["interval"]]
-    found += [
-        value for by in chain["p_comp"].values() for rows in by.values() for row in rows for value in row if value
-    ]
-    found += [value for rows in chain["p_score"].values() for row in rows for value in row if value]
-    found += [chain["ac"], chain["am"], *chain["independent_self"], *chain["p_up"]["sigmoid"]]
+    found = [value for row in chain.matrix for value in row if value is not None]
+    found += [end for pair in chain.pairs for end in pair.interval]
+    found += [value for by in chain.p_comp.values() for rows in by.values() for row in rows for value in row if value]
+    found += [value for rows in chain.p_score.values() for row in rows for value in row if value]
+    found += [chain.ac, chain.am, *chain.independent_self, *chain.p_up["sigmoid"]]
     assert len(found) > 50
     for number in found:
         assert f"{abs(number):.3f}" in page or abs(number) < 0.0005, number
-    for name, record in chain["fingerprints"].items():
-        assert name in page and record["fingerprint"] in page
+    for name, model in chain.fingerprints.items():
+        assert name in page and model.fingerprint in page
 
 
-def test_violations_are_counted_told_and_marked(chain: Document) -> None:
-    wrong = [pair for pair in chain["pairs"] if pair["violates"]]
-    assert wrong and chain["violations"] == len(wrong)
+def test_violations_are_counted_told_and_marked(chain: ChainResults) -> None:
+    wrong = [pair for pair in chain.pairs if pair.violates]
+    assert wrong and chain.violations == len(wrong)
     verb = "is" if len(wrong) == 1 else "are"
     assert chain_headline(chain) == f"{len(wrong)} of 6 pairs of models {verb} not compatible."
     finding = chain_finding(chain)
     assert finding.verdict == "not compatible"
     for pair, note in zip(wrong, finding.notes, strict=False):
-        assert note.startswith(f"Queries of {pair['new']} on the gallery of {pair['old']} score {pair['cross']:.3f}")
-        assert ("chance alone" in note) == (pair["interval"][1] > 0)
+        assert note.startswith(f"Queries of {pair.new} on the gallery of {pair.old} score {pair.cross:.3f}")
+        assert ("chance alone" in note) == (pair.interval[1] > 0)
     page = render_chain_report(chain)
     assert page.count('class="heat-wrong"') == 2 * len(wrong)  # for desks and phones
     assert sum(cell.endswith("✗") for row in matrix_table(chain)[1] for cell in row) == len(wrong)
-    assert [row[4] for row in pair_table(chain)[1]] == ["yes" if pair["violates"] else "no" for pair in chain["pairs"]]
+    assert [row[4] for row in pair_table(chain)[1]] == ["yes" if pair.violates else "no" for pair in chain.pairs]
 
 
-def test_what_is_not_defined_is_named_with_its_numbers(chain: Document) -> None:
-    alone, matrix = chain["independent_self"], chain["matrix"]
+def test_what_is_not_defined_is_named_with_its_numbers(chain: ChainResults) -> None:
+    alone, matrix = chain.independent_self, chain.matrix
     lost = [(i, j) for i in range(4) for j in range(i) if alone[i] <= matrix[j][j]]
-    assert lost and all(chain["p_comp"]["raw"]["own"][i][j] is None for i, j in lost)
+    assert lost and all(chain.p_comp["raw"]["own"][i][j] is None for i, j in lost)
     (note,) = [note for note in chain_finding(chain).notes if "the chain’s own old model is not defined" in note]
     for i, j in lost:
-        told = f"{chain['models'][i]} on {chain['models'][j]} ({alone[i]:.3f} against {matrix[j][j]:.3f})"
+        told = f"{chain.models[i]} on {chain.models[j]} ({alone[i]:.3f} against {matrix[j][j]:.3f})"
         assert told in note
         assert p_comp_table(chain, "own")[1][i - 1][j + 1] == "–"
 
 
-def test_a_good_chain_without_independent_models(make_chain: Callable[..., Document]) -> None:
+def test_a_good_chain_without_independent_models(make_chain: MakeChain) -> None:
     found = make_chain({"e1": 1.6, "second": 0.8})
     assert chain_headline(found) == "Every newer model can search every older gallery."
     assert chain_finding(found).verdict == "compatible" and "--chain-independent" in chain_finding(found).notes[-1]
@@ -105,29 +94,32 @@ def test_a_good_chain_without_independent_models(make_chain: Callable[..., Docum
     assert models_table(found)[1][1][2:] == ["–", "–", "–"]
 
 
-def test_pairs_within_chance_are_told(make_chain: Callable[..., Document]) -> None:
+def test_pairs_within_chance_are_told(make_chain: MakeChain) -> None:
     found = make_chain({"e1": 1.2, "as good": 1.19})
-    (pair,) = found["pairs"]
-    assert pair["interval"][0] <= 0 <= pair["interval"][1] and pair["verdict"] == "inconclusive"
+    (pair,) = found.pairs
+    assert pair.interval[0] <= 0 <= pair.interval[1] and pair.verdict == "inconclusive"
     told = chain_finding(found).notes[0]
-    assert ("chance alone may explain it" in told) == pair["violates"]
+    assert ("chance alone may explain it" in told) == pair.violates
 
 
-def test_unjudged_chains_speak_no_verdict(make_chain: Callable[..., Document]) -> None:
-    found = make_chain({"e1": 1.6, "second": 0.8}) | {"judged": False, "compatible": False}
-    found["pairs"] = [pair | {"verdict": "unlabelled"} for pair in found["pairs"]]
+def test_unjudged_chains_speak_no_verdict(make_chain: MakeChain) -> None:
+    def unjudged(values: dict[str, Any]) -> None:
+        values |= {"judged": False, "compatible": False}
+        for pair in values["pairs"]:
+            pair["verdict"] = "unlabelled"
+
+    found = changed(make_chain({"e1": 1.6, "second": 0.8}), unjudged)
     assert "no pair is judged" in chain_headline(found)
     assert chain_finding(found).sentence.startswith("Clicks only know what the old system showed")
     page = render_chain_report(found)
     assert 'class="finding unlabelled"' in page and 'heat-wrong"' not in page
 
 
-def test_a_chain_written_is_a_chain_read(chain: Document, tmp_path: Path) -> None:
-    write_chain(chain, tmp_path)
-    assert read_chain(tmp_path) == chain
+def test_a_chain_written_is_a_chain_read(chain: ChainResults, tmp_path: Path) -> None:
+    assert ChainResults.load(chain.save(tmp_path)) == ChainResults.load(tmp_path) == chain
     assert write_chain_report(chain, tmp_path).read_text(encoding="utf-8") == render_chain_report(chain)
     with pytest.raises(ConfigError, match=r"kind 'chain'"):
-        read_results(tmp_path)
+        EvaluationResults.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -145,73 +137,78 @@ def test_a_chain_written_is_a_chain_read(chain: Document, tmp_path: Path) -> Non
         (lambda d: d.update(models=["e1"] * 4), "each once"),
     ],
 )
-def test_documents_that_contradict_themselves_are_refused(
-    chain: Document, change: Callable[[Document], Any], message: str
-) -> None:
-    broken = deepcopy(chain)
-    change(broken)
+def test_documents_that_contradict_themselves_are_refused(chain: ChainResults, change: Change, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        render_chain_report(broken)
+        changed(chain, change)
 
 
 def test_an_independent_baseline_needs_independent_models(simulated: Any) -> None:
     models = {name: (one := simulated.model(name, noise), one) for name, noise in (("a", 1.5), ("bb", 1.0))}
     found = evaluate_chain(models, protocol=ByLabel(leave_one_out=True), resamples=10)
-    data = {"name": "x", "description": "y", "numbers": {}}
+    data = Data(name="x", description="y", numbers={})
     with pytest.raises(ConfigError, match="there are none"):
-        chain_document(found, title="t", data=data, old_baseline="independent")
+        found.results(title="t", data=data, old_baseline="independent")
     with pytest.raises(ConfigError, match="Unknown old baseline 'ow'"):
-        chain_document(found, title="t", data=data, old_baseline="ow")  # type: ignore[arg-type]
+        found.results(title="t", data=data, old_baseline="ow")  # type: ignore[arg-type]
 
 
 # --- several test sets -----------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_scores_sigmoids_in_per_cent_and_raw_ones(sets: Document) -> None:
+def test_the_table_has_scores_sigmoids_in_per_cent_and_raw_ones(sets: CombinationResults) -> None:
     columns, rows = combined_table(sets)
     assert columns[:6] == ["test set", "metric", "self (old)", "self (independent)", "self (new)", "cross"]
-    for row, (name, found) in zip(rows, sets["sets"].items(), strict=False):
-        scores = [found[system] for system in ("self_old", "self_independent", "self_new", "cross")]
-        assert row[:6] == [name, {"map": "mAP", "recall@1": "recall@1"}[found["metric"]], *(f"{x:.3f}" for x in scores)]
-        up, comp = found["p_up"], found["p_comp"]
+    for row, (name, found) in zip(rows, sets.sets.items(), strict=False):
+        scores = [getattr(found, system) for system in ("self_old", "self_independent", "self_new", "cross")]
+        assert row[:6] == [name, {"map": "mAP", "recall@1": "recall@1"}[found.metric], *(f"{x:.3f}" for x in scores)]
+        up, comp = found.p_up, found.p_comp
         assert row[6] == f"{100 * up['sigmoid']:.2f} [{up['raw']:+.3f}]"
         assert row[7] == f"{100 * comp['sigmoid']:.2f} [{comp['raw']:+.3f}]"
-        assert row[8:] == [f"{100 * found['p_score']:.2f}", found["verdict"]]
-    assert rows[-1][0] == "average" and rows[-1][8] == f"{100 * sets['mean']['p_score']:.2f}"
+        assert row[8:] == [f"{100 * found.p_score:.2f}", found.verdict]
+    assert rows[-1][0] == "average" and rows[-1][8] == f"{100 * sets.mean.p_score:.2f}"
     assert combined_markdown(sets).count("\n") == 2 + 3
     page = render_combined_report(sets)
     for row in combined_table(sets, typeset=True)[1]:
         for cell in filter(None, row):
             assert cell.partition(" [")[0] in page
-    for record in sets["sets"].values():
-        for end in record["interval"]:
+    for record in sets.sets.values():
+        for end in record.interval:
             assert f"{abs(end):.3f}" in page
 
 
-def test_the_headline_counts_and_every_set_is_judged(sets: Document) -> None:
-    verdicts = {name: found["verdict"] for name, found in sets["sets"].items()}
+def test_the_headline_counts_and_every_set_is_judged(sets: CombinationResults) -> None:
+    verdicts = {name: found.verdict for name, found in sets.sets.items()}
     assert {finding.name: finding.verdict for finding in set_findings(sets)} == verdicts == {
         "roxford": "compatible",
         "rparis": verdicts["rparis"],
     }  # fmt: skip
-    mixed = deepcopy(sets)
-    mixed["sets"]["rparis"]["verdict"], mixed["compatible"] = "inconclusive", False
+
+    def judged(**verdicts: str) -> CombinationResults:
+        def judge(values: dict[str, Any]) -> None:
+            for name, verdict in verdicts.items():
+                values["sets"][name]["verdict"] = verdict
+            values["compatible"] = all(found["verdict"] == "compatible" for found in values["sets"].values())
+
+        return changed(sets, judge)
+
+    mixed = judged(rparis="inconclusive")
     assert combined_headline(mixed) == "p2s can search the old gallery on 1 of 2 test sets: roxford."
-    good = deepcopy(sets)
-    good["sets"]["rparis"]["verdict"], good["compatible"] = "compatible", True
+    good = judged(rparis="compatible")
     assert combined_headline(good) == "p2s can search the old gallery on both test sets."
-    none = deepcopy(mixed)
-    none["sets"]["roxford"]["verdict"] = "not compatible"
+    none = judged(rparis="inconclusive", roxford="not compatible")
     assert combined_headline(none) == "p2s is not shown to be compatible on any of 2 test sets."
     assert 'class="finding not-compatible"' in render_combined_report(none)
 
 
-def test_an_average_that_does_not_exist_is_explained(sets: Document) -> None:
-    lost = deepcopy(sets)
+def test_an_average_that_does_not_exist_is_explained(sets: CombinationResults) -> None:
     reason = "the independent model is not better than the old one (0.4 against 0.5)"
-    gone = {"p_comp": {"raw": None, "sigmoid": None}, "p_score": None}
-    lost["sets"]["rparis"] |= {"undefined": {"p_comp": reason}, **gone}
-    lost["mean"] |= gone
+
+    def lose(values: dict[str, Any]) -> None:
+        gone = {"p_comp": {"raw": None, "sigmoid": None}, "p_score": None}
+        values["sets"]["rparis"] |= {"undefined": {"p_comp": reason}, **gone}
+        values["mean"] |= gone
+
+    lost = changed(sets, lose)
     assert combined_table(lost)[1][-1][7:9] == ["–", "–"] and combined_table(lost)[1][1][7] == "–"
     assert combined_notes(lost) == [
         "P_comp and P_1 have no average, for lack of rparis: an average over the other sets would be of another "
@@ -221,7 +218,7 @@ def test_an_average_that_does_not_exist_is_explained(sets: Document) -> None:
     assert f"P_comp is not defined: {reason}." in page
 
 
-def test_without_an_independent_model_it_is_asked_for(make_combination: Callable[..., Document]) -> None:
+def test_without_an_independent_model_it_is_asked_for(make_combination: MakeCombination) -> None:
     found = make_combination({"a": {"independent": False}, "b": {"independent": False}})
     (note,) = combined_notes(found)
     assert "train --method independent" in note and set_findings(found)[0].notes == ()
@@ -229,9 +226,8 @@ def test_without_an_independent_model_it_is_asked_for(make_combination: Callable
     assert "independent model on its own gallery" not in page and "<dfn>P_comp" not in page
 
 
-def test_sets_written_are_sets_read(sets: Document, tmp_path: Path) -> None:
-    write_combination(sets, tmp_path)
-    assert read_combination(tmp_path) == sets
+def test_sets_written_are_sets_read(sets: CombinationResults, tmp_path: Path) -> None:
+    assert CombinationResults.load(sets.save(tmp_path)) == CombinationResults.load(tmp_path) == sets
     assert write_combined_report(sets, tmp_path).read_text(encoding="utf-8") == render_combined_report(sets)
 
 
@@ -247,34 +243,49 @@ def test_sets_written_are_sets_read(sets: Document, tmp_path: Path) -> None:
     ],
 )
 def test_combinations_that_contradict_themselves_are_refused(
-    sets: Document, change: Callable[[Document], Any], message: str
+    sets: CombinationResults, change: Change, message: str
 ) -> None:
-    broken = deepcopy(sets)
-    change(broken)
     with pytest.raises(ConfigError, match=message):
-        render_combined_report(broken)
+        changed(sets, change)
 
 
-def test_results_of_several_models_are_not_one_upgrade(document: Document, tmp_path: Path) -> None:
-    write_results(document, tmp_path)
+def test_results_of_several_models_are_not_one_upgrade(results: EvaluationResults, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'all': evaluations of 3 new models, p2s, same, independent\."):
-        only_evaluation(read_results(tmp_path), "'all'")
+        EvaluationResults.load(results.save(tmp_path)).only("'all'")
 
 
 # --- both ------------------------------------------------------------------------------------------------------------
 
 
-def test_pages_are_sound_self_contained_and_escape_what_they_are_given(chain: Document, sets: Document) -> None:
+def test_pages_are_sound_self_contained_and_escape_what_they_are_given(
+    chain: ChainResults, sets: CombinationResults
+) -> None:
     hostile = "<script>alert(1)</script>"
-    turned = json.loads(json.dumps(sets).replace("roxford", "<i>rox"))
+    turned = CombinationResults.parse(json.loads(json.dumps(sets.to_dict()).replace("roxford", "<i>rox")))
+    renamed = ChainResults.parse(json.loads(json.dumps(chain.to_dict()).replace("third", "<i>third")))
     for page in (
-        render_chain_report(chain | {"title": hostile}),
-        render_combined_report(turned | {"title": hostile, "new": hostile}),
-        render_chain_report(json.loads(json.dumps(chain).replace("third", "<i>third"))),
+        render_chain_report(chain.model_copy(update={"title": hostile})),
+        render_combined_report(turned.model_copy(update={"title": hostile, "new": hostile})),
+        render_chain_report(renamed),
     ):
         assert "<script" not in page and "<i>rox" not in page and "<i>third" not in page
         assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0 and "url(" not in page
         assert page.count("<table>") == page.count("</table>") and page.rstrip().endswith("</html>")
+
+
+def test_pages_of_results_that_do_not_say_what_wrote_them(
+    results: EvaluationResults, chain: ChainResults, sets: CombinationResults
+) -> None:
+    def unsigned(values: dict[str, Any]) -> None:
+        del values["holdfast"], values["versions"]
+
+    for page in (
+        render_report(changed(results, unsigned)),
+        render_chain_report(changed(chain, unsigned)),
+        render_combined_report(changed(sets, unsigned)),
+    ):
+        assert "Written by holdfast. " in page
+        assert "None" not in page and "<dt>holdfast</dt>" not in page and "<dt>torch</dt>" not in page
 
 
 def test_gains_stand_left_and_right_of_zero() -> None:

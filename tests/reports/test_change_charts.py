@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from holdfast.evaluation import Evaluation
-from holdfast.evaluation.agreement import compared
-from holdfast.evaluation.class_change import class_change
+from holdfast.evaluation.agreement import Agreement, compared
+from holdfast.evaluation.class_change import ClassChangeSummary, class_change
 from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements, share_of
 from holdfast.reports.change_words import agreement_finding, class_finding, flips, p_words
 from holdfast.reports.class_plot import class_changes, class_plot, class_range, class_rows
 from holdfast.reports.svg import width_of
+
+from .changes import changed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -29,22 +29,22 @@ def words(drawing: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def change() -> dict[str, Any]:
+def change() -> ClassChangeSummary:
     """300 classes of 20 queries, some much better, some much worse."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(300), 20)
     before = rng.random(6000)
     after = before + 0.1 * rng.normal(size=6000) + 0.3 * ((labels % 10 == 0) * 1.0 - (labels % 25 == 1))
     names = [f"class {row}" for row in range(300)]
-    return {"metric": "map", "systems": ["self_old", "cross"], **class_change(before, after, labels).summary(names)}
+    return class_change(before, after, labels).summary("map", names)
 
 
-def with_curve(change: dict[str, Any], curve: list[float]) -> dict[str, Any]:
+def with_curve(change: ClassChangeSummary, curve: list[float]) -> ClassChangeSummary:
     shares = {"better": sum(v > 0 for v in curve) / len(curve), "worse": sum(v < 0 for v in curve) / len(curve)}
-    return change | {"curve": curve, "classes": len(curve)} | shares
+    return change.model_copy(update={"curve": curve, "classes": len(curve)} | shares)
 
 
-def test_bars_are_as_high_as_their_changes_and_on_their_side(change: dict[str, Any]) -> None:
+def test_bars_are_as_high_as_their_changes_and_on_their_side(change: ClassChangeSummary) -> None:
     few = with_curve(change, [-0.2, -0.1, 0.0, 0.1, 0.4])
     drawing = class_plot("new", few, class_range({"new": few}))
     worse, better = boxes(drawing, "change worse"), boxes(drawing, "change better")
@@ -58,7 +58,7 @@ def test_bars_are_as_high_as_their_changes_and_on_their_side(change: dict[str, A
 
 
 @pytest.mark.parametrize("width", [350, 640])
-def test_many_classes_are_drawn_by_quantiles_inside_the_drawing(change: dict[str, Any], width: float) -> None:
+def test_many_classes_are_drawn_by_quantiles_inside_the_drawing(change: ClassChangeSummary, width: float) -> None:
     drawing = class_plot("new", change, class_range({"new": change}), width=width)
     bars = boxes(drawing, "change worse") + boxes(drawing, "change better")
     assert 190 < len(bars) <= 201
@@ -67,13 +67,13 @@ def test_many_classes_are_drawn_by_quantiles_inside_the_drawing(change: dict[str
     description = str(root.findtext(SVG + "desc"))
     assert root.get("role") == "img" and "300 classes score more" in description
     for end in ("worst", "best"):
-        assert change[end][0]["name"] in description
+        assert getattr(change, end)[0].name in description
     assert "share of the 300 classes" in words(drawing)
 
 
 @pytest.mark.parametrize("curve", [[-0.2, *[0.3] * 30], [*[-0.3] * 30, 0.2], [-1.0, 1.0]])
 @pytest.mark.parametrize("width", [350, 640])
-def test_words_lie_above_all_bars_and_apart(change: dict[str, Any], curve: list[float], width: float) -> None:
+def test_words_lie_above_all_bars_and_apart(change: ClassChangeSummary, curve: list[float], width: float) -> None:
     """Also where few classes lose among many that gain, whose bars reach to the other side of the chart."""
     found = with_curve(change, curve)
     drawing = class_plot("new", found, class_range({"new": found}), width=width, height=280)
@@ -86,7 +86,7 @@ def test_words_lie_above_all_bars_and_apart(change: dict[str, Any], curve: list[
 
 
 @pytest.mark.parametrize("curve", [[0.1, 0.2], [-0.2, -0.1], [0.0, 0.0], [-1.0, 1.0]])
-def test_one_sided_changes_leave_room_for_the_words(change: dict[str, Any], curve: list[float]) -> None:
+def test_one_sided_changes_leave_room_for_the_words(change: ClassChangeSummary, curve: list[float]) -> None:
     found = with_curve(change, curve)
     low, high = class_range({"new": found})
     assert low < 0 < high and low <= min(curve) and high >= max(curve)
@@ -98,38 +98,39 @@ def test_one_sided_changes_leave_room_for_the_words(change: dict[str, Any], curv
     assert all(at < max(ticks) - 16 for at in named)
 
 
-def test_panels_share_their_scale(change: dict[str, Any]) -> None:
+def test_panels_share_their_scale(change: ClassChangeSummary, unlabelled: Evaluation) -> None:
     small, large = with_curve(change, [-0.05, 0.05]), with_curve(change, [-0.5, 0.25])
     assert class_range({"a": small, "b": large}) == (-0.5, 0.25)
-    assert class_changes({"a": {"class_change": small}, "b": {"class_change": None}, "c": {}}) == {"a": small}
+    records = {"a": unlabelled.model_copy(update={"class_change": small}), "b": unlabelled}
+    records["c"] = changed(unlabelled, lambda values: values.pop("class_change"))
+    assert class_changes(records) == {"a": small}
 
 
-def test_rows_name_the_ends_and_mark_what_is_clear(change: dict[str, Any]) -> None:
+def test_rows_name_the_ends_and_mark_what_is_clear(change: ClassChangeSummary) -> None:
     columns, rows = class_rows(change, "worst", 5)
     assert columns == ["class", "queries", "before", "after", "change"]
-    assert [row[0] for row in rows] == [one["name"] for one in change["worst"][:5]]
+    assert [row[0] for row in rows] == [one.name for one in change.worst[:5]]
     assert all(row[4].startswith("−") for row in rows)
-    assert [row[4].endswith(" *") for row in rows] == [one["clear"] for one in change["worst"][:5]]
-    assert any(one["clear"] for one in change["worst"])
+    assert [row[4].endswith(" *") for row in rows] == [one.clear for one in change.worst[:5]]
+    assert any(one.clear for one in change.worst)
     assert len(class_rows(change, "best")[1]) == 20
 
 
-def test_names_are_escaped(change: dict[str, Any]) -> None:
-    hostile = deepcopy(change)
-    hostile["worst"][0]["name"] = "<script>alert(1)</script>"
+def test_names_are_escaped(change: ClassChangeSummary) -> None:
+    hostile = changed(change, lambda values: values["worst"][0].update(name="<script>alert(1)</script>"))
     drawing = class_plot("<b>", hostile, class_range({"x": hostile}))
     assert "<script" not in drawing and "<b>" not in drawing
 
 
-def test_the_finding_counts_classes(change: dict[str, Any]) -> None:
+def test_the_finding_counts_classes(change: ClassChangeSummary) -> None:
     found = class_finding(change)
-    assert f"of 300 classes score more than before and {100 * change['worse']:.1f}" in found
-    assert f"{change['clearly_better']} are clearly better and {change['clearly_worse']} clearly worse." in found
-    assert change["clearly_better"] > 10 < change["clearly_worse"] + 5
-    nothing = change | {"clearly_better": 0, "clearly_worse": 0}
+    assert f"of 300 classes score more than before and {100 * change.worse:.1f}" in found
+    assert f"{change.clearly_better} are clearly better and {change.clearly_worse} clearly worse." in found
+    assert change.clearly_better > 10 < change.clearly_worse + 5
+    nothing = change.model_copy(update={"clearly_better": 0, "clearly_worse": 0})
     assert "none does so beyond chance" in class_finding(nothing)
-    assert "no class has enough" in class_finding(nothing | {"testable": 0})
-    assert class_finding(change | {"classes": 1}) == "All queries are of one class."
+    assert "no class has enough" in class_finding(nothing.model_copy(update={"testable": 0}))
+    assert class_finding(change.model_copy(update={"classes": 1})) == "All queries are of one class."
 
 
 def test_p_values_and_flips_in_words() -> None:
@@ -145,13 +146,13 @@ def test_p_values_and_flips_in_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def agreement(unlabelled: Evaluation) -> dict[str, Any]:
-    found: dict[str, Any] = unlabelled.to_dict()["agreement"]
-    return found
+def agreement(unlabelled: Evaluation) -> Agreement:
+    assert isinstance(unlabelled.agreement, Agreement)
+    return unlabelled.agreement
 
 
 @pytest.mark.parametrize("width", [350, 640])
-def test_agreement_bars_are_as_long_as_their_shares(agreement: dict[str, Any], width: float) -> None:
+def test_agreement_bars_are_as_long_as_their_shares(agreement: Agreement, width: float) -> None:
     drawing = agreement_bars("new", agreement, width=width)
     order = ("first_kept", "overlap", "rank_biased_overlap")
     for stage in ("cross", "self_new"):
@@ -163,24 +164,25 @@ def test_agreement_bars_are_as_long_as_their_shares(agreement: dict[str, Any], w
     assert ElementTree.fromstring(drawing).get("role") == "img"
 
 
-def test_the_first_hit_is_counted_as_one_that_stays(agreement: dict[str, Any]) -> None:
+def test_the_first_hit_is_counted_as_one_that_stays(agreement: Agreement) -> None:
     share, (low, high) = share_of(agreement, "cross", "first_kept")
-    assert share == pytest.approx(1 - agreement["cross"]["first_changed"]["mean"])
+    assert share == pytest.approx(1 - agreement.cross.first_changed.mean)
     assert low <= share <= high
     same = compared(np.array([[1, 2]]), np.array([[1, 2]]))
     assert same["first_changed"].tolist() == [0.0]
 
 
-def test_agreement_rows_hold_all_numbers(agreement: dict[str, Any]) -> None:
+def test_agreement_rows_hold_all_numbers(agreement: Agreement) -> None:
     columns, rows = agreement_rows(agreement)
     assert columns[1:] == ["after the swap", "re-embedded"]
     assert len(rows) == 3 and all("[" in cell for row in rows for cell in row[1:])
 
 
-def test_agreement_is_never_called_good_or_bad(agreement: dict[str, Any]) -> None:
+def test_agreement_is_never_called_good_or_bad(agreement: Agreement, unlabelled: Evaluation) -> None:
     found = agreement_finding(agreement, "95 %")
     assert "agreement is not quality" in found
     assert not {"good", "bad", "better", "worse", "compatible"} & set(found.replace(".", "").split())
-    assert agreements({"a": {"agreement": agreement}, "b": {"agreement": None}, "c": {"agreement": {"overlap@10": 1}}})
-    assert list(agreements({"b": {"agreement": {"overlap@10": 1, "interval": [0, 1]}}})) == []
-    assert math.isfinite(agreement["cross"]["overlap"]["mean"])
+    without = unlabelled.model_copy(update={"agreement": None})
+    earlier = changed(unlabelled, lambda values: values.update(agreement={"overlap@10": 1, "interval": [0, 1]}))
+    assert agreements({"a": unlabelled, "b": without, "c": earlier}) == {"a": agreement}
+    assert math.isfinite(agreement.cross.overlap.mean)

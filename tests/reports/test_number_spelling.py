@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.evaluation import Evaluation
+from holdfast.evaluation.chain import ChainResults
+from holdfast.evaluation.combined import CombinationResults
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.adapt_page import render_adapt_report
 from holdfast.reports.chain_page import render_chain_report
 from holdfast.reports.combined_page import render_combined_report
@@ -33,19 +36,19 @@ def read(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def pages(
-    document: dict[str, Any],
+    results: EvaluationResults,
     unlabelled: Evaluation,
     adapted: dict[str, Any],
     nine_learners: SimpleNamespace,
-    make_document: Callable[..., dict[str, Any]],
-    make_chain: Callable[..., dict[str, Any]],
-    make_combination: Callable[..., dict[str, Any]],
+    make_results: Callable[..., EvaluationResults],
+    make_chain: Callable[..., ChainResults],
+    make_combination: Callable[..., CombinationResults],
 ) -> dict[str, str]:
     return {
-        "report": render_report(document),
-        "unlabelled": render_report(make_document({"new": unlabelled})),
+        "report": render_report(results),
+        "unlabelled": render_report(make_results({"new": unlabelled})),
         "adapt": render_adapt_report(adapted),
-        "sessions": render_sessions_report(nine_learners.document, nine_learners.plan),
+        "sessions": render_sessions_report(nine_learners.results, nine_learners.plan),
         "chain": render_chain_report(make_chain({"e1": 1.6, "second": 1.2}, [1.0])),
         "combined": render_combined_report(make_combination({"roxford": {}, "rparis": {"gate_metric": "recall@1"}})),
     }

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from holdfast.evaluation import Evaluation
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.curve_plot import curve_plot, curve_range
 from holdfast.reports.plots import difference_plot, score_bars
 from holdfast.reports.svg import Scale, clean, reaching, shortened
 from holdfast.reports.trade_off_plot import trade_off
+
+from .changes import changed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -24,7 +25,7 @@ def words(drawing: str) -> list[str]:
     return [item.text or "" for item in ElementTree.fromstring(drawing).iter(SVG + "text")]
 
 
-def all_charts(records: dict[str, Any], width: float) -> list[str]:
+def all_charts(records: dict[str, Evaluation], width: float) -> list[str]:
     limits = curve_range(records)
     assert limits is not None
     drawings = [
@@ -37,8 +38,8 @@ def all_charts(records: dict[str, Any], width: float) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [350, 640])
-def test_charts_are_well_formed_and_have_text_alternatives(document: dict[str, Any], width: float) -> None:
-    drawings = all_charts(document["evaluations"], width)
+def test_charts_are_well_formed_and_have_text_alternatives(results: EvaluationResults, width: float) -> None:
+    drawings = all_charts(results.evaluations, width)
     assert len(drawings) == 6
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
@@ -50,47 +51,47 @@ def test_charts_are_well_formed_and_have_text_alternatives(document: dict[str, A
         assert float(str(root.get("viewBox")).split()[2]) == width
 
 
-def test_names_are_escaped_and_control_characters_dropped(document: dict[str, Any]) -> None:
-    records = {"<script>alert(1)</script>\x00&\"'": document["evaluations"]["p2s"]}
+def test_names_are_escaped_and_control_characters_dropped(results: EvaluationResults) -> None:
+    records = {"<script>alert(1)</script>\x00&\"'": results.evaluations["p2s"]}
     for drawing in all_charts(records, 640):
         assert "<script" not in drawing
         assert ElementTree.fromstring(drawing) is not None
     assert clean("a\x00<b>\x1f") == "a&lt;b&gt;"
 
 
-def test_bars_are_as_long_as_their_scores(document: dict[str, Any]) -> None:
-    records = document["evaluations"]
+def test_bars_are_as_long_as_their_scores(results: EvaluationResults) -> None:
+    records = results.evaluations
     drawing = score_bars(records, width=640)
     for system in ("cross", "self_new"):
         bars = elements(drawing, "rect", f"bar {system}")
         lengths = [float(str(bar.get("width"))) for bar in bars]
-        scores = [record[system]["map"] for record in records.values()]
+        scores = [getattr(record, system)["map"] for record in records.values()]
         factor = lengths[0] / scores[0]
         assert lengths == pytest.approx([score * factor for score in scores], abs=0.02)
         assert [f"{score:.3f}" in words(drawing) for score in scores] == [True] * 3
     lines = elements(drawing, "line", "reference self_old")
-    old = records["p2s"]["self_old"]["map"]
+    old = records["p2s"].self_old["map"]
     assert [float(str(item.get("x1"))) - 0.5 for item in lines] == pytest.approx([old * factor] * 3, abs=0.02)
     assert f"old {old:.3f}" in words(drawing)
 
 
-def test_bands_and_whiskers_are_the_intervals(document: dict[str, Any]) -> None:
-    record = document["evaluations"]["p2s"]
+def test_bands_and_whiskers_are_the_intervals(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
     drawing = score_bars({"p2s": record}, width=640)
     (bar,) = elements(drawing, "rect", "bar cross")
-    factor = float(str(bar.get("width"))) / record["cross"]["map"]
+    factor = float(str(bar.get("width"))) / record.cross["map"]
     (band,) = elements(drawing, "rect", "band self_old")
-    low, high = record["mean_interval"]["self_old"]["map"]
+    low, high = record.mean_interval["self_old"]["map"]
     assert float(str(band.get("width"))) == pytest.approx((high - low) * factor, abs=0.05)
     whisker = elements(drawing, "line", "whisker")[0]
-    low, high = record["mean_interval"]["cross"]["map"]
+    low, high = record.mean_interval["cross"]["map"]
     assert float(str(whisker.get("x2"))) - float(str(whisker.get("x1"))) == pytest.approx(
         (high - low) * factor, abs=0.05
     )
 
 
-def test_differences_stand_on_their_side_of_zero(document: dict[str, Any]) -> None:
-    records = document["evaluations"]
+def test_differences_stand_on_their_side_of_zero(results: EvaluationResults) -> None:
+    records = results.evaluations
     drawing = difference_plot({"p2s": records["p2s"]}, width=400)
     (zero,) = elements(drawing, "line", "zero")
     (whisker, *_) = elements(drawing, "line", "whisker compatible")
@@ -98,64 +99,62 @@ def test_differences_stand_on_their_side_of_zero(document: dict[str, Any]) -> No
     assert elements(drawing, "path", "point compatible")
 
 
-def test_a_difference_off_the_scale_is_an_arrow_with_its_number(document: dict[str, Any]) -> None:
-    records = {name: deepcopy(record) for name, record in document["evaluations"].items()}
+def test_a_difference_off_the_scale_is_an_arrow_with_its_number(results: EvaluationResults) -> None:
+    records = results.evaluations
     drawing = difference_plot(records, width=400)
     assert "◂ off the scale" in words(drawing)
     assert not elements(drawing, "path", "point not-compatible")
-    far = records["independent"]["cross"]["map"] - records["independent"]["self_old"]["map"]
+    far = records["independent"].cross["map"] - records["independent"].self_old["map"]
     assert f"{far:+.3f}".replace("-", "−") in words(drawing)
     alone = difference_plot({"independent": records["independent"]}, width=400)
     assert elements(alone, "path", "point not-compatible")
 
 
-def test_trade_off_places_models_by_their_numbers(document: dict[str, Any]) -> None:
-    records = {name: document["evaluations"][name] for name in ("p2s", "same")}
+def test_trade_off_places_models_by_their_numbers(results: EvaluationResults) -> None:
+    records = {name: results.evaluations[name] for name in ("p2s", "same")}
     drawing = trade_off(records) or ""
     marks = [item for item in ElementTree.fromstring(drawing).iter(SVG + "path") if "point" in str(item.get("class"))]
     places = [tuple(map(float, str(mark.get("transform")).split("(")[1].split(")")[0].split())) for mark in marks]
-    p_comp, p_up = ([record[key]["raw"]["map"] for record in records.values()] for key in ("p_comp", "p_up"))
+    p_comp, p_up = ([getattr(record, key)["raw"]["map"] for record in records.values()] for key in ("p_comp", "p_up"))
     assert (places[0][0] > places[1][0]) == (p_comp[0] > p_comp[1])
     assert (places[0][1] < places[1][1]) == (p_up[0] > p_up[1])
     assert {mark.get("d") for mark in marks} == {marks[0].get("d"), marks[1].get("d")}
     assert marks[0].get("d") != marks[1].get("d")
 
 
-def test_trade_off_keeps_far_marks_with_their_number(document: dict[str, Any]) -> None:
-    record = deepcopy(document["evaluations"]["p2s"])
-    record["p_comp"]["raw"]["map"] = -7.25
+def test_trade_off_keeps_far_marks_with_their_number(results: EvaluationResults) -> None:
+    record = changed(results.evaluations["p2s"], lambda values: values["p_comp"]["raw"].update(map=-7.25))
     drawing = trade_off({"p2s": record}) or ""
     assert "p2s (P_comp −7.250)" in words(drawing)
 
 
-def test_names_that_are_shortened_alike_keep_their_marks(document: dict[str, Any]) -> None:
+def test_names_that_are_shortened_alike_keep_their_marks(results: EvaluationResults) -> None:
     long = "n" * 60
-    records = {f"{long}{end}": document["evaluations"]["p2s"] for end in "ab"}
+    records = {f"{long}{end}": results.evaluations["p2s"] for end in "ab"}
     assert (trade_off(records) or "").count('class="point series-') == 2
 
 
-def test_models_without_p_metrics_are_not_placed(document: dict[str, Any]) -> None:
-    record = deepcopy(document["evaluations"]["p2s"])
-    record["p_up"]["raw"]["map"] = None
+def test_models_without_p_metrics_are_not_placed(results: EvaluationResults) -> None:
+    record = changed(results.evaluations["p2s"], lambda values: values["p_up"]["raw"].update(map=None))
     assert trade_off({"p2s": record}) is None
 
 
-def test_curves_begin_at_cross_and_end_at_self_new(document: dict[str, Any]) -> None:
-    record = document["evaluations"]["p2s"]
+def test_curves_begin_at_cross_and_end_at_self_new(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
     limits = curve_range({"p2s": record})
     assert limits is not None
     drawing = curve_plot("p2s", record, limits) or ""
     for order in ("random", "margin", "margin_reversed"):
         (curve,) = elements(drawing, "path", f"curve {order}")
         points = [tuple(map(float, point.split())) for point in str(curve.get("d"))[1:].split("L")]
-        assert len(points) == len(record["upgrade_curve"]["shares"])
+        assert len(points) == len(record.upgrade_curve.shares)
         assert points[0][0] < points[-1][0] and points[0][1] > points[-1][1]
-        assert f"{record['upgrade_curve']['area'][order]:.3f}" in drawing
-    assert f"all re-embedded {record['self_new']['map']:.3f}" in words(drawing)
+        assert f"{record.upgrade_curve.area[order]:.3f}" in drawing
+    assert f"all re-embedded {record.self_new['map']:.3f}" in words(drawing)
 
 
 def test_without_a_curve_none_is_drawn(evaluated: Callable[..., Evaluation]) -> None:
-    record = evaluated("p2s", curve=False).to_dict()
+    record = evaluated("p2s", curve=False)
     assert curve_range({"p2s": record}) is None
     assert curve_plot("p2s", record, (0.0, 1.0)) is None
 

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.adapting.results import AdaptResults
 from holdfast.continual.plans import disjoint
 from holdfast.evaluation import Evaluation
+from holdfast.evaluation.chain import ChainResults
+from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.examples import Example, Found, choose_examples
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.adapt_page import render_adapt_report
 from holdfast.reports.chain_page import render_chain_report
 from holdfast.reports.combined_page import render_combined_report
@@ -20,6 +24,7 @@ from holdfast.reports.page import render_report
 from holdfast.reports.sessions_page import render_sessions_report
 
 from .browser import BROWSER
+from .changes import changed
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,15 +34,14 @@ pytestmark = [
 
 def test_many_models_with_pictures_fit_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
-    document: dict[str, Any],
+    results: EvaluationResults,
     evaluations: dict[str, Evaluation],
     simulated: SimpleNamespace,
 ) -> None:
     old, new = simulated.old, simulated.new["p2s"]
     examples = choose_examples(evaluations["p2s"], old, old, new, new, exclude_same_id=True)
-    page = render_report(document, examples={"p2s": examples}, picture=lambda _: np.zeros((1, 28, 28), np.uint8))
-    results = measure(page)
-    for result in results.values():
+    page = render_report(results, examples={"p2s": examples}, picture=lambda _: np.zeros((1, 28, 28), np.uint8))
+    for result in measure(page).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
@@ -49,17 +53,17 @@ def test_many_models_with_pictures_fit_all_widths(
 def test_one_model_with_long_names_fits_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
     evaluated: Callable[..., Evaluation],
-    make_document: Callable[..., dict[str, Any]],
+    make_results: Callable[..., EvaluationResults],
 ) -> None:
     name = "a_very_long_method_name_without_any_place_to_break_" * 3
     long = Found((name,) * 5, (name,) * 5, (True, False) * 2 + (True,))
-    document = make_document(
+    results = make_results(
         {name: evaluated("p2s")},
         title=name,
         data={"name": name, "description": name, "numbers": {name: 10**9}},
         models={name: {name: name}},
     )
-    page = render_report(document, examples={name: [Example(name, name, "kept", long, long, long)]})
+    page = render_report(results, examples={name: [Example(name, name, "kept", long, long, long)]})
     for result in measure(page).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
@@ -72,14 +76,14 @@ def test_an_unlabelled_page_fits_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
     simulated: SimpleNamespace,
     unlabelled: Evaluation,
-    make_document: Callable[..., dict[str, Any]],
+    make_results: Callable[..., EvaluationResults],
     models: int,
 ) -> None:
     old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
     examples = choose_examples(unlabelled, old, old, new, new, exclude_same_id=True)
     names = ["p2s", *("another_name_that_is_long_and_has_no_place_to_break_" * 3 + str(n) for n in range(1, models))]
-    document = make_document(dict.fromkeys(names, unlabelled))
-    page = render_report(document, examples=dict.fromkeys(names, examples), picture=lambda _: np.zeros((1, 8, 8), "u1"))
+    results = make_results(dict.fromkeys(names, unlabelled))
+    page = render_report(results, examples=dict.fromkeys(names, examples), picture=lambda _: np.zeros((1, 8, 8), "u1"))
     for result in measure(page).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
@@ -91,14 +95,20 @@ def test_an_unlabelled_page_fits_all_widths(
 
 @pytest.mark.parametrize("worse", [0.0, 0.5, 1.0])
 def test_classes_of_long_names_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], document: dict[str, Any], worse: float
+    measure: Callable[[str], dict[int, dict[str, Any]]],
+    results: EvaluationResults,
+    make_results: Callable[..., EvaluationResults],
+    worse: float,
 ) -> None:
-    record = deepcopy(document["evaluations"]["p2s"])
-    one = record["class_change"]["best"][0] | {"name": "a_class_of_a_long_name_without_any_place_to_break_" * 3}
-    curve = [(place / 200 - worse) / 3 for place in range(201)]
-    record["class_change"] |= {"classes": 81_313, "curve": curve, "better": 1 - worse, "worse": worse}
-    record["class_change"] |= {end: [one | {"change": sign * 0.25}] * 20 for end, sign in (("worst", -1), ("best", 1))}
-    for result in measure(render_report(document | {"evaluations": {"p2s": record}})).values():
+    def many(values: dict[str, Any]) -> None:
+        change = values["class_change"]
+        one = change["best"][0] | {"name": "a_class_of_a_long_name_without_any_place_to_break_" * 3}
+        curve = [(place / 200 - worse) / 3 for place in range(201)]
+        change |= {"classes": 81_313, "curve": curve, "better": 1 - worse, "worse": worse}
+        change |= {end: [one | {"change": sign * 0.25}] * 20 for end, sign in (("worst", -1), ("best", 1))}
+
+    record = changed(results.evaluations["p2s"], many)
+    for result in measure(render_report(make_results({"p2s": record}))).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
@@ -106,13 +116,16 @@ def test_classes_of_long_names_fit_all_widths(
 
 
 def test_names_of_models_that_score_alike_do_not_cover_each_other(
-    measure: Callable[[str], dict[int, dict[str, Any]]], document: dict[str, Any]
+    measure: Callable[[str], dict[int, dict[str, Any]]], results: EvaluationResults
 ) -> None:
-    crowd = {f"method {number}": deepcopy(document["evaluations"]["p2s"]) for number in range(6)}
-    for number, record in enumerate(crowd.values()):
-        record["p_comp"]["raw"]["map"] += 0.01 * (number % 3)
-        record["p_up"]["raw"]["map"] += 0.005 * number
-    for result in measure(render_report(document | {"evaluations": crowd})).values():
+    def crowd(values: dict[str, Any]) -> None:
+        one = values["evaluations"]["p2s"]
+        values["evaluations"] = {f"method {number}": deepcopy(one) for number in range(6)}
+        for number, record in enumerate(values["evaluations"].values()):
+            record["p_comp"]["raw"]["map"] += 0.01 * (number % 3)
+            record["p_up"]["raw"]["map"] += 0.005 * number
+
+    for result in measure(render_report(changed(results, crowd))).values():
         assert result["charts"] == 9 + 6
         assert result["overlaps"] == []
 
@@ -121,12 +134,12 @@ def test_names_of_models_that_score_alike_do_not_cover_each_other(
 def test_uncertainty_fits_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
     hyperbolic: SimpleNamespace,
-    make_document: Callable[..., dict[str, Any]],
+    make_results: Callable[..., EvaluationResults],
     models: int,
 ) -> None:
     names = ["hbct", *(f"hbct_with_another_name_that_is_long_{number}" for number in range(1, models))]
-    document = make_document(dict.fromkeys(names, hyperbolic.evaluation))
-    page = render_report(document, disks=dict.fromkeys(names, hyperbolic.disk))
+    results = make_results(dict.fromkeys(names, hyperbolic.evaluation))
+    page = render_report(results, disks=dict.fromkeys(names, hyperbolic.disk))
     for result in measure(page).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
@@ -142,7 +155,7 @@ def test_learners_in_sessions_fit_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]], request: pytest.FixtureRequest, name: str, charts: int
 ) -> None:
     found = request.getfixturevalue(name)
-    results = measure(render_sessions_report(found.document, found.plan))
+    results = measure(render_sessions_report(found.results, found.plan))
     for result in results.values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
@@ -157,7 +170,7 @@ def test_many_learners_of_long_names_in_many_sessions_fit_all_widths(
     plan = disjoint(np.repeat(np.arange(80), 10), sessions=24, validation=1)
     names = [f"cvs_with_a_very_long_name_without_any_place_to_break_{place}" for place in range(12)]
     found = make_sessions(plan, ["finetune", *names, "joint"], title="x" * 200, model={"y" * 100: "z" * 200})
-    for result in measure(render_sessions_report(found.document, found.plan)).values():
+    for result in measure(render_sessions_report(found.results, found.plan)).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
@@ -165,7 +178,7 @@ def test_many_learners_of_long_names_in_many_sessions_fit_all_widths(
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_adapters_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., dict[str, Any]], labelled: bool
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., AdaptResults], labelled: bool
 ) -> None:
     results = measure(render_adapt_report(make_adapt(labelled=labelled)))
     for result in results.values():
@@ -177,14 +190,18 @@ def test_adapters_fit_all_widths(
 
 
 def test_many_adapters_of_long_names_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., dict[str, Any]]
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., AdaptResults]
 ) -> None:
     name = "a_very_long_name_without_any_place_to_break_" * 3
     candidates: dict[str, float | str] = {f"{name}{place}": 0.05 * place for place in range(20)}
-    document = make_adapt({**candidates, f"head {name}": 0.2, "failed": name * 2}, title=name)
-    document["models"] = {role: model | {"name": name} for role, model in document["models"].items()}
-    document["data"] = document["data"] | {"name": name, "sentences": [name]}
-    for result in measure(render_adapt_report(document)).values():
+
+    def rename(values: dict[str, Any]) -> None:
+        for part in (*values["models"].values(), values["data"]):
+            part["name"] = name
+        values["data"]["sentences"] = [name]
+
+    long = changed(make_adapt({**candidates, f"head {name}": 0.2, "failed": name * 2}, title=name), rename)
+    for result in measure(render_adapt_report(long)).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
@@ -192,12 +209,18 @@ def test_many_adapters_of_long_names_fit_all_widths(
 
 @pytest.mark.parametrize("gain", [0.0, 0.004])
 def test_references_beside_each_other_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., dict[str, Any]], gain: float
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_adapt: Callable[..., AdaptResults], gain: float
 ) -> None:
-    document = deepcopy(make_adapt({"ridge": 0.5, "local": 0.2}))
-    old = document["systems"]["self_old"]
-    document["systems"]["self_new"] = {"mean": old["mean"] + gain, "interval": [end + gain for end in old["interval"]]}
-    for result in measure(render_adapt_report(document)).values():
+
+    def move(values: dict[str, Any]) -> None:
+        old = values["systems"]["self_old"]
+        values["systems"]["self_new"] = {
+            "mean": old["mean"] + gain,
+            "interval": [end + gain for end in old["interval"]],
+        }
+
+    beside = changed(make_adapt({"ridge": 0.5, "local": 0.2}), move)
+    for result in measure(render_adapt_report(beside)).values():
         assert result["outside"] == []
         assert result["overlaps"] == []
 
@@ -215,7 +238,7 @@ LONG = "a_very_long_name_without_any_place_to_break_" * 2
 )
 def test_chains_fit_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
-    make_chain: Callable[..., dict[str, Any]],
+    make_chain: Callable[..., ChainResults],
     models: dict[str, float],
     alone: list[float] | None,
     charts: int,
@@ -231,11 +254,10 @@ def test_chains_fit_all_widths(
 
 @pytest.mark.parametrize("name", ["roxford", LONG])
 def test_several_test_sets_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], make_combination: Callable[..., dict[str, Any]], name: str
+    measure: Callable[[str], dict[int, dict[str, Any]]], make_combination: Callable[..., CombinationResults], name: str
 ) -> None:
-    document = make_combination({name: {}, "rparis": {"gate_metric": "recall@1"}, "gldv2": {"gate": "point"}})
-    results = measure(render_combined_report(document))
-    for result in results.values():
+    sets = make_combination({name: {}, "rparis": {"gate_metric": "recall@1"}, "gldv2": {"gate": "point"}})
+    for result in measure(render_combined_report(sets)).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []
@@ -246,9 +268,9 @@ def test_several_test_sets_fit_all_widths(
 def test_a_page_of_clicks_fits_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
     clicked: Evaluation,
-    make_document: Callable[..., dict[str, Any]],
+    make_results: Callable[..., EvaluationResults],
 ) -> None:
-    for result in measure(render_report(make_document({"p2s": clicked}))).values():
+    for result in measure(render_report(make_results({"p2s": clicked}))).values():
         assert result["scroll"] == result["client"]
         assert result["outside"] == []
         assert result["overlaps"] == []

@@ -5,7 +5,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +17,10 @@ from holdfast.cli import COMMANDS
 from holdfast.errors import ConfigError
 from holdfast.evaluation import Evaluation, evaluate
 from holdfast.evaluation.examples import Example, choose_examples
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.page import render_report, write_report
-from holdfast.reports.results import read_results, write_results
 
+from .changes import changed
 from .pages import Page
 
 
@@ -38,8 +38,8 @@ def picture(name: str) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def page(document: dict[str, Any], examples: dict[str, list[Example]]) -> str:
-    return render_report(document, examples=examples, picture=picture)
+def page(results: EvaluationResults, examples: dict[str, list[Example]]) -> str:
+    return render_report(results, examples=examples, picture=picture)
 
 
 def numbers(found: Any) -> Iterator[float]:
@@ -50,10 +50,10 @@ def numbers(found: Any) -> Iterator[float]:
         yield found
 
 
-def test_every_measured_number_is_on_the_page(document: dict[str, Any], page: str) -> None:
+def test_every_measured_number_is_on_the_page(results: EvaluationResults, page: str) -> None:
     text = Page(page).text
     count = 0
-    for record in document["evaluations"].values():
+    for record in results.to_dict()["evaluations"].values():
         elsewhere = ("protocol", "negative_flip_rate", "positive_flip_rate", "upgrade_curve", "class_change")
         parts = {key: record[key] for key in record if key not in elsewhere}
         curve = {key: record["upgrade_curve"][key] for key in ("values", "area")}
@@ -70,14 +70,14 @@ def test_every_measured_number_is_on_the_page(document: dict[str, Any], page: st
     assert count > 400
 
 
-def test_every_number_of_each_part_stands_in_its_table(document: dict[str, Any], page: str) -> None:
+def test_every_number_of_each_part_stands_in_its_table(results: EvaluationResults, page: str) -> None:
     rows = page.split("<tr>")
-    record = document["evaluations"]["p2s"]
+    record = results.evaluations["p2s"]
     for metric in ("recall@1", "map@r"):
-        cross, (low, high) = record["cross"][metric], record["mean_interval"]["cross"][metric]
+        cross, (low, high) = record.cross[metric], record.mean_interval["cross"][metric]
         wanted = f"<td>{cross:.3f} <small>[{low:.3f}, {high:.3f}]</small></td>"
         assert any("new queries, old gallery: cross</th>" in row and wanted in row for row in rows)
-    value = record["upgrade_curve"]["values"]["margin"][10]
+    value = record.upgrade_curve.values["margin"][10]
     assert any('<th scope="row">50&nbsp;%</th>' in row and f"<td>{value:.3f}</td>" in row for row in rows)
 
 
@@ -121,7 +121,7 @@ def test_every_term_is_explained(page: str) -> None:
     assert "mAP : mean average precision" in text
 
 
-def test_the_protocol_and_the_models_are_told(document: dict[str, Any], page: str) -> None:
+def test_the_protocol_and_the_models_are_told(results: EvaluationResults, page: str) -> None:
     text = Page(page).text
     for words in (
         "leave one out yes",
@@ -134,7 +134,7 @@ def test_the_protocol_and_the_models_are_told(document: dict[str, Any], page: st
         "declared:old",
         "declared:independent",
         "weight: 1.5",
-        f"torch {document['versions']['torch']}",
+        f"torch {results.versions['torch']}",
         "interval on mAP",
         "classes 12",
     ):
@@ -142,14 +142,17 @@ def test_the_protocol_and_the_models_are_told(document: dict[str, Any], page: st
 
 
 def test_untrusted_text_is_escaped(
-    document: dict[str, Any], examples: dict[str, list[Example]], simulated: SimpleNamespace
+    results: EvaluationResults, examples: dict[str, list[Example]], simulated: SimpleNamespace
 ) -> None:
     attack = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'"
-    hostile = deepcopy(document)
-    hostile["evaluations"] = {attack: hostile["evaluations"]["p2s"]}
-    hostile["title"] = hostile["data"]["name"] = hostile["data"]["description"] = attack
-    hostile["models"] = {attack: {attack: attack, "options": {attack: attack}}}
-    hostile["evaluations"][attack]["fingerprints"]["new"]["fingerprint"] = attack
+
+    def attacked(values: dict[str, Any]) -> None:
+        values["evaluations"] = {attack: values["evaluations"]["p2s"]}
+        values["title"] = values["data"]["name"] = values["data"]["description"] = attack
+        values["models"] = {attack: {attack: attack, "options": {attack: attack}}}
+        values["evaluations"][attack]["fingerprints"]["new"]["fingerprint"] = attack
+
+    hostile = changed(results, attacked)
     sample = examples["p2s"][0]
     found = type(sample.cross)((attack,), (attack,), (False,))
     chosen = [Example(attack, attack, "flipped", found, found, found)]
@@ -182,31 +185,35 @@ def test_shared_pictures_are_embedded_once(page: str, examples: dict[str, list[E
 
 
 def test_without_pictures_labels_and_ids_are_shown(
-    document: dict[str, Any], examples: dict[str, list[Example]]
+    results: EvaluationResults, examples: dict[str, list[Example]]
 ) -> None:
-    text = Page(render_report(document, examples=examples)).text
+    text = Page(render_report(results, examples=examples)).text
     example = examples["p2s"][0]
     assert f"{example.cross.labels[0]} {example.cross.ids[0]}" in text
     assert f"{example.label} {example.query}" in text
 
 
-def test_examples_of_a_compatible_model_are_open(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
+def test_examples_of_a_compatible_model_are_open(
+    results: EvaluationResults, examples: dict[str, list[Example]]
+) -> None:
     order = {"same": examples["same"], "p2s": examples["p2s"]}
-    page = render_report(document, examples=order)
+    page = render_report(results, examples=order)
     assert '<details class="group" open><summary>p2s</summary>' in page
     assert '<details class="group"><summary>same</summary>' in page
 
 
-def test_examples_of_an_unknown_model_are_refused(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
+def test_examples_of_an_unknown_model_are_refused(
+    results: EvaluationResults, examples: dict[str, list[Example]]
+) -> None:
     with pytest.raises(ConfigError, match=r"'p2z'.*Did you mean 'p2s'"):
-        render_report(document, examples={"p2z": examples["p2s"]})
+        render_report(results, examples={"p2z": examples["p2s"]})
 
 
 def test_one_model_without_independent_and_without_curve(
-    evaluated: Callable[..., Evaluation], make_document: Callable[..., dict[str, Any]]
+    evaluated: Callable[..., Evaluation], make_results: Callable[..., EvaluationResults]
 ) -> None:
-    document = make_document({"p2s": evaluated("p2s", independent=False, curve=False)}, models={})
-    text = Page(render_report(document)).text
+    results = make_results({"p2s": evaluated("p2s", independent=False, curve=False)}, models={})
+    text = Page(render_report(results)).text
     assert "p2s can search your old gallery today." in text
     assert "No independent model was given" in text
     assert "holdfast train --method independent" in text
@@ -215,9 +222,9 @@ def test_one_model_without_independent_and_without_curve(
 
 
 def test_an_unlabelled_comparison_says_what_is_missing(
-    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+    unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
 ) -> None:
-    page = render_report(make_document({"p2s": unlabelled}))
+    page = render_report(make_results({"p2s": unlabelled}))
     text = Page(page).text
     assert "Nothing could be judged: the data has no labels." in text
     assert "For a verdict add labels to queries and gallery" in text
@@ -227,9 +234,9 @@ def test_an_unlabelled_comparison_says_what_is_missing(
 
 
 def test_an_unlabelled_page_shows_the_agreement_and_says_what_it_is_not(
-    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+    unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
 ) -> None:
-    page = render_report(make_document({"p2s": unlabelled}))
+    page = render_report(make_results({"p2s": unlabelled}))
     text = Page(page).text
     assert "Agreement is not quality." in text
     assert page.count("<svg") - page.count('class="swatch"') == 2  # for desks and for phones
@@ -241,27 +248,27 @@ def test_an_unlabelled_page_shows_the_agreement_and_says_what_it_is_not(
                 assert f"{100 * share:.1f}\N{NO-BREAK SPACE}%" in page
     for absent in ("scores", "classes", "trade-off", "curve", "numbers"):
         assert f'id="{absent}"' not in page
-    several = render_report(make_document({"p2s": unlabelled, "other": unlabelled}))
+    several = render_report(make_results({"p2s": unlabelled, "other": unlabelled}))
     assert several.count("<dfn>items that stay</dfn>") == 1
 
 
 def test_an_unlabelled_page_of_an_earlier_version_still_opens(
-    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+    unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
 ) -> None:
-    document = deepcopy(make_document({"p2s": unlabelled}))
-    document["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
-    text = Page(render_report(document)).text
+    agreement = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
+    earlier = changed(unlabelled, lambda values: values.update(agreement=agreement))
+    text = Page(render_report(make_results({"p2s": earlier}))).text
     assert "agree on 0.625" in text and "Agreement is not quality" not in text
 
 
 def test_examples_without_labels_are_marked_by_what_stays(
-    simulated: SimpleNamespace, unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]]
+    simulated: SimpleNamespace, unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
 ) -> None:
     old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
     chosen = choose_examples(unlabelled, old, old, new, new, exclude_same_id=True, count=4)
     assert chosen
     for seen in (None, picture):
-        page = render_report(make_document({"p2s": unlabelled}), examples={"p2s": chosen}, picture=seen)
+        page = render_report(make_results({"p2s": unlabelled}), examples={"p2s": chosen}, picture=seen)
         read = Page(page)
         stays = [name in e.self_old.ids for e in chosen for found in (e.cross, e.self_new) for name in found.ids]
         assert read.marked.count(("li", "stays")) == sum(stays) > 0
@@ -272,49 +279,50 @@ def test_examples_without_labels_are_marked_by_what_stays(
         assert "()" not in read.text and "None" not in read.text
 
 
-def test_an_earlier_document_is_shown_without_what_it_lacks(document: dict[str, Any]) -> None:
-    earlier = deepcopy(document)
-    for record in earlier["evaluations"].values():
-        for key in ("p_value", "positive_flip_rate", "class_change"):
-            del record[key]
-    page = render_report(earlier)
+def test_an_earlier_document_is_shown_without_what_it_lacks(results: EvaluationResults) -> None:
+    def earlier(values: dict[str, Any]) -> None:
+        for record in values["evaluations"].values():
+            for key in ("p_value", "positive_flip_rate", "class_change"):
+                del record[key]
+
+    page = render_report(changed(results, earlier))
     assert 'id="classes"' not in page and "<dfn>p</dfn>" not in page
     assert 'id="scores"' in page and "Positive flips" not in page
 
 
-def test_classes_stand_with_their_picture_and_their_ends(document: dict[str, Any], page: str) -> None:
+def test_classes_stand_with_their_picture_and_their_ends(results: EvaluationResults, page: str) -> None:
     read = Page(page)
-    names = list(document["evaluations"])
+    names = list(results.evaluations)
     assert page.count('<details class="group per-class"') == len(names)
-    for name, record in document["evaluations"].items():
+    for name, record in results.evaluations.items():
         assert f"Change per class of {name}" in page
-        change = record["class_change"]
-        clear = change["clearly_better"] + change["clearly_worse"]
-        assert f"{change['classes']} classes score more than before" in read.text
-        assert f"{change['clearly_better']} " in read.text or not clear
+        change = record.class_change
+        clear = change.clearly_better + change.clearly_worse
+        assert f"{change.classes} classes score more than before" in read.text
+        assert f"{change.clearly_better} " in read.text or not clear
 
 
-def test_a_single_class_needs_no_picture(document: dict[str, Any]) -> None:
-    single = deepcopy(document)
-    for record in single["evaluations"].values():
-        record["class_change"] |= {"classes": 1, "curve": [0.1]}
-    page = render_report(single)
+def test_a_single_class_needs_no_picture(results: EvaluationResults) -> None:
+    def single(values: dict[str, Any]) -> None:
+        for record in values["evaluations"].values():
+            record["class_change"] |= {"classes": 1, "curve": [0.1]}
+
+    page = render_report(changed(results, single))
     assert "All queries are of one class." in page
     assert "Change per class" not in page
 
 
-def test_a_page_of_pairs_has_no_flips_no_classes_and_its_own_words(document: dict[str, Any]) -> None:
+def test_a_page_of_pairs_has_no_flips_no_classes_and_its_own_words(results: EvaluationResults) -> None:
     def renamed(found: Any) -> Any:
         if isinstance(found, dict):
             return {"tar@1e-4" if key == "map" else key: renamed(item) for key, item in found.items()}
         return "tar@1e-4" if found == "map" else found
 
-    pairs = renamed({"p2s": document["evaluations"]["p2s"]})
-    nothing = dict.fromkeys(("negative_flip_rate", "positive_flip_rate", "class_change", "upgrade_curve"))
-    pairs["p2s"] |= nothing
-    pairs["p2s"]["protocol"] |= {"name": "ijbc-1-1", "units": "genuine pairs", "left_out": {"impostor pairs": 15_000}}
-    pairs["p2s"]["protocol"]["bootstrap"] |= {"resample": "queries", "groups": 96}
-    page = render_report(document | {"evaluations": pairs})
+    pairs = renamed(results.evaluations["p2s"].to_dict())
+    pairs |= dict.fromkeys(("negative_flip_rate", "positive_flip_rate", "class_change", "upgrade_curve"))
+    pairs["protocol"] |= {"name": "ijbc-1-1", "units": "genuine pairs", "left_out": {"impostor pairs": 15_000}}
+    pairs["protocol"]["bootstrap"] |= {"resample": "queries", "groups": 96}
+    page = render_report(changed(results, lambda values: values.update(evaluations={"p2s": pairs})))
     text = Page(page).text
     assert "score TAR@1e-4" in text
     assert "TAR@1e-4 : the share of genuine pairs that are accepted where a share of 1e-4 of the other pairs" in text
@@ -323,74 +331,70 @@ def test_a_page_of_pairs_has_no_flips_no_classes_and_its_own_words(document: dic
     assert "Negative flips:" not in text and 'id="classes"' not in page
 
 
-def test_missing_numbers_are_dashes_everywhere(document: dict[str, Any]) -> None:
-    gaps = deepcopy(document)
-    for name in ("p_up", "p_comp", "p_score"):
-        for of_variant in gaps["evaluations"]["p2s"][name].values():
-            for metric in of_variant or {}:
-                of_variant[metric] = None
-    gaps["evaluations"]["p2s"]["interval"]["map"]["self_new_minus_self_independent"] = None
-    gaps["evaluations"]["p2s"]["upgrade_curve"]["values"]["margin"][3] = None
-    page = render_report(gaps)
+def test_missing_numbers_are_dashes_everywhere(results: EvaluationResults) -> None:
+    def gaps(values: dict[str, Any]) -> None:
+        record = values["evaluations"]["p2s"]
+        for name in ("p_up", "p_comp", "p_score"):
+            for of_variant in record[name].values():
+                for metric in of_variant or {}:
+                    of_variant[metric] = None
+        record["interval"]["map"]["self_new_minus_self_independent"] = None
+        record["upgrade_curve"]["values"]["margin"][3] = None
+
+    page = render_report(changed(results, gaps))
     assert "not defined for them: p2s" in Page(page).text
     assert "None" not in Page(page).text
 
 
-def test_a_report_of_a_file_equals_one_of_the_document(
-    document: dict[str, Any], examples: dict[str, list[Example]], tmp_path: Path
+def test_a_report_of_a_file_equals_one_of_the_results(
+    results: EvaluationResults, examples: dict[str, list[Example]], tmp_path: Path
 ) -> None:
-    read = read_results(write_results(document, tmp_path))
+    read = EvaluationResults.load(results.save(tmp_path))
     path = write_report(read, tmp_path, examples=examples, picture=picture)
     assert path == tmp_path / "report.html"
-    assert path.read_text(encoding="utf-8") == render_report(document, examples=examples, picture=picture)
+    assert path.read_text(encoding="utf-8") == render_report(results, examples=examples, picture=picture)
     assert path.stat().st_size < 1_500_000
 
 
-def test_an_incomplete_document_is_refused(document: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="models"):
-        write_report({key: document[key] for key in document if key != "models"}, tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_jinja_the_extra_is_named(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jinja_the_extra_is_named(results: EvaluationResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ConfigError, match=r"holdfast\[report\]"):
-        render_report(document)
+        render_report(results)
 
 
-def test_png_files_are_embedded_as_they_are(document: dict[str, Any], examples: dict[str, list[Example]]) -> None:
-    page = render_report(document, examples=examples, picture=lambda name: b"\x89PNG\r\n\x1a\n" + name.encode())
+def test_png_files_are_embedded_as_they_are(results: EvaluationResults, examples: dict[str, list[Example]]) -> None:
+    page = render_report(results, examples=examples, picture=lambda name: b"\x89PNG\r\n\x1a\n" + name.encode())
     encoded = base64.b64encode(b"\x89PNG\r\n\x1a\n" + examples["p2s"][0].query.encode()).decode()
     assert f"url(data:image/png;base64,{encoded})" in page
 
 
-def test_a_page_of_perfect_scores(make_embeddings: Any, make_document: Any) -> None:
+def test_a_page_of_perfect_scores(make_embeddings: Any, make_results: Any) -> None:
     labels = np.repeat(np.arange(4), 5)
     old, new = (
         make_embeddings(np.eye(4)[labels], labels, fingerprint=f"declared:{name}", form="points")
         for name in ("old", "new")
     )
-    document = make_document({"new": evaluate(old, old, new, new, exclude_same_id=True, resamples=50)})
-    record = document["evaluations"]["new"]
-    assert set(numbers(record["upgrade_curve"]["values"])) == {1.0} and record["cross"]["map@r"] == 1.0
-    assert "<svg" in render_report(document)
+    record = evaluate(old, old, new, new, exclude_same_id=True, resamples=50)
+    assert set(numbers(record.upgrade_curve.values)) == {1.0} and record.cross["map@r"] == 1.0
+    assert "<svg" in render_report(make_results({"new": record}))
 
 
-def test_a_page_of_scores_that_are_all_nothing(document: dict[str, Any]) -> None:
+def test_a_page_of_scores_that_are_all_nothing(results: EvaluationResults) -> None:
     def emptied(found: Any) -> Any:
         if isinstance(found, dict):
             return {name: emptied(item) for name, item in found.items()}
         return [emptied(item) for item in found] if isinstance(found, list) else 0.0 if found is not None else None
 
-    nothing = deepcopy(document)
-    for record in nothing["evaluations"].values():
-        for part in ("cross", "self_old", "self_new", "self_independent", "mean_interval", "interval"):
-            record[part] = emptied(record[part])
-        record["upgrade_curve"]["values"] = emptied(record["upgrade_curve"]["values"])
-    assert render_report(nothing).count("<svg") > 4
+    def nothing(values: dict[str, Any]) -> None:
+        for record in values["evaluations"].values():
+            for part in ("cross", "self_old", "self_new", "self_independent", "mean_interval", "interval"):
+                record[part] = emptied(record[part])
+            record["upgrade_curve"]["values"] = emptied(record["upgrade_curve"]["values"])
+
+    assert render_report(changed(results, nothing)).count("<svg") > 4
 
 
-def test_only_commands_and_options_that_exist_are_advised(page: str, document: dict[str, Any]) -> None:
+def test_only_commands_and_options_that_exist_are_advised(page: str, results: EvaluationResults) -> None:
     written = [page]
     source = Path(str(inspect.getsourcefile(render_report))).parent
     written += [file.read_text(encoding="utf-8") for file in (source / "report.html", source / "words.py")]
@@ -401,4 +405,4 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, document: d
         signature = getattr(import_module(f"holdfast.cli.{command}"), command)
         for option in options.split():
             assert option.removeprefix("--").replace("-", "_") in inspect.signature(signature).parameters
-    assert "adapt" not in " ".join(written).replace("adaptive", "")
+    assert "adapt" not in " ".join(written).replace("adaptive", "").replace("--adapter ADAPTER", "")

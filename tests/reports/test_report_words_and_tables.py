@@ -1,28 +1,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from holdfast.evaluation import Evaluation
 from holdfast.evaluation.protocols import PROTOCOLS
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.formats import metric_name, probability
 from holdfast.reports.tables import markdown_table, metric_rows, summary_rows
 from holdfast.reports.words import finding, headline, metric_note
 
+from .changes import changed
 
-def test_the_three_verdicts_are_those_of_the_simulation(document: dict[str, Any]) -> None:
-    verdicts = {name: record["verdict"] for name, record in document["evaluations"].items()}
+
+def test_the_three_verdicts_are_those_of_the_simulation(results: EvaluationResults) -> None:
+    verdicts = {name: record.verdict for name, record in results.evaluations.items()}
     assert verdicts == {"p2s": "compatible", "same": "inconclusive", "independent": "not compatible"}
 
 
-def test_the_sentence_holds_scores_difference_and_interval(document: dict[str, Any]) -> None:
-    record = document["evaluations"]["p2s"]
-    cross, old, new = (record[system]["map"] for system in ("cross", "self_old", "self_new"))
-    low, high = record["interval"]["map"]["cross_minus_self_old"]
-    chance = record["p_value"]["map"]["cross_minus_self_old"]
+def test_the_sentence_holds_scores_difference_and_interval(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
+    cross, old, new = (getattr(record, system)["map"] for system in ("cross", "self_old", "self_new"))
+    low, high = record.interval["map"]["cross_minus_self_old"]
+    chance = record.p_value["map"]["cross_minus_self_old"]
     assert 0 < chance < 0.01
     assert finding("p2s", record).sentence == (
         f"New queries on the old gallery score mAP {cross:.3f}, old queries {old:.3f}; the difference "
@@ -39,55 +41,55 @@ def test_the_sentence_holds_scores_difference_and_interval(document: dict[str, A
         ("independent", "has no part above zero", "Do not search the old gallery"),
     ],
 )
-def test_each_verdict_says_what_to_do(document: dict[str, Any], name: str, says: str, next_step: str) -> None:
-    found = finding(name, document["evaluations"][name])
+def test_each_verdict_says_what_to_do(results: EvaluationResults, name: str, says: str, next_step: str) -> None:
+    found = finding(name, results.evaluations[name])
     assert says in found.sentence
     assert found.next_step.startswith(next_step)
 
 
-def test_a_backfill_that_brings_nothing_is_said(document: dict[str, Any]) -> None:
-    record = deepcopy(document["evaluations"]["p2s"])
-    record["self_new"]["map"] = record["cross"]["map"] - 0.01
+def test_a_backfill_that_brings_nothing_is_said(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
+    record = record.model_copy(update={"self_new": record.self_new | {"map": record.cross["map"] - 0.01}})
     assert "would bring nothing more" in finding("p2s", record).next_step
 
 
 def test_a_point_gate_does_not_claim_an_interval(evaluated: Callable[..., Evaluation]) -> None:
-    record = evaluated("p2s", gate="point", curve=False).to_dict()
+    record = evaluated("p2s", gate="point", curve=False)
     assert "judged by its sign alone" in finding("p2s", record).sentence
     assert "excludes zero" not in finding("p2s", record).sentence
 
 
-def test_negative_flips_are_told(document: dict[str, Any]) -> None:
-    record = document["evaluations"]["independent"]
+def test_negative_flips_are_told(results: EvaluationResults) -> None:
+    record = results.evaluations["independent"]
     (note,) = (note for note in finding("independent", record).notes if "flips" in note)
-    for rate in (record["negative_flip_rate"], record["positive_flip_rate"]):
+    for rate in (record.negative_flip_rate, record.positive_flip_rate):
         assert f"{100 * rate['cross']:.1f}" in note and f"{100 * rate['self_new']:.1f}" in note
     assert note.index("Negative flips") < note.index("Positive flips")
 
 
-def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation], document: dict[str, Any]) -> None:
-    without = evaluated("p2s", independent=False, curve=False).to_dict()
+def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation], results: EvaluationResults) -> None:
+    without = evaluated("p2s", independent=False, curve=False)
     assert "holdfast train --method independent" in " ".join(finding("p2s", without).notes)
-    undefined = deepcopy(document["evaluations"]["p2s"])
-    undefined["p_comp"]["raw"]["map"] = None
+    undefined = changed(results.evaluations["p2s"], lambda values: values["p_comp"]["raw"].update(map=None))
     assert "P_comp is not defined" in " ".join(finding("p2s", undefined).notes)
-    assert not [note for note in finding("p2s", document["evaluations"]["p2s"]).notes if "P_comp" in note]
+    assert not [note for note in finding("p2s", results.evaluations["p2s"]).notes if "P_comp" in note]
 
 
-def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(document: dict[str, Any]) -> None:
-    record = deepcopy(document["evaluations"]["p2s"])
-    for key in ("p_value", "positive_flip_rate", "class_change"):
-        del record[key]
-    for key in ("units", "name", "left_out"):
-        record["protocol"].pop(key, None)
+def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(results: EvaluationResults) -> None:
+    def earlier(values: dict[str, Any]) -> None:
+        for key in ("p_value", "positive_flip_rate", "class_change"):
+            del values[key]
+        for key in ("units", "name", "left_out"):
+            del values["protocol"][key]
+
+    record = changed(results.evaluations["p2s"], earlier)
     assert "p = " not in finding("p2s", record).sentence
     assert "Positive flips" not in " ".join(finding("p2s", record).notes)
     assert not [row for row in metric_rows(record)[1] if row[0].endswith(", p")]
 
 
-def test_other_units_are_called_by_their_name(document: dict[str, Any]) -> None:
-    record = deepcopy(document["evaluations"]["same"])
-    record["protocol"]["units"] = "genuine pairs"
+def test_other_units_are_called_by_their_name(results: EvaluationResults) -> None:
+    record = changed(results.evaluations["same"], lambda values: values["protocol"].update(units="genuine pairs"))
     found = finding("same", record)
     assert "96 genuine pairs cannot tell" in found.sentence
     assert found.next_step.startswith("Measure more genuine pairs")
@@ -95,10 +97,9 @@ def test_other_units_are_called_by_their_name(document: dict[str, Any]) -> None:
 
 
 def test_without_labels_the_agreement_is_told_and_not_called_good(unlabelled: Evaluation) -> None:
-    record = unlabelled.to_dict()
-    found = finding("p2s", record)
-    cross, later = record["agreement"]["cross"], record["agreement"]["self_new"]
-    for share in (cross["overlap"]["mean"], cross["first_changed"]["mean"], later["overlap"]["mean"]):
+    found = finding("p2s", unlabelled)
+    cross, later = unlabelled.agreement.cross, unlabelled.agreement.self_new
+    for share in (cross.overlap.mean, cross.first_changed.mean, later.overlap.mean):
         assert f"{100 * share:.1f}\N{NO-BREAK SPACE}%" in found.sentence
     assert "agreement is not quality" in found.sentence
     assert "of today’s first 10 items stay" in found.sentence
@@ -108,72 +109,78 @@ def test_without_labels_the_agreement_is_told_and_not_called_good(unlabelled: Ev
 
 
 def test_the_agreement_of_earlier_documents_is_told(unlabelled: Evaluation) -> None:
-    record = unlabelled.to_dict() | {"agreement": {"overlap@10": 0.625, "interval": [0.5, 0.75]}}
+    agreement = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
+    record = changed(unlabelled, lambda values: values.update(agreement=agreement))
     assert "agree on 0.625 [0.500, 0.750] of their first 10 items" in finding("p2s", record).sentence
-    assert "no agreement was measured" in finding("p2s", record | {"agreement": None}).sentence
+    without = unlabelled.model_copy(update={"agreement": None})
+    assert "no agreement was measured" in finding("p2s", without).sentence
 
 
-def test_headlines_count_and_name(document: dict[str, Any], unlabelled: Evaluation) -> None:
+def test_headlines_count_and_name(
+    results: EvaluationResults, unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
+) -> None:
     def of(*names: str) -> str:
-        return headline({"evaluations": {name: document["evaluations"][name] for name in names}})
+        return headline(make_results({name: results.evaluations[name] for name in names}))
 
     assert of("p2s", "same", "independent") == "1 of 3 new models can search your old gallery today: p2s."
     assert of("same", "independent").startswith("None of 2 new models")
     assert of("p2s") == "p2s can search your old gallery today."
     assert "not decided" in of("same")
     assert "cannot" in of("independent")
-    assert "no labels" in headline({"evaluations": {"p2s": unlabelled.to_dict()}})
+    assert "no labels" in headline(make_results({"p2s": unlabelled}))
 
 
-def test_the_summary_is_ascii_and_exact(document: dict[str, Any]) -> None:
-    columns, rows = summary_rows(document)
+def test_the_summary_is_ascii_and_exact(results: EvaluationResults) -> None:
+    columns, rows = summary_rows(results)
     assert columns[0] == "model (mAP)"
     assert all(len(row) == len(columns) for row in rows)
     row = dict(zip(columns, rows[2], strict=True))
-    record = document["evaluations"]["independent"]
-    low, high = record["interval"]["map"]["cross_minus_self_old"]
-    difference = record["cross"]["map"] - record["self_old"]["map"]
+    record = results.evaluations["independent"]
+    low, high = record.interval["map"]["cross_minus_self_old"]
+    difference = record.cross["map"] - record.self_old["map"]
     assert row["cross - self (old)"] == f"{difference:+.3f} [{low:+.3f}, {high:+.3f}]"
-    assert row["self (independent)"] == f"{record['self_independent']['map']:.3f}"
-    assert row["P_comp"] == f"{record['p_comp']['raw']['map']:+.3f}"
+    assert row["self (independent)"] == f"{record.self_independent['map']:.3f}"
+    assert row["P_comp"] == f"{record.p_comp['raw']['map']:+.3f}"
     assert row["P_up"] == "0.000"
-    assert row["negative flips"] == f"{100 * record['negative_flip_rate']['cross']:.1f} %"
+    assert row["negative flips"] == f"{100 * record.negative_flip_rate['cross']:.1f} %"
     assert row["verdict"] == "not compatible"
     assert all(cell.isascii() for row in rows for cell in row)
 
 
 def test_missing_numbers_are_dashes(
-    evaluated: Callable[..., Evaluation], make_document: Callable[..., dict[str, Any]], unlabelled: Evaluation
+    evaluated: Callable[..., Evaluation], make_results: Callable[..., EvaluationResults], unlabelled: Evaluation
 ) -> None:
-    columns, (row,) = summary_rows(make_document({"p2s": evaluated("p2s", independent=False, curve=False)}))
+    columns, (row,) = summary_rows(make_results({"p2s": evaluated("p2s", independent=False, curve=False)}))
     assert [column for column, cell in zip(columns, row, strict=True) if cell == "–"] == [
         "self (independent)",
         "P_up",
         "P_comp",
     ]
-    _, (row,) = summary_rows(make_document({"p2s": unlabelled}))
+    _, (row,) = summary_rows(make_results({"p2s": unlabelled}))
     assert row == ["p2s", *["–"] * 8, "unlabelled"]
 
 
-def test_markdown_keeps_its_columns_whatever_the_name(document: dict[str, Any]) -> None:
-    record = document["evaluations"]["p2s"]
-    lines = markdown_table({"evaluations": {"a|b\nc": record}}).splitlines()
+def test_markdown_keeps_its_columns_whatever_the_name(
+    results: EvaluationResults, make_results: Callable[..., EvaluationResults]
+) -> None:
+    record = results.evaluations["p2s"]
+    lines = markdown_table(make_results({"a|b\nc": record})).splitlines()
     assert len(lines) == 3
     assert {line.replace("\\|", "").count("|") for line in lines} == {11}
     assert lines[2].startswith("| a\\|b c | ")
 
 
-def test_metric_rows_hold_every_number(document: dict[str, Any]) -> None:
-    record = document["evaluations"]["p2s"]
+def test_metric_rows_hold_every_number(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
     columns, rows = metric_rows(record)
     assert columns == ["", "recall@1", "recall@5", "mAP", "mAP@R"]
     cells = {row[0]: row[3] for row in rows}
-    low, high = record["mean_interval"]["self_new"]["map"]
-    assert cells["new queries, new gallery: self (new)"] == f"{record['self_new']['map']:.3f} [{low:.3f}, {high:.3f}]"
-    assert cells["P_comp, sigmoid"] == f"{record['p_comp']['sigmoid']['map']:.3f}"
-    assert cells["P_score, sigmoid"] == f"{record['p_score']['sigmoid']['map']:.3f}"
+    low, high = record.mean_interval["self_new"]["map"]
+    assert cells["new queries, new gallery: self (new)"] == f"{record.self_new['map']:.3f} [{low:.3f}, {high:.3f}]"
+    assert cells["P_comp, sigmoid"] == f"{record.p_comp['sigmoid']['map']:.3f}"
+    assert cells["P_score, sigmoid"] == f"{record.p_score['sigmoid']['map']:.3f}"
     assert cells["cross > self (old)"] == "yes"
-    assert cells["cross − self (old), p"] == probability(record["p_value"]["map"]["cross_minus_self_old"])
+    assert cells["cross − self (old), p"] == probability(record.p_value["map"]["cross_minus_self_old"])
     assert set(cells) >= {"self (new) − self (independent), p"}
     assert "P_score, raw" not in cells
 

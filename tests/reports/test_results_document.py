@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,60 +10,76 @@ import pytest
 import holdfast
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import Evaluation
-from holdfast.reports.results import read_results, results_document, write_results
+from holdfast.evaluation.results import EvaluationResults
+from holdfast.reports.page import render_report
+
+from .changes import changed
+
+Make = Callable[..., EvaluationResults]
 
 
-def test_the_document_holds_every_evaluation_as_it_is(
-    document: dict[str, Any], evaluations: dict[str, Evaluation]
+def place(values: dict[str, Any], keys: tuple[str | int, ...]) -> Any:
+    found: Any = values
+    for key in keys:
+        found = found[key]
+    return found
+
+
+def holds(found: Any, given: Any) -> bool:
+    """Return whether everything that was given is there as it was; what was absent may have come as None."""
+    if isinstance(given, dict):
+        return all(key in found and holds(found[key], value) for key, value in given.items())
+    if isinstance(given, list):
+        return len(found) == len(given) and all(map(holds, found, given))
+    return bool(found == given)
+
+
+def test_the_results_hold_every_evaluation_as_it_is(
+    results: EvaluationResults, evaluations: dict[str, Evaluation]
 ) -> None:
-    assert document["schema_version"] == 1
-    assert document["holdfast"] == holdfast.__version__
-    assert document["evaluations"] == {name: found.to_dict() for name, found in evaluations.items()}
-    assert {"python", "numpy", "torch"} <= set(document["versions"])
+    assert results.schema_version == 1
+    assert results.holdfast == holdfast.__version__
+    assert list(results.evaluations) == list(evaluations)
+    assert all(results.evaluations[name] is found for name, found in evaluations.items())
+    assert results.to_dict()["evaluations"] == {name: found.to_dict() for name, found in evaluations.items()}
+    assert {"python", "numpy", "torch"} <= set(results.versions)
 
 
-def test_a_written_document_reads_as_it_was(document: dict[str, Any], tmp_path: Path) -> None:
-    path = write_results(document, tmp_path / "new folder")
+def test_written_results_read_as_they_were(results: EvaluationResults, tmp_path: Path) -> None:
+    path = results.save(tmp_path / "new folder")
     assert path == tmp_path / "new folder" / "results.json"
-    expected = json.loads(json.dumps(document))
-    assert read_results(path) == expected
-    assert read_results(path.parent) == expected
+    expected = results.to_dict()
+    assert json.loads(path.read_text(encoding="utf-8")) == expected
+    assert "per_query" not in expected["evaluations"]["p2s"]
+    assert EvaluationResults.load(path).to_dict() == expected
+    assert EvaluationResults.load(path.parent).to_dict() == expected
     assert [file.name for file in path.parent.iterdir()] == ["results.json"]
 
 
-def test_an_unlabelled_document_reads_as_it_was(
-    unlabelled: Evaluation, make_document: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    document = make_document({"p2s": unlabelled})
-    assert read_results(write_results(document, tmp_path))["evaluations"]["p2s"]["verdict"] == "unlabelled"
-
-
-@pytest.mark.parametrize("version", [None, 0, 2, "1"])
-def test_another_schema_version_is_refused(document: dict[str, Any], tmp_path: Path, version: Any) -> None:
-    path = write_results(document | {"schema_version": version}, tmp_path)
-    with pytest.raises(ConfigError, match=f"schema version {version}"):
-        read_results(path)
+def test_unlabelled_results_read_as_they_were(unlabelled: Evaluation, make_results: Make, tmp_path: Path) -> None:
+    results = make_results({"p2s": unlabelled})
+    read = EvaluationResults.load(results.save(tmp_path))
+    assert read.only().verdict == "unlabelled" and not read.only().scored
+    assert read.only().agreement == unlabelled.agreement
+    assert read.to_dict() == results.to_dict()
 
 
 @pytest.mark.parametrize(
     "keys",
     [("title",), ("data", "description"), ("models",), ("evaluations", "p2s", "cross"), ("evaluations", "p2s", "gate")],
 )
-def test_a_missing_key_is_refused_by_name(document: dict[str, Any], tmp_path: Path, keys: tuple[str, ...]) -> None:
-    part = damaged = deepcopy(document)
-    for key in keys[:-1]:
-        part = part[key]
-    del part[keys[-1]]
-    path = write_results(damaged, tmp_path)
-    with pytest.raises(ConfigError, match=r"\.".join(keys)):
-        read_results(path)
+def test_a_missing_key_is_refused_by_name(results: EvaluationResults, tmp_path: Path, keys: tuple[str, ...]) -> None:
+    damaged = results.to_dict()
+    del place(damaged, keys[:-1])[keys[-1]]
+    (tmp_path / "results.json").write_text(json.dumps(damaged))
+    with pytest.raises(ConfigError, match=r"\.".join(keys)) as refused:
+        EvaluationResults.load(tmp_path)
+    assert "complete results of an evaluation of an upgrade, “holdfast evaluate”" in str(refused.value)
 
 
-def test_a_number_that_is_none_is_refused(document: dict[str, Any], tmp_path: Path) -> None:
-    damaged = deepcopy(document)
-    damaged["evaluations"]["p2s"]["cross"]["map"] = "good"
+def test_a_number_that_is_none_is_refused(results: EvaluationResults) -> None:
     with pytest.raises(ConfigError, match="cross"):
-        read_results(write_results(damaged, tmp_path))
+        changed(results, lambda values: values["evaluations"]["p2s"]["cross"].update(map="good"))
 
 
 @pytest.mark.parametrize(
@@ -74,77 +89,72 @@ def test_a_number_that_is_none_is_refused(document: dict[str, Any], tmp_path: Pa
         ("p2s", "class_change", "best", 0, "change"),
         ("p2s", "p_value", "map"),
         ("p2s", "positive_flip_rate", "cross"),
+        ("p2s", "upgrade_curve", "shares"),
+        ("p2s", "fingerprints", "old"),
+        ("p2s", "protocol", "bootstrap", "level"),
     ],
 )
-def test_what_is_new_is_checked_where_it_is_there(
-    document: dict[str, Any], tmp_path: Path, keys: tuple[str | int, ...]
-) -> None:
-    damaged = deepcopy(document)
-    part: Any = damaged["evaluations"]
-    for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = "good"
+def test_what_is_new_is_checked_where_it_is_there(results: EvaluationResults, keys: tuple[str | int, ...]) -> None:
+    def damage(values: dict[str, Any]) -> None:
+        place(values["evaluations"], keys[:-1])[keys[-1]] = "good"
+
     with pytest.raises(ConfigError, match=r"evaluations\.p2s\." + str(keys[1])):
-        read_results(write_results(damaged, tmp_path))
+        changed(results, damage)
 
 
-def test_documents_of_earlier_versions_are_read(
-    document: dict[str, Any],
-    unlabelled: Evaluation,
-    make_document: Callable[..., dict[str, Any]],
-    tmp_path: Path,
-) -> None:
-    earlier = deepcopy(document)
+def test_documents_of_earlier_versions_are_read(results: EvaluationResults) -> None:
+    gone = ("p_value", "positive_flip_rate", "class_change", "mapped", "uncertainty", "guards", "worse")
+    earlier = results.to_dict()
     for record in earlier["evaluations"].values():
-        for key in ("p_value", "positive_flip_rate", "class_change"):
+        for key in gone:
             del record[key]
-    assert read_results(write_results(earlier, tmp_path / "a")) == json.loads(json.dumps(earlier))
-    bare = deepcopy(make_document({"p2s": unlabelled}))
+        for key in ("name", "units", "left_out"):
+            del record["protocol"][key]
+        del record["protocol"]["bootstrap"]["groups"]
+    read = EvaluationResults.parse(earlier)
+    assert holds(read.to_dict(), earlier)
+    for record in read.evaluations.values():
+        assert all(getattr(record, key) is None for key in gone if key != "worse") and record.worse == ()
+        assert (record.protocol.name, record.protocol.units) == ("labels", "queries")
+    page = render_report(read)
+    assert "<dt>leave one out</dt>" in page and "<dt>bootstrap level</dt>" in page
+    for said_by_later_ones in ("protocol", "units", "bootstrap groups"):
+        assert f"<dt>{said_by_later_ones}</dt>" in render_report(results)
+        assert f"<dt>{said_by_later_ones}</dt>" not in page
+
+
+def test_the_agreement_of_earlier_versions_is_read(unlabelled: Evaluation, make_results: Make) -> None:
+    bare = make_results({"p2s": unlabelled}).to_dict()
     bare["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.5, "interval": [0.25, 0.75]}
-    assert read_results(write_results(bare, tmp_path / "b")) == json.loads(json.dumps(bare))
+    assert EvaluationResults.parse(bare).to_dict() == bare
     bare["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.5}
     with pytest.raises(ConfigError, match="agreement"):
-        read_results(write_results(bare, tmp_path / "c"))
+        EvaluationResults.parse(bare)
 
 
-def test_unknown_keys_of_later_versions_are_kept(document: dict[str, Any], tmp_path: Path) -> None:
-    assert read_results(write_results(document | {"later": 1}, tmp_path))["later"] == 1
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_what_is_no_document_is_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError):
-        read_results(path)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Cannot read"):
-        read_results(tmp_path / "absent.json")
-
-
-def test_values_that_are_no_json_are_refused_and_nothing_is_left(document: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="JSON"):
-        write_results(document | {"title": {1, 2}}, tmp_path)
-    with pytest.raises(DataError, match="JSON"):
-        write_results(document | {"title": float("nan")}, tmp_path)
+@pytest.mark.parametrize("wrong", [object(), float("nan"), float("inf")], ids=["object", "nan", "inf"])
+def test_values_of_data_and_models_that_are_no_json_are_refused(
+    evaluations: dict[str, Evaluation], make_results: Make, tmp_path: Path, wrong: Any
+) -> None:
+    data = {"name": "clusters", "description": "simulated points", "numbers": {"classes": wrong}}
+    for values in ({"data": data}, {"models": {"p2s": {"options": {"weight": [wrong]}}}}):
+        results = make_results(evaluations, **values)
+        with pytest.raises(DataError, match="cannot be written as JSON"):
+            results.save(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_no_evaluation_is_refused() -> None:
+def test_no_evaluation_is_refused(make_results: Make) -> None:
     with pytest.raises(ConfigError, match="no evaluation"):
-        results_document({}, title="x", data={"name": "x", "description": "", "numbers": {}}, models={})
+        make_results({})
 
 
 def test_evaluations_of_different_protocols_are_refused(
-    evaluations: dict[str, Evaluation],
-    evaluated: Callable[..., Evaluation],
-    make_document: Callable[..., dict[str, Any]],
+    evaluations: dict[str, Evaluation], evaluated: Callable[..., Evaluation], make_results: Make
 ) -> None:
     other = evaluated("same", seed=1, curve=False)
     with pytest.raises(DataError, match="'p2s' and 'same' have another protocol"):
-        make_document({"p2s": evaluations["p2s"], "same": other})
+        make_results({"p2s": evaluations["p2s"], "same": other})
     other = evaluated("same", gate="point", curve=False)
     with pytest.raises(DataError, match="another gate"):
-        make_document({"p2s": evaluations["p2s"], "same": other})
+        make_results({"p2s": evaluations["p2s"], "same": other})

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.continual.plans import disjoint
+from holdfast.continual.results import SessionsResults
 from holdfast.reports import heat_map, sessions_cost_plots, sessions_plots
 from holdfast.reports.sessions_cost_plots import (
     KINDS,
@@ -25,7 +24,7 @@ from holdfast.reports.sessions_cost_plots import (
     images_of,
     seconds_by_session,
 )
-from holdfast.reports.sessions_plots import home_recalls, looks, recall_lines, recall_map, recall_range, spread
+from holdfast.reports.sessions_plots import looks, recall_lines, recall_map, recall_range, spread
 from holdfast.reports.svg import Scale, width_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -55,9 +54,9 @@ def place(mark: ElementTree.Element) -> tuple[float, float]:
 
 
 def all_charts(found: SimpleNamespace, width: float) -> list[str]:
-    document, learners = found.document, found.document["learners"]
-    drawings = [recall_lines(document, width=width)]
-    drawings += [recall_map(name, learner, recall_range(document), width=width) for name, learner in learners.items()]
+    results, learners = found.results, found.results.learners
+    drawings = [recall_lines(results, width=width)]
+    drawings += [recall_map(name, learner, recall_range(results), width=width) for name, learner in learners.items()]
     drawings += [growth_plot(growth, max(growth.gallery), width=width) for growth in growths(learners)]
     costs = {name: images_of(learner) for name, learner in learners.items()}
     return [*drawings, cost_columns("Images by session", costs, ("trained on", "embedded"), count_of, width=width)]
@@ -91,15 +90,15 @@ def test_charts_are_well_formed_and_everything_lies_within(
 
 
 def test_lines_go_through_the_scores(nine_learners: SimpleNamespace) -> None:
-    drawing = recall_lines(nine_learners.document, width=640)
-    learners, found = nine_learners.document["learners"], looks(nine_learners.document)
+    drawing = recall_lines(nine_learners.results, width=640)
+    learners, found = nine_learners.results.learners, looks(nine_learners.results)
     ticks = {float(item.text or ""): number(item, "y") - 4 for item in items(drawing, "text", "tick")
              if item.get("text-anchor") == "end"}  # fmt: skip
     (low, bottom), *_, (high, top) = sorted(ticks.items())
     y = Scale(low, high, bottom, top)
     for name, learner in learners.items():
         (line,) = items(drawing, "path", f"track {found[name].kind}")
-        scores = [session["recall"]["1"] for session in learner["sessions"]]
+        scores = [session.recall["1"] for session in learner.sessions]
         assert [at for _, at in points(line)] == pytest.approx([y(score) for score in scores], abs=0.02)
         across = [at for at, _ in points(line)]
         assert np.diff(across) == pytest.approx([across[1] - across[0]] * 4, abs=0.02)
@@ -108,14 +107,16 @@ def test_lines_go_through_the_scores(nine_learners: SimpleNamespace) -> None:
         assert len(marks) == (0 if name in ("finetune", "joint") else 5)
 
 
-def test_learners_differ_without_colour_and_the_bounds_have_no_marks(nine_learners: SimpleNamespace) -> None:
-    found = looks(nine_learners.document)
+def test_learners_differ_without_colour_and_the_bounds_have_no_marks(
+    nine_learners: SimpleNamespace, make_sessions: Callable[..., SimpleNamespace]
+) -> None:
+    found = looks(nine_learners.results)
     assert found["finetune"] == ("bound lower", None) and found["joint"] == ("bound upper", None)
     others = [look for name, look in found.items() if name not in ("finetune", "joint")]
     assert len(set(others)) == len({look.kind for look in others}) == 7
-    many = {"bounds": {"lower": None, "upper": None}, "learners": dict.fromkeys(map(str, range(42)))}
-    assert len({(look.kind.split()[0], look.shape) for look in looks(many).values()}) == 42
-    drawing = recall_lines(nine_learners.document)
+    many = make_sessions(disjoint(np.repeat(np.arange(10), 10), sessions=2), [f"cvs {place}" for place in range(42)])
+    assert len({(look.kind.split()[0], look.shape) for look in looks(many.results).values()}) == 42
+    drawing = recall_lines(nine_learners.results)
     shapes = {look.kind: {mark.get("d") for mark in items(drawing, "path", f"spot-of {look.kind}")} for look in others}
     assert all(len(shape) == 1 for shape in shapes.values())
     assert len(set.union(*shapes.values())) == 6
@@ -124,20 +125,20 @@ def test_learners_differ_without_colour_and_the_bounds_have_no_marks(nine_learne
 def test_the_band_lies_between_both_bounds_or_nowhere(
     nine_learners: SimpleNamespace, blurry_learners: SimpleNamespace
 ) -> None:
-    drawing = recall_lines(nine_learners.document)
+    drawing = recall_lines(nine_learners.results)
     (band,) = items(drawing, "path", "between")
     upper, lower = (items(drawing, "path", f"track bound {bound}")[0] for bound in ("upper", "lower"))
     assert points(band) == [*points(upper), *reversed(points(lower))]
-    assert not items(recall_lines(blurry_learners.document), "path", "between")
+    assert not items(recall_lines(blurry_learners.results), "path", "between")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_names_stand_in_the_order_of_the_ends_and_apart(nine_learners: SimpleNamespace, width: float) -> None:
-    drawing = recall_lines(nine_learners.document, width=width)
-    learners = nine_learners.document["learners"]
+    drawing = recall_lines(nine_learners.results, width=width)
+    learners = nine_learners.results.learners
     names = {item.text: number(item, "y") for item in items(drawing, "text", "line-name")}
     assert sorted(names, key=names.__getitem__) == sorted(
-        learners, key=lambda name: -learners[name]["sessions"][-1]["recall"]["1"]
+        learners, key=lambda name: -learners[name].sessions[-1].recall["1"]
     )
     assert min(after - before for before, after in pairwise(sorted(names.values()))) >= 15.99
     assert words(drawing, "of-led") == ["cvs"]
@@ -147,10 +148,10 @@ def test_names_stand_in_the_order_of_the_ends_and_apart(nine_learners: SimpleNam
 def test_names_that_do_not_fit_are_left_to_the_legend(
     make_sessions: Callable[..., SimpleNamespace], crowd: SimpleNamespace
 ) -> None:
-    assert len(words(recall_lines(crowd.document), "line-name")) == 20
+    assert len(words(recall_lines(crowd.results), "line-name")) == 20
     plan = disjoint(np.repeat(np.arange(10), 10), sessions=2)
     many = make_sessions(plan, [f"cvs {place}" for place in range(40)])
-    drawing = recall_lines(many.document)
+    drawing = recall_lines(many.results)
     assert not words(drawing, "line-name") and len(items(drawing, "path", "track")) == 40
 
 
@@ -183,9 +184,9 @@ def test_names_are_spread_as_little_as_can_be(wanted: list[float], gap: float, m
 
 
 def test_a_map_holds_every_group_that_was_asked(nine_learners: SimpleNamespace) -> None:
-    learner = nine_learners.document["learners"]["lwf"]
+    learner = nine_learners.results.learners["lwf"]
     drawing = recall_map("lwf", learner, (0.0, 1.0))
-    values = [value for row in home_recalls(learner) for value in row if value is not None]
+    values = [value for row in learner.recall_by_age for value in row if value is not None]
     assert len(values) == 15
     assert words(drawing, "heat-number") == [f"{value:.2f}" for value in values]
     cells = items(drawing, "rect", "heat")
@@ -198,21 +199,21 @@ def test_a_map_holds_every_group_that_was_asked(nine_learners: SimpleNamespace) 
 
 
 def test_a_map_of_classes_known_from_the_start_is_a_whole_square(blurry_learners: SimpleNamespace) -> None:
-    drawing = recall_map("cvs", blurry_learners.document["learners"]["cvs"], (0.0, 1.0))
+    drawing = recall_map("cvs", blurry_learners.results.learners["cvs"], (0.0, 1.0))
     assert len(words(drawing, "heat-number")) == 16 and len(items(drawing, "path", "heat-self")) == 4
 
 
 def test_a_group_that_was_never_asked_is_a_dash(nine_learners: SimpleNamespace) -> None:
-    learner = deepcopy(nine_learners.document["learners"]["lwf"])
-    for session in learner["sessions"]:
-        session["recall_by_home"][1] = None
-    drawing = recall_map("lwf", learner, (0.0, 1.0))
+    document = nine_learners.results.to_dict()
+    for session in document["learners"]["lwf"]["sessions"]:
+        session["recall_by_home"][1], session["queries_by_home"][1] = None, 0
+    drawing = recall_map("lwf", SessionsResults.parse(document).learners["lwf"], (0.0, 1.0))
     assert len(items(drawing, "line", "heat-none")) == 4 and len(words(drawing, "heat-number")) == 11
     assert "session 2" not in str(ElementTree.fromstring(drawing).findtext(SVG + "desc")).replace("After session 2", "")
 
 
 def test_numbers_that_do_not_fit_a_cell_are_left_out(crowd: SimpleNamespace) -> None:
-    drawing = recall_map("x", next(iter(crowd.document["learners"].values())), (0.0, 1.0))
+    drawing = recall_map("x", next(iter(crowd.results.learners.values())), (0.0, 1.0))
     assert not "".join(words(drawing, "heat-number")).strip()
     assert len(items(drawing, "rect", "heat")) == 40 * 41 / 2
     ticks = [item for item in items(drawing, "text", "tick") if item.get("text-anchor") == "middle"]
@@ -221,13 +222,13 @@ def test_numbers_that_do_not_fit_a_cell_are_left_out(crowd: SimpleNamespace) -> 
 
 
 def test_the_gallery_is_the_sum_of_its_layers(nine_learners: SimpleNamespace) -> None:
-    once, again = growths(nine_learners.document["learners"])
+    once, again = growths(nine_learners.results.learners)
     assert again.names == ("joint",) and len(once.names) == 8
     assert (once.again, again.again) == (0, 76_716)
     for growth in (once, again):
         for session, rows in enumerate(growth.gallery):
             assert sum(size for _, _, size in growth.layers(session)) == rows
-    training = nine_learners.document["plan"]["training"]
+    training = nine_learners.results.plan.training
     assert once.layers(3) == [("kept", 0, 7200), ("kept", 1, 7992), ("kept", 2, 7992), ("new", 3, 7956)]
     assert again.layers(3) == [("again", 3, sum(training[:3])), ("new", 3, training[3])]
     assert again.layers(0) == once.layers(0) == [("new", 0, 7200)]
@@ -266,13 +267,11 @@ def test_costs_are_columns_on_one_scale_with_their_sum() -> None:
 
 
 def test_costs_are_those_of_the_sessions(nine_learners: SimpleNamespace) -> None:
-    learner = nine_learners.document["learners"]["cvs"]
-    sessions = learner["sessions"]
-    assert images_of(learner) == [(session["trained_images"], session["encoded_images"]) for session in sessions]
+    learner = nine_learners.results.learners["cvs"]
+    sessions = learner.sessions
+    assert images_of(learner) == [(session.trained_images, session.encoded_images) for session in sessions]
     assert all(min(both) > 0 and both[0] != both[1] for both in images_of(learner))
-    assert seconds_by_session(learner) == [
-        (session["seconds"]["training"], session["seconds"]["rest"]) for session in sessions
-    ]
+    assert seconds_by_session(learner) == [(session.seconds.training, session.seconds.rest) for session in sessions]
 
 
 def test_nothing_that_cost_nothing_fails() -> None:
@@ -282,22 +281,22 @@ def test_nothing_that_cost_nothing_fails() -> None:
 
 
 def test_names_are_escaped(nine_learners: SimpleNamespace) -> None:
-    document = deepcopy(nine_learners.document)
+    document = nine_learners.results.to_dict()
     document["learners"] = {f"<b>&{name}": learner for name, learner in document["learners"].items()}
     document["bounds"] = {"lower": "<b>&finetune", "upper": None}
-    for drawing in all_charts(SimpleNamespace(document=document), 640):
+    for drawing in all_charts(SimpleNamespace(results=SessionsResults.parse(document)), 640):
         assert "<b>" not in drawing and ElementTree.fromstring(drawing) is not None
 
 
 def test_the_text_alternatives_hold_all_numbers(nine_learners: SimpleNamespace) -> None:
-    learners: dict[str, Any] = nine_learners.document["learners"]
-    told = ElementTree.fromstring(recall_lines(nine_learners.document)).findtext(SVG + "desc")
+    learners = nine_learners.results.learners
+    told = ElementTree.fromstring(recall_lines(nine_learners.results)).findtext(SVG + "desc")
     for name, learner in learners.items():
-        scores = ", ".join(f"{session['recall']['1']:.3f}" for session in learner["sessions"])
+        scores = ", ".join(f"{session.recall['1']:.3f}" for session in learner.sessions)
         assert re.search(rf"\b{name}(, the (lower|upper) bound)?: {scores}", str(told))
         described = ElementTree.fromstring(recall_map(name, learner, (0.0, 1.0))).findtext(SVG + "desc")
         found = [float(value) for value in re.findall(r"(\d\.\d{3}) of session", str(described))]
-        assert found == pytest.approx([v for row in home_recalls(learner) for v in row if v is not None], abs=5e-4)
+        assert found == pytest.approx([v for row in learner.recall_by_age for v in row if v is not None], abs=5e-4)
 
 
 def test_every_class_that_is_drawn_has_a_style(nine_learners: SimpleNamespace) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +11,17 @@ import numpy as np
 import pytest
 
 from holdfast.continual.plans import disjoint
+from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError
 from holdfast.methods import METHODS
 from holdfast.reports.sessions_page import age_rows, render_sessions_report, session_rows, write_sessions_report
-from holdfast.reports.sessions_results import read_sessions, write_sessions
 from holdfast.reports.sessions_words import TERMS
 
 from .pages import Page
 
 
 def rendered(found: SimpleNamespace, document: dict[str, Any] | None = None) -> str:
-    return render_sessions_report(document or found.document, found.plan)
+    return render_sessions_report(SessionsResults.parse(document) if document else found.results, found.plan)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def numbers(found: Any) -> Iterator[float]:
 
 def test_every_measured_number_is_written_on_the_page(nine_learners: SimpleNamespace, page: str) -> None:
     text, count, elsewhere = Page(page).text, 0, ("seconds", "best_epoch", "queries_by_home")
-    for learner in nine_learners.document["learners"].values():
+    for learner in nine_learners.results.to_dict()["learners"].values():
         for session in learner["sessions"]:
             times, epoch = session["seconds"], session["best_epoch"]
             for number in numbers({key: session[key] for key in session if key not in elsewhere}):
@@ -83,7 +82,7 @@ def test_parts_come_in_the_order_of_interest(page: str) -> None:
 def test_every_comparison_has_all_its_charts(name: str, learners: int, request: pytest.FixtureRequest) -> None:
     found = request.getfixturevalue(name)
     page = rendered(found)
-    growths = 1 + any(learner["gallery_policy"] == "reindex" for learner in found.document["learners"].values())
+    growths = 1 + any(learner.gallery_policy == "reindex" for learner in found.results.learners.values())
     assert page.count('class="chart"') == learners + 2 * (5 + growths)  # all but the maps for desks and for phones
     for title in (
         "Recall@1 after every session",
@@ -105,13 +104,13 @@ def test_terms_are_explained_where_they_occur(page: str, one_learner: SimpleName
 def test_the_ranking_names_the_bounds_and_the_gap(nine_learners: SimpleNamespace, page: str) -> None:
     rows = page.partition('class="ranking"')[2].partition("</table>")[0].split("<tr>")[1:]
     text = [Page(f"<tr>{row.partition('</tr>')[0]}</tr>").text for row in rows]
-    learners = nine_learners.document["learners"]
-    lower, upper = (learners[name]["average_recall"]["1"] for name in ("finetune", "joint"))
+    learners = nine_learners.results.learners
+    lower, upper = (learners[name].average_recall["1"] for name in ("finetune", "joint"))
     assert text[0] == "learner AR@1 AR@2 AR@4 gap closed"
-    assert [row.split()[0] for row in text[1:]] == sorted(learners, key=lambda n: -learners[n]["average_recall"]["1"])
+    assert [row.split()[0] for row in text[1:]] == sorted(learners, key=lambda n: -learners[n].average_recall["1"])
     for row in text[1:]:
         name, *_ = row.split()
-        recall = learners[name]["average_recall"]
+        recall = learners[name].average_recall
         share = f"{100 * (recall['1'] - lower) / (upper - lower):.1f} %".replace("-", "−")
         role = {"joint": " upper bound", "finetune": " lower bound"}.get(name, "")
         assert row == f"{name}{role} {recall['1']:.3f} {recall['2']:.3f} {recall['4']:.3f} {share}"
@@ -144,7 +143,7 @@ def test_the_plan_the_settings_and_the_versions_are_told(nine_learners: SimpleNa
         "backbone resnet18",
         "options weight: 10.0",
         "memory herding",
-        f"torch {nine_learners.document['versions']['torch']}",
+        f"torch {nine_learners.results.versions['torch']}",
     ):
         assert told in text, told
 
@@ -159,7 +158,7 @@ def test_what_was_embedded_again_is_told(page: str, one_learner: SimpleNamespace
 
 
 def test_a_comparison_that_was_cut_short_is_shown(nine_learners: SimpleNamespace) -> None:
-    document = deepcopy(nine_learners.document)
+    document = nine_learners.results.to_dict()
     for learner in document["learners"].values():
         del learner["sessions"][1:]
         learner["forgetting"] = None
@@ -170,7 +169,7 @@ def test_a_comparison_that_was_cut_short_is_shown(nine_learners: SimpleNamespace
 
 def test_untrusted_text_is_escaped(nine_learners: SimpleNamespace) -> None:
     attack = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'"
-    document = deepcopy(nine_learners.document)
+    document = nine_learners.results.to_dict()
     document["learners"][attack] = document["learners"].pop("cvs")
     document["title"] = document["data"]["name"] = document["data"]["description"] = attack
     document["model"] = document["recipe"] = document["plan"]["asked"] = {attack: attack}
@@ -182,22 +181,19 @@ def test_untrusted_text_is_escaped(nine_learners: SimpleNamespace) -> None:
     assert attack in read.text
 
 
-def test_a_report_of_a_file_equals_one_of_the_document(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
-    read = read_sessions(write_sessions(nine_learners.document, tmp_path))
+def test_a_report_of_a_file_equals_one_of_what_was_written(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
+    read = SessionsResults.load(nine_learners.results.save(tmp_path))
     path = write_sessions_report(read, nine_learners.plan, tmp_path)
     assert path == tmp_path / "report.html"
     assert path.read_text(encoding="utf-8") == rendered(nine_learners)
     assert path.stat().st_size < 400_000
 
 
-def test_an_incomplete_document_or_another_plan_is_refused(
+def test_another_plan_is_refused(
     nine_learners: SimpleNamespace, blurry_learners: SimpleNamespace, tmp_path: Path
 ) -> None:
-    incomplete = {key: value for key, value in nine_learners.document.items() if key != "bounds"}
-    with pytest.raises(ConfigError, match="bounds"):
-        write_sessions_report(incomplete, nine_learners.plan, tmp_path)
     with pytest.raises(ConfigError, match=r"plan 'general-incremental'.*'blurry'.* was given"):
-        write_sessions_report(nine_learners.document, blurry_learners.plan, tmp_path)
+        write_sessions_report(nine_learners.results, blurry_learners.plan, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -209,7 +205,7 @@ def test_without_jinja_the_extra_is_named(nine_learners: SimpleNamespace, monkey
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_page_of_scores_that_are_all_alike(nine_learners: SimpleNamespace, share: float) -> None:
-    document = deepcopy(nine_learners.document)
+    document = nine_learners.results.to_dict()
     for learner in document["learners"].values():
         learner["average_recall"] = dict.fromkeys(learner["average_recall"], share)
         learner["forgetting"] = 0.0
@@ -230,7 +226,7 @@ def test_the_page_does_not_grow_with_the_classes(make_sessions: Callable[..., Si
 
 
 def test_rows_of_a_learner(nine_learners: SimpleNamespace) -> None:
-    learner = nine_learners.document["learners"]["joint"]
+    learner = nine_learners.results.learners["joint"]
     columns, rows = session_rows(learner)
     assert len(columns) == len(rows[0]) == 14 and len(rows) == 5
     row = dict(zip(columns, rows[1], strict=True))
@@ -245,7 +241,7 @@ def test_only_methods_that_exist_are_advised(nine_learners: SimpleNamespace) -> 
     names = ["finetune", "joint", "cvs"]
     advised = set()
     for chosen in (["finetune"], ["finetune", "cvs"], ["cvs"], ["joint"]):
-        document = deepcopy(nine_learners.document)
+        document = nine_learners.results.to_dict()
         document["learners"] = {name: document["learners"][name] for name in chosen}
         document["bounds"] = {b: n if n in chosen else None for b, n in document["bounds"].items()}
         for words in re.findall(r"“--method ([^”]+)”", rendered(nine_learners, document)):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,24 +9,17 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError, DataError
-from holdfast.reports.results import read_results
-from holdfast.reports.sessions_results import (
-    best_first,
-    read_sessions,
-    seconds_of,
-    sessions_document,
-    sessions_markdown,
-    sessions_table,
-    write_sessions,
-)
+from holdfast.evaluation.results import EvaluationResults
+from holdfast.reports.sessions_tables import sessions_markdown, sessions_table
 
 Keys = tuple[Any, ...]
 
 
-def changed(document: dict[str, Any], keys: Keys, value: Any = None) -> dict[str, Any]:
-    """Return the document with one value replaced, or removed where none is given."""
-    part = found = deepcopy(document)
+def changed(results: SessionsResults, keys: Keys, value: Any = None) -> dict[str, Any]:
+    """Return the plain values of results with one replaced, or removed where none is given."""
+    part = found = results.to_dict()
     for key in keys[:-1]:
         part = part[key]
     if value is None:
@@ -37,49 +29,53 @@ def changed(document: dict[str, Any], keys: Keys, value: Any = None) -> dict[str
     return found
 
 
-def test_the_document_is_what_was_measured_and_what_measured_it(nine_learners: SimpleNamespace) -> None:
-    versions = ("holdfast", "versions")
-    found = {key: value for key, value in nine_learners.document.items() if key not in versions}
-    assert sessions_document(found) == nine_learners.document
-    assert nine_learners.document["holdfast"] == holdfast.__version__
-    assert {"python", "numpy", "torch"} <= set(nine_learners.document["versions"])
+def test_results_are_what_was_measured_and_what_measured_it(nine_learners: SimpleNamespace) -> None:
+    versions = ("schema_version", "kind", "holdfast", "versions")
+    found = {key: value for key, value in nine_learners.results.to_dict().items() if key not in versions}
+    assert SessionsResults.of(**found) == nine_learners.results
+    assert nine_learners.results.holdfast == holdfast.__version__
+    assert {"python", "numpy", "torch"} <= set(nine_learners.results.versions)
 
 
 @pytest.mark.parametrize("name", ["nine_learners", "one_learner", "blurry_learners", "without_bounds"])
-def test_a_written_document_reads_as_it_was(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    document = request.getfixturevalue(name).document
-    path = write_sessions(document, tmp_path / "new folder")
+def test_written_results_read_as_they_were(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    results = request.getfixturevalue(name).results
+    path = results.save(tmp_path / "new folder")
     assert path == tmp_path / "new folder" / "results.json"
-    assert read_sessions(path) == read_sessions(path.parent) == json.loads(json.dumps(document))
+    assert SessionsResults.load(path) == SessionsResults.load(path.parent) == results
+    assert json.loads(path.read_text()) == json.loads(json.dumps(results.to_dict()))
     assert [file.name for file in path.parent.iterdir()] == ["results.json"]
 
 
-def test_a_document_without_versions_is_complete(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
-    found = {key: value for key, value in nine_learners.document.items() if key not in ("holdfast", "versions")}
-    assert read_sessions(write_sessions(found, tmp_path)) == json.loads(json.dumps(found))
+def test_results_without_versions_are_complete(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
+    document = nine_learners.results.to_dict()
+    found = {key: value for key, value in document.items() if key not in ("holdfast", "versions")}
+    written = json.loads(SessionsResults.parse(found).save(tmp_path).read_text())
+    assert written == found | {"holdfast": None, "versions": {}}
+    assert SessionsResults.load(tmp_path) == SessionsResults.parse(found)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1"])
 def test_another_schema_version_is_refused(nine_learners: SimpleNamespace, version: Any) -> None:
     with pytest.raises(ConfigError, match=f"schema version {version}"):
-        sessions_document(nine_learners.document | {"schema_version": version})
+        SessionsResults.parse(nine_learners.results.to_dict() | {"schema_version": version})
 
 
 def test_results_of_an_upgrade_are_none_of_sessions(
-    document: dict[str, Any], nine_learners: SimpleNamespace, tmp_path: Path
+    results: EvaluationResults, nine_learners: SimpleNamespace, tmp_path: Path
 ) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(document))
+    path = results.save(tmp_path)
     with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“holdfast sessions”"):
-        read_sessions(path)
+        SessionsResults.load(path)
     with pytest.raises(ConfigError, match="kind 'sessions'"):
-        read_results(write_sessions(nine_learners.document, tmp_path))
+        EvaluationResults.load(nine_learners.results.save(tmp_path))
 
 
 @pytest.mark.parametrize(
     "keys",
     [
         ("title",),
+        ("bounds",),
         ("bounds", "lower"),
         ("data", "test queries"),
         ("plan", "home"),
@@ -88,10 +84,9 @@ def test_results_of_an_upgrade_are_none_of_sessions(
         ("learners", "cvs", "sessions", 2, "seconds", "rest"),
     ],
 )
-def test_a_missing_key_is_refused_by_name(nine_learners: SimpleNamespace, tmp_path: Path, keys: Keys) -> None:
+def test_a_missing_key_is_refused_by_name(nine_learners: SimpleNamespace, keys: Keys) -> None:
     with pytest.raises(ConfigError, match=r"\.".join(map(str, keys))):
-        write_sessions(changed(nine_learners.document, keys), tmp_path)
-    assert not list(tmp_path.iterdir())
+        SessionsResults.parse(changed(nine_learners.results, keys))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +103,7 @@ def test_a_missing_key_is_refused_by_name(nine_learners: SimpleNamespace, tmp_pa
 )
 def test_an_unknown_key_is_refused_by_name(nine_learners: SimpleNamespace, keys: Keys) -> None:
     with pytest.raises(ConfigError, match=r"\.".join(map(str, keys))):
-        sessions_document(changed(nine_learners.document, keys, 1))
+        SessionsResults.parse(changed(nine_learners.results, keys, 1))
 
 
 @pytest.mark.parametrize(
@@ -134,21 +129,21 @@ def test_an_unknown_key_is_refused_by_name(nine_learners: SimpleNamespace, keys:
 )
 def test_what_is_no_such_number_is_refused_by_name(nine_learners: SimpleNamespace, keys: Keys, value: Any) -> None:
     with pytest.raises(ConfigError, match=r"\.".join(map(str, keys))):
-        sessions_document(changed(nine_learners.document, keys, value))
+        SessionsResults.parse(changed(nine_learners.results, keys, value))
 
 
 def test_plain_values_that_are_no_json_are_refused(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
     for part in ("model", "recipe"):
         with pytest.raises(DataError, match="JSON"):
-            write_sessions(changed(nine_learners.document, (part, "mean"), math.nan), tmp_path)
+            SessionsResults.parse(changed(nine_learners.results, (part, "mean"), math.nan)).save(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_with_nan_is_refused(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    path.write_text(json.dumps(changed(nine_learners.document, ("model", "mean"), math.nan)))
+    path.write_text(json.dumps(changed(nine_learners.results, ("model", "mean"), math.nan)))
     with pytest.raises(ConfigError, match="NaN is no number"):
-        read_sessions(path)
+        SessionsResults.load(path)
 
 
 @pytest.mark.parametrize(
@@ -171,32 +166,32 @@ def test_a_file_with_nan_is_refused(nine_learners: SimpleNamespace, tmp_path: Pa
 )
 def test_parts_that_do_not_agree_are_refused(nine_learners: SimpleNamespace, keys: Keys, value: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s){told}"):
-        sessions_document(changed(nine_learners.document, keys, value))
+        SessionsResults.parse(changed(nine_learners.results, keys, value))
 
 
 def test_a_comparison_that_was_cut_short_is_complete(nine_learners: SimpleNamespace) -> None:
-    document = deepcopy(nine_learners.document)
+    document = nine_learners.results.to_dict()
     for learner in document["learners"].values():
         del learner["sessions"][3:]
-    assert sessions_document(document)["learners"]["cvs"]["sessions"][2]["gallery_rows"] == 23_184
+    assert SessionsResults.parse(document).learners["cvs"].sessions[2].gallery_rows == 23_184
 
 
 def test_more_sessions_than_planned_are_refused(nine_learners: SimpleNamespace) -> None:
-    document = deepcopy(nine_learners.document)
+    document = nine_learners.results.to_dict()
     for learner in document["learners"].values():
         learner["sessions"] *= 2
     with pytest.raises(ConfigError, match=r"sessions is a list of 10.*\nExpected: .*at most 5"):
-        sessions_document(document)
+        SessionsResults.parse(document)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read"):
-        read_sessions(tmp_path)
+        SessionsResults.load(tmp_path)
 
 
 def test_the_table_has_a_row_per_learner_the_best_first(nine_learners: SimpleNamespace) -> None:
-    learners = nine_learners.document["learners"]
-    columns, rows = sessions_table(nine_learners.document)
+    learners = nine_learners.results.to_dict()["learners"]
+    columns, rows = sessions_table(nine_learners.results)
     assert columns == [
         "learner", "AR@1", "AR@2", "AR@4", "last recall@1", "forgetting", "embedded again", "minutes",
     ]  # fmt: skip
@@ -216,30 +211,34 @@ def test_the_table_has_a_row_per_learner_the_best_first(nine_learners: SimpleNam
             f"{seconds / 60:.1f}",
         ]
         assert (again > 0) == (name == "joint")
-        assert seconds_of(learner) == pytest.approx(seconds)
+        assert nine_learners.results.learners[name].seconds == pytest.approx(seconds)
 
 
 def test_what_is_missing_is_a_dash_and_minus_a_hyphen_where_programs_read(
     one_learner: SimpleNamespace,
 ) -> None:
-    gained = changed(one_learner.document, ("learners", "lwf", "forgetting"), -0.25)
+    document = changed(one_learner.results, ("learners", "lwf", "forgetting"), -0.25)
+    gained = SessionsResults.parse(document)
     assert sessions_table(gained)[1][0][5] == "-0.250"
     assert sessions_table(gained, typeset=True)[1][0][5] == "−0.250"
-    gained["learners"]["lwf"]["forgetting"] = None
-    assert sessions_table(gained)[1][0][5] == "–"
+    document["learners"]["lwf"]["forgetting"] = None
+    assert sessions_table(SessionsResults.parse(document))[1][0][5] == "–"
 
 
-def test_equal_learners_keep_their_order() -> None:
-    document: dict[str, Any] = {"learners": {name: {"average_recall": {"1": 0.5}} for name in ("b", "a", "c")}}
-    document["learners"]["c"]["average_recall"]["1"] = 0.75
-    assert best_first(document) == ["c", "b", "a"]
+def test_equal_learners_keep_their_order(without_bounds: SimpleNamespace) -> None:
+    document = without_bounds.results.to_dict()
+    learners = dict(zip(("b", "a", "c"), document["learners"].values(), strict=True))
+    for name, learner in learners.items():
+        learner["average_recall"]["1"] = 0.75 if name == "c" else 0.5
+    assert list(SessionsResults.parse(document | {"learners": learners}).best_first()) == ["c", "b", "a"]
 
 
 def test_the_table_in_markdown(without_bounds: SimpleNamespace) -> None:
-    document = deepcopy(without_bounds.document)
+    document = without_bounds.results.to_dict()
     document["learners"] = {f"a|b {name}": learner for name, learner in document["learners"].items()}
-    lines = sessions_markdown(document).splitlines()
-    columns, rows = sessions_table(document)
+    results = SessionsResults.parse(document)
+    lines = sessions_markdown(results).splitlines()
+    columns, rows = sessions_table(results)
     assert lines[0] == f"| {' | '.join(columns)} |"
     assert lines[1] == "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     assert lines[2] == f"| a\\|b cvs | {' | '.join(rows[0][1:])} |"

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holdfast.continual.results import SessionsResults
 from holdfast.reports.sessions_words import (
     SessionsFinding,
+    Standing,
     gap_closed,
     sessions_findings,
     sessions_headline,
@@ -17,7 +18,7 @@ from holdfast.reports.sessions_words import (
 
 def scored(found: SimpleNamespace, **averages: float) -> dict[str, Any]:
     """Return results of these learners alone, with other averages."""
-    document: dict[str, Any] = deepcopy(found.document)
+    document: dict[str, Any] = found.results.to_dict()
     document["learners"] = {name: document["learners"][name] for name in averages}
     for name, average in averages.items():
         document["learners"][name]["average_recall"]["1"] = average
@@ -26,9 +27,13 @@ def scored(found: SimpleNamespace, **averages: float) -> dict[str, Any]:
     return document
 
 
+def stand(document: dict[str, Any]) -> Standing:
+    return standing(SessionsResults.parse(document))
+
+
 def said(document: dict[str, Any]) -> tuple[str, SessionsFinding]:
     """Return the headline and what is said about quality."""
-    found = standing(document)
+    found = stand(document)
     quality, *_ = sessions_findings(found)
     return sessions_headline(found), quality
 
@@ -54,10 +59,10 @@ def test_the_leader_stands_between_the_bounds(nine_learners: SimpleNamespace) ->
 
 
 def test_the_share_of_the_gap_is_told_for_every_learner(nine_learners: SimpleNamespace) -> None:
-    found = standing(scored(nine_learners, finetune=0.5, joint=0.9, cvs=0.8, lwf=0.95, bct=0.4))
+    found = stand(scored(nine_learners, finetune=0.5, joint=0.9, cvs=0.8, lwf=0.95, bct=0.4))
     shares = {name: gap_closed(found, name) for name in ("finetune", "joint", "cvs", "lwf", "bct")}
     assert shares == pytest.approx({"finetune": 0.0, "joint": 1.0, "cvs": 0.75, "lwf": 1.125, "bct": -0.25})
-    assert gap_closed(standing(scored(nine_learners, joint=0.9, cvs=0.8)), "cvs") is None
+    assert gap_closed(stand(scored(nine_learners, joint=0.9, cvs=0.8)), "cvs") is None
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_forgetting_is_told_with_the_oldest_classes(nine_learners: SimpleNamespa
         document["learners"][name]["forgetting"] = lost
     document["learners"]["cvs"]["sessions"][0]["recall_by_home"][0] = 0.9
     document["learners"]["cvs"]["sessions"][-1]["recall_by_home"][0] = 0.75
-    _, forgetting, _ = sessions_findings(standing(document))
+    _, forgetting, _ = sessions_findings(stand(document))
     assert forgetting.sentence == (
         "Classes of earlier sessions lost 0.125 of their best recall@1 with cvs, against 0.500 with finetune (the "
         "lower bound) and −0.010 with joint (the upper bound). A negative loss is a gain. The classes of session 1 "
@@ -153,19 +158,20 @@ def test_forgetting_is_told_with_the_oldest_classes(nine_learners: SimpleNamespa
     assert forgetting.steps == (("0.500", "finetune"), ("0.125", "cvs"), ("−0.010", "joint"))
     assert forgetting.notes == ()  # the upper bound lost nothing
     document["learners"]["joint"]["forgetting"] = 0.01
-    _, forgetting, _ = sessions_findings(standing(document))
+    _, forgetting, _ = sessions_findings(stand(document))
     assert forgetting.notes[0].startswith("What joint loses is hardly forgetting")
 
 
 def test_what_was_not_asked_is_not_told(nine_learners: SimpleNamespace, blurry_learners: SimpleNamespace) -> None:
     document = scored(nine_learners, cvs=0.8)
     document["learners"]["cvs"]["forgetting"] = None
-    assert [finding.topic for finding in sessions_findings(standing(document))] == ["Quality", "Cost"]
-    _, forgetting, _ = sessions_findings(standing(blurry_learners.document))
+    assert [finding.topic for finding in sessions_findings(stand(document))] == ["Quality", "Cost"]
+    _, forgetting, _ = sessions_findings(standing(blurry_learners.results))
     assert forgetting.notes == ()  # all classes are known from the start, so the search grows no harder
     document["learners"]["cvs"]["forgetting"] = 0.125
-    document["learners"]["cvs"]["sessions"][0]["recall_by_home"][0] = None
-    _, forgetting, _ = sessions_findings(standing(document))
+    first = document["learners"]["cvs"]["sessions"][0]
+    first["recall_by_home"][0], first["queries_by_home"][0] = None, 0
+    _, forgetting, _ = sessions_findings(stand(document))
     assert forgetting.sentence == "Classes of earlier sessions lost 0.125 of their best recall@1 with cvs."
 
 
@@ -174,7 +180,7 @@ def test_cost_names_all_that_embedded_again(nine_learners: SimpleNamespace, with
     for name, minutes in (("finetune", 5), ("joint", 50), ("cvs", 25)):
         for session in document["learners"][name]["sessions"]:
             session["seconds"] = {"training": 10 * minutes, "rest": 2 * minutes}
-    cost = sessions_findings(standing(document))[-1]
+    cost = sessions_findings(stand(document))[-1]
     assert cost.sentence.replace("\N{NO-BREAK SPACE}", " ") == (
         "All sessions together took 25 min with cvs, against 5.0 min with finetune (the lower bound) and 50 min with "
         "joint (the upper bound), on the machine that ran them. joint embedded 76,716 images again; the others none."
@@ -182,7 +188,7 @@ def test_cost_names_all_that_embedded_again(nine_learners: SimpleNamespace, with
     assert cost.notes == ("cvs trained on up to 2,000 exemplars of earlier sessions at a time.",)
     assert (
         "No image was embedded for the gallery twice."
-        in sessions_findings(standing(without_bounds.document))[-1].sentence
+        in sessions_findings(standing(without_bounds.results))[-1].sentence
     )
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,19 +14,22 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.evaluation import Evaluation, evaluate
 from holdfast.evaluation.disk import choose_disk, ring_radius
+from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.uncertainty import Group, Histogram
 from holdfast.reports.disk_plot import disk_plot
 from holdfast.reports.page import render_report
-from holdfast.reports.results import read_results, write_results
 from holdfast.reports.uncertainty_plot import uncertainties, uncertainty_plot, uncertainty_range
 from holdfast.reports.words import uncertainty_finding
+
+from .changes import changed
 
 SVG = "{http://www.w3.org/2000/svg}"
 HEADING = '<h2 id="uncertainty">'
 
 
 @pytest.fixture(scope="module")
-def measured(hyperbolic: SimpleNamespace, make_document: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return make_document({"hbct": hyperbolic.evaluation})
+def measured(hyperbolic: SimpleNamespace, make_results: Callable[..., EvaluationResults]) -> EvaluationResults:
+    return make_results({"hbct": hyperbolic.evaluation})
 
 
 def elements(drawing: str, name: str, kind: str) -> list[ElementTree.Element]:
@@ -42,13 +44,13 @@ def points(item: ElementTree.Element) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (point.split() for point in str(item.get("d"))[1:].split("L"))]
 
 
-def test_the_page_holds_both_panels_and_the_disk(measured: dict[str, Any], hyperbolic: SimpleNamespace) -> None:
+def test_the_page_holds_both_panels_and_the_disk(measured: EvaluationResults, hyperbolic: SimpleNamespace) -> None:
     page = render_report(measured, disks={"hbct": hyperbolic.disk})
     for title in ("Uncertainty of old", "Uncertainty of hbct", "Old and new embeddings of hbct"):
         assert page.count(f"<title>{title}</title>") == 2, title  # for desks and for phones
-    groups = measured["evaluations"]["hbct"]["uncertainty"]["old"]["groups"]
+    groups = measured.evaluations["hbct"].uncertainty.old.groups
     for group, name in (("seen", "classes the old model has seen"), ("unseen", "classes it has not seen")):
-        assert f"{name}: mean {groups[group]['mean']:.3f}, {groups[group]['items']} items" in page
+        assert f"{name}: mean {groups[group].mean:.3f}, {groups[group].items} items" in page
     for group in hyperbolic.disk.classes:
         known = "seen" if group.seen else "not seen"
         assert f"{group.name} ({known}): {group.old_uncertainty:.3f} → {group.new_uncertainty:.3f}" in page
@@ -57,34 +59,40 @@ def test_the_page_holds_both_panels_and_the_disk(measured: dict[str, Any], hyper
     assert page.index(HEADING) < page.index('<h2 id="numbers"')
 
 
-def test_nothing_appears_without_uncertainty(document: dict[str, Any]) -> None:
-    for record in document["evaluations"].values():
-        assert record["uncertainty"] is None
-    page = render_report(document, disks=dict.fromkeys(document["evaluations"]))
+def test_nothing_appears_without_uncertainty(results: EvaluationResults) -> None:
+    for record in results.evaluations.values():
+        assert record.uncertainty is None
+    page = render_report(results, disks=dict.fromkeys(results.evaluations))
     assert HEADING not in page
     assert "Uncertainty of" not in page and "Poincaré" not in page
 
 
-def test_documents_of_earlier_versions_stay_readable(document: dict[str, Any], tmp_path: Path) -> None:
-    older = deepcopy(document)
+def test_documents_of_earlier_versions_stay_readable(results: EvaluationResults, tmp_path: Path) -> None:
+    older = results.to_dict()
     for record in older["evaluations"].values():
         del record["uncertainty"]
-    read = read_results(write_results(older, tmp_path))
-    assert render_report(read) == render_report(document)
+    (tmp_path / "results.json").write_text(json.dumps(older))
+    assert render_report(EvaluationResults.load(tmp_path)) == render_report(results)
 
 
-def test_a_written_document_reads_as_it_was(measured: dict[str, Any], tmp_path: Path) -> None:
-    assert read_results(write_results(measured, tmp_path)) == json.loads(json.dumps(measured))
-    damaged = deepcopy(measured)
-    del damaged["evaluations"]["hbct"]["uncertainty"]["old"]["groups"]["seen"]["mean"]
+def test_a_written_document_reads_as_it_was(measured: EvaluationResults, tmp_path: Path) -> None:
+    read = EvaluationResults.load(measured.save(tmp_path))
+    assert read.to_dict() == measured.to_dict()
+    assert read.evaluations["hbct"].uncertainty == measured.evaluations["hbct"].uncertainty
+
+    def without_mean(values: dict[str, Any]) -> None:
+        del values["evaluations"]["hbct"]["uncertainty"]["old"]["groups"]["seen"]["mean"]
+
     with pytest.raises(ConfigError, match=r"uncertainty\.old\.groups\.seen\.mean"):
-        read_results(write_results(damaged, tmp_path))
+        changed(measured, without_mean)
 
 
 def test_a_histogram_is_as_high_as_its_shares() -> None:
-    group = {"items": 10, "mean": 0.32, "counts": [1, 6, 3, 0]}
-    found: dict[str, Any] = {"edges": [0.2, 0.3, 0.4, 0.5, 0.6], "groups": {"seen": group}}
-    found["groups"]["unseen"] = {"items": 20, "mean": 0.45, "counts": [0, 4, 8, 8]}
+    groups = {
+        "seen": Group(items=10, mean=0.32, counts=[1, 6, 3, 0]),
+        "unseen": Group(items=20, mean=0.45, counts=[0, 4, 8, 8]),
+    }
+    found = Histogram(edges=[0.2, 0.3, 0.4, 0.5, 0.6], groups=groups)
     drawing = uncertainty_plot("old", found, (0.2, 0.6))
     (area,) = elements(drawing, "path", "histogram seen")
     heights = [points(area)[0][1] - y for _, y in points(area)]
@@ -102,13 +110,13 @@ def test_a_histogram_is_as_high_as_its_shares() -> None:
     assert description is not None and "mean 0.320, 10 items, most of them between 0.3 and 0.4" in str(description.text)
 
 
-def test_panels_share_one_scale(measured: dict[str, Any]) -> None:
-    found = uncertainties(measured["evaluations"])
+def test_panels_share_one_scale(measured: EvaluationResults) -> None:
+    found = uncertainties(measured.evaluations)
     assert list(found) == ["old", "hbct"]
     limits = uncertainty_range(found)
     assert limits == (
-        min(side["edges"][0] for side in found.values()),
-        max(side["edges"][-1] for side in found.values()),
+        min(side.edges[0] for side in found.values()),
+        max(side.edges[-1] for side in found.values()),
     )
     axes = [
         [item.get("x") for item in elements(uncertainty_plot("m", side, limits), "text", "tick")][:2]
@@ -139,7 +147,7 @@ def test_marks_stand_where_the_disk_says(hyperbolic: SimpleNamespace) -> None:
     np.testing.assert_allclose(rings, [ring_radius(label) for label in labels], atol=2e-4)
 
 
-def test_text_of_classes_is_escaped(measured: dict[str, Any], hyperbolic: SimpleNamespace) -> None:
+def test_text_of_classes_is_escaped(measured: EvaluationResults, hyperbolic: SimpleNamespace) -> None:
     attack = "<script>alert('x')</script>"
     group = SimpleNamespace(**vars(hyperbolic.disk.classes[0]) | {"name": attack})
     disk = SimpleNamespace(**vars(hyperbolic.disk) | {"classes": (group,)})
@@ -147,14 +155,15 @@ def test_text_of_classes_is_escaped(measured: dict[str, Any], hyperbolic: Simple
     assert "<script" not in page and "&lt;script&gt;" in page
 
 
-def test_disks_of_an_unknown_model_are_refused(measured: dict[str, Any], hyperbolic: SimpleNamespace) -> None:
+def test_disks_of_an_unknown_model_are_refused(measured: EvaluationResults, hyperbolic: SimpleNamespace) -> None:
     with pytest.raises(ConfigError, match=r"'hbtc'.*Did you mean 'hbct'"):
         render_report(measured, disks={"hbtc": hyperbolic.disk})
 
 
 def test_the_finding_says_what_the_means_say() -> None:
     def of(**means: float) -> str:
-        return uncertainty_finding({"groups": {name: {"mean": mean} for name, mean in means.items()}})
+        groups = {name: Group(items=5, mean=mean, counts=[5]) for name, mean in means.items()}
+        return uncertainty_finding(Histogram(edges=[0.0, 1.0], groups=groups))
 
     assert "is more uncertain of classes that it has not seen: 0.400 against 0.300" in of(seen=0.3, unseen=0.4)
     assert "is not more uncertain of classes that it has not seen: 0.300 against 0.400" in of(seen=0.4, unseen=0.3)
@@ -164,11 +173,11 @@ def test_the_finding_says_what_the_means_say() -> None:
 
 
 def test_an_unlabelled_comparison_has_one_histogram_per_model(
-    hyperbolic: SimpleNamespace, make_document: Callable[..., dict[str, Any]]
+    hyperbolic: SimpleNamespace, make_results: Callable[..., EvaluationResults]
 ) -> None:
     old, new = (side.replace(labels=None, class_names=None) for side in (hyperbolic.old, hyperbolic.new))
     found: Evaluation = evaluate(old, old, new, new, exclude_same_id=True, resamples=50, old_classes=["c0"])
     assert choose_disk(old, new) is None
-    page = render_report(make_document({"hbct": found}))
+    page = render_report(make_results({"hbct": found}))
     assert "all items: mean" in page and "classes it has not seen" not in page
     assert page.count("<title>Uncertainty of") == 4

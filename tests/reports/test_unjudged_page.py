@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 from holdfast.evaluation import Evaluation
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.page import render_report
 from holdfast.reports.tables import summary_rows
 from holdfast.reports.words import CLICKS, finding, flip_meaning, headline
 
-Make = Callable[..., dict[str, Any]]
+from .changes import changed
+
+Make = Callable[..., EvaluationResults]
 
 
 def test_scores_by_clicks_are_shown_with_intervals_and_without_a_verdict(
-    clicked: Evaluation, make_document: Make
+    clicked: Evaluation, make_results: Make
 ) -> None:
     assert clicked.verdict == "unlabelled" and clicked.cross is not None
-    page = render_report(make_document({"p2s": clicked}))
+    page = render_report(make_results({"p2s": clicked}))
     for system in ("self_old", "cross", "self_new"):
         value, (low, high) = getattr(clicked, system)["map"], clicked.mean_interval[system]["map"]
         assert f"<td>{value:.3f} <small>[{low:.3f}, {high:.3f}]</small></td>" in page
@@ -30,29 +32,32 @@ def test_scores_by_clicks_are_shown_with_intervals_and_without_a_verdict(
     assert "While the gallery is re-embedded" not in page
 
 
-def test_the_words_of_clicks(clicked: Evaluation, make_document: Make) -> None:
-    record = clicked.to_dict()
-    found = finding("p2s", record)
+def test_the_words_of_clicks(clicked: Evaluation, make_results: Make) -> None:
+    found = finding("p2s", clicked)
     assert found.verdict == "unlabelled" and found.sentence.startswith(CLICKS)
-    assert f"{record['cross']['map']:.3f}" in found.sentence and "is not judged" in found.sentence
+    assert f"{clicked.cross['map']:.3f}" in found.sentence and "is not judged" in found.sentence
     assert "--protocol-options.judged true" in found.next_step
     assert found.notes[0].startswith("Agreement is not quality either. After the swap")
-    assert headline({"evaluations": {"p2s": record}}) == "Scores were measured by clicks, and no verdict is spoken."
-    _, (row,) = summary_rows(make_document({"p2s": clicked}))
-    assert row[1] == f"{record['self_old']['map']:.3f}" and row[-1] == "unlabelled"
+    assert headline(make_results({"p2s": clicked})) == "Scores were measured by clicks, and no verdict is spoken."
+    _, (row,) = summary_rows(make_results({"p2s": clicked}))
+    assert row[1] == f"{clicked.self_old['map']:.3f}" and row[-1] == "unlabelled"
 
 
-def test_a_page_of_templates_has_its_own_words(document: dict[str, Any]) -> None:
-    record = deepcopy(document["evaluations"]["p2s"])
-    record["protocol"] |= {"name": "ijbc-verification", "units": "genuine pairs", "queries_counted": 480}
-    record |= {"upgrade_curve": None}
-    page = render_report(document | {"evaluations": {"p2s": record}})
+def test_a_page_of_templates_has_its_own_words(results: EvaluationResults, make_results: Make) -> None:
+    templates = {"name": "ijbc-verification", "units": "genuine pairs", "queries_counted": 480}
+
+    def of_templates(values: dict[str, Any]) -> None:
+        values["protocol"] |= templates
+        values["upgrade_curve"] = None
+
+    record = changed(results.evaluations["p2s"], of_templates)
+    page = render_report(make_results({"p2s": record}))
     assert "480 genuine pairs; 96 embedded items to search with, 96 in the gallery." in page
     assert "both systems answer the same genuine pairs" in page
     assert flip_meaning(record) in page and "one of the genuine pairs" in flip_meaning(record)
     assert "While the gallery is re-embedded" not in page  # pairs rank no gallery
-    record["protocol"]["name"] = "labels"
-    page = render_report(document | {"evaluations": {"p2s": record}})
+    record = changed(record, lambda values: values["protocol"].update(name="labels"))
+    page = render_report(make_results({"p2s": record}))
     assert "The upgrade curve was not measured for p2s" in page
-    record["class_change"] = None  # embeddings without labels have none
-    assert "While the gallery is re-embedded" not in render_report(document | {"evaluations": {"p2s": record}})
+    record = record.model_copy(update={"class_change": None})  # embeddings without labels have none
+    assert "While the gallery is re-embedded" not in render_report(make_results({"p2s": record}))

@@ -15,6 +15,7 @@ from holdfast.evaluation.bootstrap import Resampled
 
 FIRST_SIZE = 64
 NEGLIGIBLE = 0.005  # of the metric: half a point
+_PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class LearningCurve:
     Args:
         candidate: Its name.
         points: Number of pairs and cross score, ascending; those that it cannot be fitted on are left out.
-        enough: The fewest pairs from which on no size was shown to be half a point worse than all pairs; None where
-            every smaller size was, so that even more pairs may help, or where it cannot be fitted on all.
+        enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
+            point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
+            fitted on all.
     """
 
     candidate: str
@@ -95,7 +97,7 @@ def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
     losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
     enough = None
     for size, loss in sorted(losses.items(), reverse=True):
-        if loss.above_zero and loss.mean >= NEGLIGIBLE:
+        if loss.mean >= NEGLIGIBLE and (loss.above_zero or loss.mean >= _PLAIN):
             break
         enough = size
     return enough

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from holdfast.adapters import ScoreMap
 from holdfast.adapters.score_map import SCORE_MAP_FORMAT, ScoreMapError
 from holdfast.adapting.candidates import Link
 from holdfast.adapting.held_out import HeldOut
+from holdfast.adapting.results import ScoreMapRecord
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
@@ -104,19 +104,19 @@ def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDAr
     return np.concatenate([nearest, np.take_along_axis(rest, drawn, axis=1)], axis=1)
 
 
-def score_map_record(found: FoundScoreMap | None) -> dict[str, Any] | None:
-    """Return the map for the document: its error, in words and as a number, and its knots."""
+def score_map_record(found: FoundScoreMap | None) -> ScoreMapRecord | None:
+    """Return the map for results: its error, in words and as a number, and its knots."""
     if found is None:
         return None
     error, score_map = found.error, found.score_map
     knots = np.stack([score_map.knots, score_map.values], axis=1)
     shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
-    return {
-        "error": error.mean_absolute_error,
-        "text": f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
+    return ScoreMapRecord(
+        error=float(error.mean_absolute_error),
+        text=f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
         f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
-        "knots": knots[shown].tolist(),
-    }
+        knots=knots[shown].tolist(),
+    )
 
 
 def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old: str = "", new: str = "") -> Path:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
+from holdfast.bench.leaderboard import BenchRuns, Facts, Run
 from holdfast.documents import read_json
 from holdfast.errors import ConfigError, DataError
 
@@ -26,27 +27,6 @@ class Name(NamedTuple):
 
     label: str
     method: str
-
-
-class Facts(BaseModel):
-    """How large a data set is, as the models of a case saw it.
-
-    Args:
-        images: Items that the new model was trained on.
-        classes: Their classes.
-        old_images: The same of the old model; None where it was not trained here.
-        old_classes: Likewise.
-    """
-
-    images: int = Field(ge=1)
-    classes: int = Field(ge=1)
-    old_images: int | None = None
-    old_classes: int | None = None
-
-    @property
-    def per_class(self) -> float:
-        """Images per class."""
-        return self.images / self.classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +109,9 @@ class Evidence:
         """Gather the cases of documents.
 
         Args:
-            documents: Where each comes from, for messages, and what `Bench.run` returned, or what `board_document`
-                made of it; with "facts" by data set and scenario (`holdfast.bench.facts`), there or in its "suite".
+            documents: Where each comes from, for messages, and what `Bench.run` returned, or a document of it or of
+                its leaderboard; with "facts" by data set and scenario (`holdfast.bench.facts`), there or in its
+                "suite".
 
         Raises:
             DataError: Something in a document is missing or of another type, or two runs are of the same label, data
@@ -171,47 +152,9 @@ def _read(path: Path) -> Any:
         raise ConfigError(f"'{path}' is no valid JSON: {error}", expected="a JSON file of a bench") from error
 
 
-_FactsByPlace = dict[str, dict[str, Facts]]
-
-
-class _Suite(BaseModel):
-    name: str
-    kind: str = "images"
-    facts: _FactsByPlace = {}
-
-
-class _Run(BaseModel):
-    data: str
-    trained_on: str | None = None  # what was searched, too, where it is not said
-    scenario: str
-    label: str
-    method: str
-    seed: int
-    options: dict[str, Any] | None = None
-    changes: dict[str, Any] | None = None
-    settings: dict[str, Any] | None = None  # documents of earlier versions have none
-    metric: str = ""
-    scores: dict[str, float | None] | None = None
-    p_comp: float | None = None
-    p_up: float | None = None
-    seconds: float | None = None
-    failure: str | None = None
-
-    def number(self, name: str) -> float:
-        """Return P_comp or P_up; NaN where there is none, or the run failed."""
-        value = getattr(self, name)
-        return value if value is not None and math.isfinite(value) and not self.failure else math.nan
-
-
-class _Document(BaseModel):
-    suite: _Suite
-    rows: list[_Run]
-    facts: _FactsByPlace = {}  # beside the rows, or with the words of the suite, which a board keeps
-
-
 def _cases(content: Any, where: str) -> list[Case]:
     try:
-        document = _Document.model_validate(content)
+        found = BenchRuns.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the document"
@@ -219,17 +162,17 @@ def _cases(content: Any, where: str) -> list[Case]:
             f"In '{where}', {place}: {first['msg'][:1].lower()}{first['msg'][1:]}.",
             expected="a document that `holdfast bench` wrote",
         ) from error
-    found: dict[tuple[str, str, str], list[_Run]] = {}
-    for row in document.rows:
-        found.setdefault((row.data, row.trained_on or row.data, row.scenario), []).append(row)
-    return [_case(document, rows, where) for rows in found.values()]
+    places: dict[tuple[str, str, str], list[Run]] = {}
+    for row in found.rows:
+        places.setdefault((row.data, row.trained_on or row.data, row.scenario), []).append(row)
+    return [_case(found, rows, where) for rows in places.values()]
 
 
-def _case(document: _Document, rows: Sequence[_Run], where: str) -> Case:
+def _case(found: BenchRuns, rows: Sequence[Run], where: str) -> Case:
     first, asked = rows[0], sorted({row.seed for row in rows})
     defined = {row.seed for row in rows if not math.isnan(row.number("p_comp"))}
     seeds = tuple(seed for seed in asked if seed in defined)
-    by_name: dict[Name, dict[int, _Run]] = {}
+    by_name: dict[Name, dict[int, Run]] = {}
     for row in rows:
         runs = by_name.setdefault(Name(row.label, row.method), {})
         if row.seed in runs:
@@ -239,13 +182,13 @@ def _case(document: _Document, rows: Sequence[_Run], where: str) -> Case:
             )
         runs[row.seed] = row
     return Case(
-        suite=document.suite.name,
-        track=document.suite.kind,
+        suite=found.suite.name,
+        track=found.suite.kind,
         data=first.data,
         trained_on=first.trained_on or first.data,
         scenario=first.scenario,
         metric=first.metric,
-        facts=(document.facts or document.suite.facts).get(first.data, {}).get(first.scenario),
+        facts=(found.facts or found.suite.facts).get(first.data, {}).get(first.scenario),
         seeds=seeds,
         undefined=tuple(seed for seed in asked if seed not in defined),
         outcomes={name: _outcome(runs, seeds) for name, runs in by_name.items() if name.method not in REFERENCES},
@@ -253,20 +196,19 @@ def _case(document: _Document, rows: Sequence[_Run], where: str) -> Case:
     )
 
 
-def _outcome(runs: Mapping[int, _Run], seeds: Sequence[int]) -> Outcome:
+def _outcome(runs: Mapping[int, Run], seeds: Sequence[int]) -> Outcome:
     values = {
         name: np.array([runs[seed].number(name) if seed in runs else math.nan for seed in seeds], np.float64)
         for name in ("p_comp", "p_up")
     }
     first = next(iter(runs.values()))
     seconds = _mean(run.seconds for run in runs.values() if not run.failure)
-    options, changes = first.options or {}, first.changes or {}
-    chosen = {name: value for name, value in changes.items() if not name.startswith("options.")}
-    settings = {**(first.settings or {}), **chosen}
-    return Outcome(options, changes, settings, **values, seconds=seconds, failure=_failure(runs, seeds))
+    chosen = {name: value for name, value in first.changes.items() if not name.startswith("options.")}
+    settings = {**first.settings, **chosen}
+    return Outcome(first.options, first.changes, settings, **values, seconds=seconds, failure=_failure(runs, seeds))
 
 
-def _failure(runs: Mapping[int, _Run], seeds: Sequence[int]) -> str | None:
+def _failure(runs: Mapping[int, Run], seeds: Sequence[int]) -> str | None:
     if not seeds:
         return next((run.failure for run in runs.values() if run.failure), "P_comp is not defined")
     for seed in seeds:
@@ -281,5 +223,5 @@ def _failure(runs: Mapping[int, _Run], seeds: Sequence[int]) -> str | None:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None and math.isfinite(value)]
+    found = [value for value in values if value is not None]
     return float(np.mean(found)) if found else None

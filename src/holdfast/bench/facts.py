@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
+from holdfast.bench.leaderboard import Facts, FactsByPlace
 from holdfast.bench.plan import Row
-
-FactsByPlace = dict[str, dict[str, dict[str, int]]]
 
 
 def facts_of(rows: Sequence[Row], cache: CellCache) -> FactsByPlace:
     """Return images and classes by data set and scenario, from the records of the first finished run of each.
 
     Returns:
-        By data set and scenario "images" and "classes" of the new model, and, where an old model was trained too,
-        "old_images" and "old_classes"; see `holdfast.bench.cases.Facts`. Nothing where no run is finished, or where
-        its models do not say.
+        By data set and scenario, those of the old model where one was trained too. Nothing where no run is finished,
+        or where its models do not say.
     """
     found: FactsByPlace = {}
     for row in rows:
@@ -25,7 +23,9 @@ def facts_of(rows: Sequence[Row], cache: CellCache) -> FactsByPlace:
             continue
         side = row.score.needs.get("old")
         old = _seen(None if side is None else side.needs.get("model"), cache)
-        found.setdefault(row.data, {})[row.scenario] = {**new, **{f"old_{name}": size for name, size in old.items()}}
+        found.setdefault(row.data, {})[row.scenario] = Facts(
+            **new, **{f"old_{name}": size for name, size in old.items()}
+        )
     return found
 
 

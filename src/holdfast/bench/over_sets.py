@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from holdfast.bench.leaderboard import CombinedRun, Run
 from holdfast.evaluation.p_metrics import SelfAndCross, p_metrics
 
 SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
-RUN = ("trained_on", "scenario", "label", "method", "seed")
-
-Result = Mapping[str, Any]  # a row as `holdfast.bench.results.result_of` makes it
 
 
-def over_sets(rows: Sequence[Result]) -> list[dict[str, Any]]:
+def over_sets(rows: Sequence[Run]) -> list[CombinedRun]:
     """Return one row for every run that searched several test sets, P metrics averaged over these.
 
     Every set counts by its own metric (AdvBCT, section 4.1; NDPP, section IV). A run that failed on one of them has
-    none. As in other rows "p_up" and "p_comp" are raw, and "p_score" is of the sigmoid variant; None where one is not
-    defined.
+    none.
     """
-    runs: dict[tuple[Any, ...], list[Result]] = {}
+    runs: dict[tuple[str | None, str, str, str, int], list[Run]] = {}
     for row in rows:
-        runs.setdefault(tuple(row[name] for name in RUN), []).append(row)
+        runs.setdefault((row.trained_on, row.scenario, row.label, row.method, row.seed), []).append(row)
     return [
-        dict(zip(RUN, run, strict=True)) | _averaged({row["data"]: row["scores"] for row in found})
-        for run, found in runs.items()
-        if len(found) > 1 and all(row["scores"] and row["scores"].keys() >= set(SYSTEMS) for row in found)
+        _averaged(found)
+        for found in runs.values()
+        if len(found) > 1 and all(row.scores and row.scores.keys() >= set(SYSTEMS) for row in found)
     ]
 
 
-def _averaged(scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    names = list(scores)
-    of_sets = {name: SelfAndCross(*(found[system] for system in SYSTEMS)) for name, found in scores.items()}
+def _averaged(runs: Sequence[Run]) -> CombinedRun:
+    first, names = runs[0], list(dict.fromkeys(run.data for run in runs))
+    of_sets = {run.data: SelfAndCross(*(run.number(system) for system in SYSTEMS)) for run in runs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of an independent model that is not better than the old one
         raw, sigmoid = (p_metrics(of_sets, variant) for variant in ("raw", "sigmoid"))
-    values = {"p_up": raw.p_up, "p_comp": raw.p_comp, "p_score": sigmoid.p_score}
-    return {
-        "data": f"{', '.join(names[:-1])} and {names[-1]}",
-        "tests": names,
-        **{name: None if value is None or math.isnan(value) else value for name, value in values.items()},
-    }
+    return CombinedRun(
+        data=f"{', '.join(names[:-1])} and {names[-1]}",
+        trained_on=first.trained_on,
+        scenario=first.scenario,
+        method=first.method,
+        label=first.label,
+        seed=first.seed,
+        p_up=raw.p_up,
+        p_comp=raw.p_comp,
+        p_score=sigmoid.p_score,
+        tests=names,
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.cases import Case, Facts
+from holdfast.bench.cases import Case
+from holdfast.bench.leaderboard import Facts
 from holdfast.bench.merit import best_there, keeps_quality, mean_of
 from holdfast.bench.situation import Distance, Situation
 from holdfast.wording import whole_percent

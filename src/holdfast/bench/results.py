@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell
+from holdfast.bench.leaderboard import Run
 from holdfast.bench.plan import Row
 from holdfast.bench.pool import blocked_by
 from holdfast.evaluation.compatibility import p_comp, p_score, p_up
@@ -16,7 +16,7 @@ from holdfast.evaluation.compatibility import p_comp, p_score, p_up
 Values = Mapping[str, Any]
 
 
-def result_of(row: Row, cache: CellCache, sharing: Mapping[str, int] | None = None) -> dict[str, Any]:
+def result_of(row: Row, cache: CellCache, sharing: Mapping[str, int] | None = None) -> Run:
     """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
 
     "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
@@ -29,7 +29,7 @@ def result_of(row: Row, cache: CellCache, sharing: Mapping[str, int] | None = No
         sharing: How many rows have a cell for their own, by its address, such as one for each of several test sets:
             each is told its part of the seconds. One, where it is left out.
     """
-    head = {
+    head: dict[str, Any] = {
         "data": row.data,
         "trained_on": row.trained_on,
         "scenario": row.scenario,
@@ -45,15 +45,14 @@ def result_of(row: Row, cache: CellCache, sharing: Mapping[str, int] | None = No
     record = cache.record(row.score)
     if record is None:
         reason = blocked_by(row.score, cache) or "it was not run"
-        nothing = ("scores", "p_up", "p_comp", "p_score", "verdict", "seconds", "images_per_second", "waiting")
-        return {**head, **dict.fromkeys(nothing), "failure": reason}
+        return Run(**head, scores=None, failure=reason)
     seconds = sum(
         found["seconds"] / (sharing or {}).get(cell.address, 1)
         for cell in own_cells(row)
         if (found := cache.record(cell)) is not None
     )
     speed = _speed(cache.record(reading.trained(row.score)))
-    return {**head, **reading.values(record["values"], row.metric), "seconds": seconds, **speed, "failure": None}
+    return Run(**head, **reading.values(record["values"], row.metric), **speed, seconds=seconds)
 
 
 def own_cells(row: Row) -> list[Cell]:
@@ -63,12 +62,12 @@ def own_cells(row: Row) -> list[Cell]:
     return list({cell.address: cell for cell in cells}.values())
 
 
-def _speed(trained: Mapping[str, Any] | None) -> dict[str, float | None]:
+def _speed(trained: Mapping[str, Any] | None) -> dict[str, float]:
     """Return how fast a model was trained, where its cell says so."""
     values = {} if trained is None else trained["values"]
     seen, seconds = values.get("seen"), values.get("seconds")
     if not seen or not seconds:
-        return {"images_per_second": None, "waiting": None}
+        return {}
     return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
 
 
@@ -79,7 +78,7 @@ def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
 
 def _of_sessions(values: Values, metric: str) -> dict[str, Any]:
     """Return what sessions are measured by, whichever of it ranks; there is no old model that P could compare with."""
-    return {"scores": values["scores"], **dict.fromkeys(("p_up", "p_comp", "p_score", "verdict"))}
+    return {"scores": values["scores"]}
 
 
 class Reading(NamedTuple):
@@ -103,7 +102,7 @@ READINGS = {
 """By the kind of the cell that a row ends with."""
 
 
-def _p(scores: dict[str, float]) -> dict[str, float | None]:
+def _p(scores: dict[str, float]) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of an independent model that is not better than the old one
         up = {kind: float(p_up(scores["self_new"], scores["self_independent"], kind)) for kind in ("raw", "sigmoid")}
@@ -111,5 +110,4 @@ def _p(scores: dict[str, float]) -> dict[str, float | None]:
             kind: float(p_comp(scores["cross"], scores["self_old"], scores["self_independent"], kind))
             for kind in ("raw", "sigmoid")
         }
-    found = {"p_up": up["raw"], "p_comp": comp["raw"], "p_score": float(p_score(comp["sigmoid"], up["sigmoid"]))}
-    return {name: None if math.isnan(value) else value for name, value in found.items()}
+    return {"p_up": up["raw"], "p_comp": comp["raw"], "p_score": float(p_score(comp["sigmoid"], up["sigmoid"]))}

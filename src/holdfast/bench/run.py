@@ -1,4 +1,4 @@
-"""A suite from its first trial to the document of its board."""
+"""A suite from its first trial to the runs of its board."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
 from holdfast.bench.code_version import code_version
 from holdfast.bench.facts import facts_of
+from holdfast.bench.leaderboard import BenchRuns, SuiteRecord
 from holdfast.bench.over_sets import over_sets
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.pool import Progress, run_cells
 from holdfast.bench.results import own_cells, result_of
 from holdfast.bench.suite import Suite
 from holdfast.bench.tuning import Trial, chosen, judged, planned_trials
-
-DOCUMENT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,14 @@ class Bench:
     devices: Sequence[str] = ("cpu",)
     watch: Callable[[Progress], object] | None = None
 
-    def run(self, suite: Suite) -> dict[str, Any]:
-        """Run what is not finished of a suite, and return its document; see `document`."""
+    def run(self, suite: Suite) -> BenchRuns:
+        """Run what is not finished of a suite, and return what all of it came to."""
         attempts = planned_trials(suite, self.root)
         self._run(attempts)
         trials = judged(attempts, self.cache)
         rows = final_rows(suite, trials, self.root)
         self._run(rows)
-        return document(suite, rows, trials, self.cache)
+        return bench_runs(suite, rows, trials, self.cache)
 
     def _run(self, rows: Sequence[Row]) -> None:
         options = {"root": self.root, "processes": self.processes, "devices": self.devices, "watch": self.watch}
@@ -61,33 +60,28 @@ def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list
     return list(Planner(suite, root, {}, chosen=chosen(suite, trials)).rows())
 
 
-def document(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: CellCache) -> dict[str, Any]:
-    """Return what a leaderboard is made of, as plain values.
-
-    Returns:
-        "suite", "rows" (see `result_of`, failed ones too), "combined" (see `over_sets`), "tuning" (every trial) and
-        "machine".
-    """
+def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: CellCache) -> BenchRuns:
+    """Return what a leaderboard is made of: every run, failed ones too, and every trial."""
     sharing = Counter(cell.address for row in rows for cell in own_cells(row))
     results = [result_of(row, cache, sharing) for row in rows]
     cells = in_order(row.score for row in rows)
     machines = {record["machine"] for cell in cells if (record := cache.record(cell)) is not None}
-    return {
-        "schema_version": DOCUMENT_VERSION,
-        "suite": {
-            "name": suite.name,
-            "title": suite.title,
-            "description": suite.description,
-            "metric": ", ".join(dict.fromkeys(row.metric for row in rows)),
-            "kind": suite.track,
-            "published": list(suite.published),
-            "facts": facts_of(rows, cache),
-        },
-        "rows": results,
-        "combined": over_sets(results),
-        "tuning": [{**trial._asdict(), "place": list(trial.place), "changes": dict(trial.changes)} for trial in trials],
-        "machine": "; ".join(sorted(machines)),
-    }
+    told = SuiteRecord(
+        name=suite.name,
+        title=suite.title,
+        description=suite.description,
+        metric=", ".join(dict.fromkeys(row.metric for row in rows)),
+        kind=suite.track,
+        published=list(suite.published),
+        facts=facts_of(rows, cache),
+    )
+    return BenchRuns(
+        suite=told,
+        machine="; ".join(sorted(machines)),
+        rows=results,
+        combined=over_sets(results),
+        tuning=[{**trial._asdict(), "place": list(trial.place), "changes": dict(trial.changes)} for trial in trials],
+    )
 
 
 @dataclass(frozen=True)

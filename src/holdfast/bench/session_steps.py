@@ -14,7 +14,7 @@ from holdfast.bench.experiments import experiment_on
 from holdfast.bench.pool import Place
 from holdfast.bench.sources import Settings, open_images
 from holdfast.continual.plans import PLANS
-from holdfast.continual.results import average_recall, forgetting
+from holdfast.continual.results import LearnerResults
 from holdfast.continual.runner import run_sessions
 from holdfast.continual.setting import Setting
 from holdfast.data.closed_set import closed_set
@@ -27,7 +27,7 @@ def first_session(settings: Settings, place: Place) -> dict[str, Any]:
     setting = open_setting(settings, place.root)
     experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
     (record,) = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN, sessions=1)[LEARNER]
-    return {"fingerprint": record["fingerprint"], "images": record["trained_images"], "recall": record["recall"]}
+    return {"fingerprint": record.fingerprint, "images": record.trained_images, "recall": record.recall}
 
 
 def sessions(settings: Settings, place: Place) -> dict[str, Any]:
@@ -37,12 +37,15 @@ def sessions(settings: Settings, place: Place) -> dict[str, Any]:
     if "first" in place.needs:
         hand_over(place.needs["first"] / RUN / FIRST, place.folder / RUN / FIRST)
     records = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN)[LEARNER]
-    recall = {f"ar@{k}": value for k, value in average_recall(records).items()}
-    last = {"last": records[-1]["recall"]["1"], "forgetting": forgetting(records)}
-    spent = [seconds for record in records for seconds in record["seconds"].values()]
-    if "first" in place.needs:
-        spent.remove(records[0]["seconds"]["training"])  # that cell's
-    return {"scores": {**recall, **last}, "sessions": records, "seconds": sum(spent)}
+    learner = LearnerResults.of(experiment, records)
+    recall = {f"ar@{k}": value for k, value in learner.average_recall.items()}
+    last = {"last": records[-1].recall["1"], "forgetting": learner.forgetting}
+    known = records[0].seconds.training if "first" in place.needs else 0.0  # that cell's
+    return {
+        "scores": {**recall, **last},
+        "sessions": [record.to_dict() for record in records],
+        "seconds": learner.seconds - known,
+    }
 
 
 def open_setting(settings: Settings, root: Path | None) -> Setting:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from holdfast.bench.cases import Case, Facts, Name
+from holdfast.bench.cases import Case, Name
+from holdfast.bench.leaderboard import Facts
 from holdfast.errors import refuse, unknown_name
 
 NEAREST = 3

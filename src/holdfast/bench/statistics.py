@@ -10,15 +10,15 @@ shares the last ranks of the cell: a mean over the seeds that survived would rew
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holdfast.bench.leaderboard import Run, SeedMean
 from holdfast.errors import ConfigError, DataError
 
-Row = Mapping[str, Any]  # one run: "data", "scenario", "label", "seed", "scores", "p_up", …, "failure"
 Key = tuple[str, str, str]  # data, scenario, label
 
 LEVEL = 0.05
@@ -26,20 +26,6 @@ RESAMPLES = 10_000  # the smallest p-value that can be found is then 0.0001
 
 _AT_ONCE = 2_000_000  # ranks drawn at once: 16 MB
 _ROUNDING = 1e-9  # statistics nearer than this are equal: their sums were added in another order
-
-
-class SeedMean(NamedTuple):
-    """A mean over seeds.
-
-    Args:
-        mean: The mean.
-        deviation: The standard deviation of a sample, divided by n - 1; None for a single seed, which has none.
-        seeds: How many seeds it is of.
-    """
-
-    mean: float
-    deviation: float | None
-    seeds: int
 
 
 class Friedman(NamedTuple):
@@ -62,17 +48,6 @@ class Friedman(NamedTuple):
     labels: int
 
 
-def measured(row: Row, measure: str) -> float:
-    """Return a number of a run: one of its scores, or P_up, P_comp or P_score; NaN where it has none.
-
-    >>> measured({"scores": {"cross": 0.5}, "p_up": None}, "cross"), measured({"scores": None, "p_up": None}, "p_up")
-    (0.5, nan)
-    """
-    scores = row.get("scores") or {}
-    found = scores[measure] if measure in scores else row.get(measure)
-    return float("nan") if found is None or row.get("failure") else float(found)
-
-
 def mean_over_seeds(values: ArrayLike) -> SeedMean | None:
     """Return mean and deviation of the values (S,) that are there; None where none is.
 
@@ -86,15 +61,15 @@ def mean_over_seeds(values: ArrayLike) -> SeedMean | None:
     if not len(found):
         return None
     deviation = float(found.std(ddof=1)) if len(found) > 1 else None
-    return SeedMean(float(found.mean()), deviation, len(found))
+    return SeedMean(mean=float(found.mean()), deviation=deviation, seeds=len(found))
 
 
-def seed_means(rows: Sequence[Row], measure: str) -> dict[Key, SeedMean | None]:
+def seed_means(rows: Sequence[Run], measure: str) -> dict[Key, SeedMean | None]:
     """Return mean and deviation over seeds of every (data, scenario, label), in the order of the rows.
 
     Args:
         rows: The runs.
-        measure: Which number; see `measured`.
+        measure: Which number; see `Run.number`.
 
     Raises:
         DataError: Two runs are of the same data, scenario, label and seed.
@@ -102,15 +77,15 @@ def seed_means(rows: Sequence[Row], measure: str) -> dict[Key, SeedMean | None]:
     values: dict[Key, list[float]] = {}
     seen: set[Hashable] = set()
     for row in rows:
-        key = (row["data"], row["scenario"], row["label"])
-        if (key, row["seed"]) in seen:
+        key = (row.data, row.scenario, row.label)
+        if (key, row.seed) in seen:
             raise DataError(
-                f"Two runs of {', '.join(key)} with seed {row['seed']}.",
+                f"Two runs of {', '.join(key)} with seed {row.seed}.",
                 expected="one run of a label per data set, scenario and seed",
                 to_do="give methods that differ in options labels that differ.",
             )
-        seen.add((key, row["seed"]))
-        values.setdefault(key, []).append(measured(row, measure))
+        seen.add((key, row.seed))
+        values.setdefault(key, []).append(row.number(measure))
     return {key: mean_over_seeds(found) for key, found in values.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,8 +117,12 @@ def _trial(place: Place, rows: Sequence[Row], cache: CellCache) -> Trial:
     if failure is not None:
         return Trial(place, rows[0].changes, None, None, failure, chosen=False)
     results = [result_of(row, cache) for row in rows]
-    means = {
-        name: None if any(result[name] is None for result in results) else float(np.mean([r[name] for r in results]))
-        for name in ("p_comp", "p_up")
-    }
-    return Trial(place, rows[0].changes, means["p_comp"], means["p_up"], None, chosen=False)
+    p_comp, p_up = _mean(result.p_comp for result in results), _mean(result.p_up for result in results)
+    return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None where one is not defined."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if len(known) == len(found) else None

@@ -19,7 +19,9 @@ from holdfast.training.compatible_head import HEAD_RECIPE
 from holdfast.training.recipe import Recipe
 
 if TYPE_CHECKING:
+    from holdfast.adapters import Direction
     from holdfast.adapting.linking import Adapted, Choice
+    from holdfast.adapting.results import AdaptResults
     from holdfast.cli.adapt_sides import Pair
 
 HELPS = ("adapt", "train a head")
@@ -147,14 +149,14 @@ def main(words: list[str]) -> int:
     with _progress() as events:
         found = compare(pair.old, pair.new, choice, **options, **events)
     thresholds = [_threshold(found, asked) for asked in arguments["threshold"]]
-    document, page = _write(arguments, pair, found, choice)
+    results, page = _write(arguments, pair, found, choice)
     write_settings(arguments["out"], "adapt.yaml", text)
     saved = _save(arguments, pair, found, choice)
-    _tell(document, arguments, page, found.followed, thresholds)
+    _tell(results, arguments, page, found.followed, thresholds)
     if saved is not None:
-        _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(document))}")
+        _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(results))}")
     if arguments["json"]:
-        print_json({**document, "saved": None if saved is None else str(saved), "thresholds": thresholds})
+        print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": thresholds})
     advised = found.recommendation
     return 0 if advised.action in HELPS and not advised.worse and found.held_out.labelled else 1
 
@@ -216,44 +218,40 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
         )  # fmt: skip
 
 
-def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[dict[str, Any], Path | None]:
-    """Write results.json and report.html, and return the document, and the page if there is one."""
-    from holdfast.adapting.document import Names, document
+def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[AdaptResults, Path | None]:
+    """Write results.json and report.html, and return the results, and the page if there is one."""
+    from holdfast.adapting.results import AdaptResults, Names
     from holdfast.adapting.scores import score_map_record
     from holdfast.reports.adapt_page import write_adapt_report
-    from holdfast.reports.adapt_results import adapt_document, write_adapt
 
-    names = Names(pair.data_name, pair.old_name, pair.new_name)
-    whole = adapt_document(
-        document(
-            found.held_out, found.comparison, found.recommendation,
-            title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
-            names=names, direction=choice.direction, pair_sentences=found.sentences, suspects=found.suspects,
-            curve=found.curve, score_map=score_map_record(found.score_map),
-        )
+    results = AdaptResults.gather(
+        found.held_out, found.comparison, found.recommendation,
+        title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
+        names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
+        pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
+        score_map=score_map_record(found.score_map),
     )  # fmt: skip
-    write_adapt(whole, arguments["out"])
-    page = page_written(arguments["report"], lambda: write_adapt_report(whole, arguments["out"]))
-    return dict(whole), page
+    results.save(arguments["out"])
+    return results, page_written(arguments["report"], lambda: write_adapt_report(results, arguments["out"]))
 
 
 def _tell(
-    document: dict[str, Any],
+    results: AdaptResults,
     arguments: dict[str, Any],
     page: Path | None,
     followed: str | None,
     thresholds: list[dict[str, Any]],
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
-    from holdfast.reports.adapt_results import adapt_table, failures
+    from holdfast.reports.adapt_tables import adapt_table, failures
     from holdfast.reports.adapt_words import adapt_headline
 
-    columns, rows = adapt_table(document)
-    print_table(document["title"], columns, rows)
-    for line in (*failures(document), *document["data"]["sentences"]):
+    columns, rows = adapt_table(results)
+    print_table(results.title, columns, rows)
+    for line in (*failures(results), *results.data.sentences):
         _say(line)
-    _say(f"\n{adapt_headline(document)}", style="bold")
-    for line in (*document["recommendation"]["sentences"], *(_threshold_words(one, followed) for one in thresholds)):
+    _say(f"\n{adapt_headline(results)}", style="bold")
+    for line in (*results.recommendation.sentences, *(_threshold_words(one, followed) for one in thresholds)):
         _say(line)
     _say(f"\nresults  {arguments['out'] / 'results.json'}{page_line(arguments['report'], page)}")
 
@@ -269,11 +267,10 @@ def _threshold_words(one: dict[str, Any], followed: str | None) -> str:
     )
 
 
-def _direction(document: dict[str, Any]) -> Any:
+def _direction(results: AdaptResults) -> Direction | None:
     """Return what the recommended candidate maps; None for a head."""
-    from holdfast.reports.adapt_results import candidate_named
-
-    return candidate_named(document, document["recommendation"]["candidate"])["direction"]
+    candidate = results.named(results.recommendation.candidate)
+    return None if candidate is None else candidate.direction
 
 
 def _say(text: str, style: str = "") -> None:

@@ -173,12 +173,11 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
     """Run to the end, write the board, and say what was found."""
     from dataclasses import replace
 
-    from holdfast.bench.board import board_document
+    from holdfast.bench.board import leaderboard_of
     from holdfast.cli.bench_plan import failure_sentences
     from holdfast.cli.bench_progress import steps_progress, worked_before
     from holdfast.reports.leaderboard_files import leaderboard_text, write_tables
     from holdfast.reports.leaderboard_page import write_leaderboard_page
-    from holdfast.reports.leaderboard_results import leaderboard_document, write_leaderboard
 
     with worked_before(out) as worked, steps_progress(suite.title) as watch:
 
@@ -188,30 +187,20 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
                 worked.note()
 
         found = replace(bench, watch=after).run(suite)
-    document = leaderboard_document(
-        board_document(
-            found["rows"],
-            found["suite"],
-            machine=found["machine"],
-            command=shlex.join(["holdfast", "bench", *(word for word in words if word != "--suite")]),
-            wall_seconds=worked.seconds,
-            tuning=found["tuning"],
-            combined=found["combined"],
-            references=_references(suite),
-        )
-    )
-    results = write_leaderboard(document, out)
-    tables = write_tables(document, out)
-    page = page_written(arguments["report"], lambda: write_leaderboard_page(document, out))
+    command = shlex.join(["holdfast", "bench", *(word for word in words if word != "--suite")])
+    results = leaderboard_of(found, command=command, wall_seconds=worked.seconds, references=_references(suite))
+    written = results.save(out)
+    tables = write_tables(results, out)
+    page = page_written(arguments["report"], lambda: write_leaderboard_page(results, out))
     if arguments["json"]:
-        print_json(document)
-    console.print(leaderboard_text(document))
+        print_json(results.to_dict())
+    console.print(leaderboard_text(results))
     console.print(
-        f"results  {results}\ntables   {', '.join(map(str, tables))}{page_line(arguments['report'], page, 'board')}"
+        f"results  {written}\ntables   {', '.join(map(str, tables))}{page_line(arguments['report'], page, 'board')}"
     )
     for sentence in failure_sentences(found, bench.cache.root):
         console.print(sentence)
-    return int(any(row["failure"] is not None for row in found["rows"]))
+    return int(any(run.failure is not None for run in found.rows))
 
 
 def _references(suite: Suite) -> dict[str, str]:

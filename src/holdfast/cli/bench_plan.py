@@ -13,6 +13,7 @@ from holdfast.cli.console import console, in_words, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.bench.cells import Cell
+    from holdfast.bench.leaderboard import BenchRuns
     from holdfast.bench.run import Estimate
     from holdfast.bench.suite import Suite
 
@@ -68,18 +69,18 @@ def _named(cell: Cell, trials: Mapping[str, Mapping[str, Any]]) -> str:
     return cell.label if changes is None else f"{cell.label}, trial: {named_values(changes)}"
 
 
-def failure_sentences(document: Mapping[str, Any], cache: Path) -> Iterator[str]:
+def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:
     """Say how to run again what failed of a bench, and where more is written about it.
 
     Args:
-        document: What `Bench.run` returned.
+        found: What `Bench.run` returned.
         cache: Folder of finished steps.
     """
-    failed = [
-        counted(number, word)
-        for word, runs in (("run", document["rows"]), ("trial", document["tuning"]))
-        if (number := sum(found["failure"] is not None for found in runs))
-    ]
+    numbers = {
+        "run": sum(run.failure is not None for run in found.rows),
+        "trial": sum(trial["failure"] is not None for trial in found.tuning),
+    }
+    failed = [counted(number, word) for word, number in numbers.items() if number]
     if failed:
         yield (
             f"{' and '.join(failed)} failed. The same command with --retry-failed runs again what failed; "

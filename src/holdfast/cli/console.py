@@ -212,21 +212,26 @@ def bar_words(task: Task) -> str:
 
 @contextmanager
 def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show epochs, loss terms and images per second of one run; yields what `fit` tells its events to."""
+    """Show epochs, loss terms and items per second of one run or several; yields what `fit` tells its events to."""
     started, images = time.monotonic(), 0
     with _progress(name, None, TextColumn("{task.fields[state]}", markup=False), state="") as (progress, task):
-        shown = 0.0
+        shown, before, begun = 0.0, 0, started
 
         def on_step(event: dict[str, Any]) -> None:
-            nonlocal images, shown
+            nonlocal images, shown, before, begun
+            now, done = time.monotonic(), event["epoch"] * event["steps"] + event["step"] + 1
+            if done < before:  # another run, which has a rate of its own
+                progress.reset(task)
+                images, begun, shown = 0, now, 0.0
+            before = done
             images += event["images"]
-            now = time.monotonic()
             if now - shown < 0.25:
                 return
             shown = now
             terms = "  ".join(f"{key} {float(value):.3f}" for key, value in event["terms"].items())
-            state = f"epoch {event['epoch'] + 1}/{event['epochs']}  {terms}  {images / (now - started):,.0f} images/s"
-            done = event["epoch"] * event["steps"] + event["step"] + 1
+            state = (
+                f"epoch {event['epoch'] + 1}/{event['epochs']}  {terms}  {images / max(now - begun, 1e-9):,.0f} items/s"
+            )
             progress.update(task, total=event["epochs"] * event["steps"], completed=done, state=state)
 
         yield on_step

@@ -296,7 +296,8 @@ def _check_texts(arguments: dict[str, Any]) -> int:
     console.print(f"{arguments['data']}: all {total:,} texts can be read, and none is empty.")
     for where, found in repeated.items():
         what = f"Texts in {where} alike" if len(parts) > 1 else "Texts that repeat an earlier one"
-        _say(found, what, "remove them from one of the two; a score measured on them would be too good")
+        one = "one of the two" if len(parts) > 1 else "the file, or keep each once"
+        _say(found, what, f"remove them from {one}; a score measured on them would be too good")
     if contradicting is not None:
         _say(contradicting, "Texts with more than one class", "decide for one; no score can be perfect as they are")
     if not failed:

@@ -55,6 +55,7 @@ def main(words: list[str]) -> int:
     """Train, embed, evaluate and show."""
     from holdfast.models.card import write_card
     from holdfast.reports.tables import markdown_table
+    from holdfast.results import Data
 
     arguments, text = parse(demo, words, "demo")
     out, seed, started = arguments["out"], arguments["seed"], time.monotonic()
@@ -62,28 +63,28 @@ def main(words: list[str]) -> int:
     releases = _train(data, METHODS_ALL if arguments["all"] else METHODS_SHOWN, out, seed)
     sides = {name: _embed(name, release, data, out) for name, release in releases.items()}
     evaluations = _evaluate(sides, seed)
-    document = write_evidence(
+    results = write_evidence(
         evaluations,
         sides["old"],
         {name: sides[name] for name in evaluations},
         out,
         title="Can new models search the gallery that the old model embedded?",
-        data={
-            "name": data.name,
-            "description": data.description,
-            "numbers": {"queries": len(data.query), "gallery images": len(data.gallery),
-                        "characters to search": len(data.query.class_names)},
-        },
+        data=Data(
+            name=data.name,
+            description=data.description,
+            numbers={"queries": len(data.query), "gallery images": len(data.gallery),
+                     "characters to search": len(data.query.class_names)},
+        ),
         models={name: summary(release) for name, release in releases.items()},
         pictures=Pictures(data),
         seed=seed,
     )  # fmt: skip
     write_settings(out, "demo.yaml", text)
     for name, release in releases.items():
-        write_card(release, out / name, markdown_table(document))
-    document = {**document, "gallery": live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)}
+        write_card(release, out / name, markdown_table(results))
+    gallery = live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)
     if arguments["json"]:
-        print_json(document)
+        print_json({**results.to_dict(), "gallery": gallery})
     console.print(f"{time.monotonic() - started:.0f} s in all", style="dim")
     return 0
 

@@ -20,7 +20,8 @@ from holdfast.options import option_types
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
-    from holdfast.evaluation.evidence import Evaluation
+    from holdfast.evaluation.results import Evaluation
+    from holdfast.results import Data
 
 
 FEWEST_RESAMPLES = 40
@@ -179,7 +180,7 @@ def main(words: list[str]) -> int:
     write_settings(arguments["out"], "evaluate.yaml", text)
     name = _name(arguments, "new")
     link = {} if adapter is None else {ADAPTER: record_of(adapter)}
-    document = write_evidence(
+    results = write_evidence(
         {name: evaluation},
         old,
         {name: new},
@@ -196,7 +197,7 @@ def main(words: list[str]) -> int:
         facts=facts,
     )
     if arguments["json"]:
-        print_json({"schema_version": document["schema_version"], **document["evaluations"][name], **link})
+        print_json({"schema_version": results.schema_version, **results.evaluations[name].to_dict(), **link})
     return 0 if evaluation.verdict == "compatible" else 1
 
 
@@ -295,19 +296,21 @@ def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None
             )
 
 
-def described(sides: Sides, name: str | None, units: str = "queries") -> dict[str, Any]:
+def described(sides: Sides, name: str | None, units: str = "queries") -> Data:
     """Return what the report says of the data."""
-    classes = sides.gallery.class_names
+    from holdfast.results import Data
+
+    labels = sides.gallery.labels
     alone = "every item is a query among all others" if units == "queries" else "the same items on both sides"
-    return {
-        "name": name or "embeddings",
-        "description": alone if sides.leave_one_out else "queries and a gallery",
-        "numbers": {
+    return Data(
+        name=name or "embeddings",
+        description=alone if sides.leave_one_out else "queries and a gallery",
+        numbers={
             "queries": len(sides.query),
             "gallery items": len(sides.gallery),
-            "classes": 0 if classes is None else len(classes),
+            "classes": 0 if labels is None else len(set(labels.tolist())),
         },
-    }
+    )
 
 
 def model_of(embeddings: EmbeddingSet) -> dict[str, Any]:

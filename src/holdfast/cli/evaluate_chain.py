@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import write_settings
+from holdfast.cli.choices import guards_of, write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_alone import names_of, refuse_others
 from holdfast.cli.evaluate_sides import protocol_of
@@ -16,11 +16,11 @@ from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from holdfast.evaluation.chain import ChainEvaluation
+    from holdfast.evaluation.chain import ChainEvaluation, ChainResults
 
 _OPTIONS = (
     "chain_independent", "old_baseline", "similarity", "protocol", "ground_truth", "relevant", "protocol_options",
-    "gate_metric", "no_relevant", "resamples", "resample", "device", "cast", "vector_column",
+    "gate_metric", "guard", "no_guard", "no_relevant", "resamples", "resample", "device", "cast", "vector_column",
     "id_column", "label_column", "seed",
 )  # fmt: skip
 
@@ -39,9 +39,9 @@ def evaluate_chain_command(arguments: dict[str, Any], settings: str) -> int:
     _check_one_kind(names, models, third or [])
     evaluation = _measured(arguments, names, models, third)
     write_settings(arguments["out"], "evaluate.yaml", settings)
-    document = _shown(arguments, evaluation, models[0], baseline or "own")
+    results = _shown(arguments, evaluation, models[0], baseline or "own")
     if arguments["json"]:
-        print_json(document)
+        print_json(results.to_dict())
     return 0 if evaluation.compatible else 1
 
 
@@ -79,33 +79,33 @@ def _measured(
             independent=third,
             protocol=protocol_of(arguments, models[0].leave_one_out),
             metric=arguments["gate_metric"],
+            guards=guards_of(dict(arguments)),
             device=None if arguments["device"] == "cpu" else arguments["device"],
             **{name: arguments[name] for name in ("resamples", "resample", "seed")},
         )
 
 
-def _shown(arguments: Mapping[str, Any], evaluation: ChainEvaluation, sides: Sides, baseline: Any) -> dict[str, Any]:
+def _shown(arguments: Mapping[str, Any], evaluation: ChainEvaluation, sides: Sides, baseline: Any) -> ChainResults:
     """Write results and report, and print tables and what they mean."""
     from holdfast.cli.evaluate import described
-    from holdfast.reports import chain_results as results
+    from holdfast.reports import chain_tables as tables
     from holdfast.reports.chain_page import write_chain_report
     from holdfast.reports.chain_words import chain_finding, chain_headline
 
     title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
-    document = results.chain_document(
-        evaluation, title=title, data=described(sides, None, evaluation.protocol["units"]), old_baseline=baseline
-    )
-    written = results.write_chain(document, arguments["out"])
-    page = page_written(arguments["report"], lambda: write_chain_report(document, arguments["out"]))
-    print_table(title, *results.matrix_table(document))
+    data = described(sides, None, evaluation.protocol.units)
+    results = evaluation.results(title=title, data=data, old_baseline=baseline)
+    written = results.save(arguments["out"])
+    page = page_written(arguments["report"], lambda: write_chain_report(results, arguments["out"]))
+    print_table(title, *tables.matrix_table(results))
     console.print()
-    print_table("Pairs", *results.pair_table(document))
-    for name in sorted(document["p_comp"]["raw"] if document["p_comp"] else (), key=lambda name: name != baseline):
+    print_table("Pairs", *tables.pair_table(results))
+    for name in sorted(results.p_comp["raw"] if results.p_comp else (), key=lambda name: name != baseline):
         console.print()
-        print_table(f"P_comp, raw: {results.BASELINES[name]}", *results.p_comp_table(document, name))
-    console.print(f"\n{chain_headline(document)}", style="bold")
-    found = chain_finding(document)
+        print_table(f"P_comp, raw: {tables.BASELINES[name]}", *tables.p_comp_table(results, name))
+    console.print(f"\n{chain_headline(results)}", style="bold")
+    found = chain_finding(results)
     for words in (found.sentence, f"Next: {found.next_step}", *found.notes):
         console.print(words)
     console.print(f"\nresults  {written}{page_line(arguments['report'], page)}")
-    return document
+    return results

@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evaluate_alone import names_of, refuse_others
 from holdfast.cli.pages import page_line, page_written
 
+if TYPE_CHECKING:
+    from holdfast.evaluation.combined import CombinationResults
+    from holdfast.evaluation.results import EvaluationResults
+
 
 def evaluate_combine_command(arguments: dict[str, Any], settings: str) -> int:
     """Combine results, write the report, and return 0 where every test set is compatible and 1 otherwise."""
-    from holdfast.evaluation.combined import combine
-    from holdfast.reports.combined_results import combined_document, only_evaluation
-    from holdfast.reports.results import read_results
+    from holdfast.evaluation.combined import CombinationResults, combine
+    from holdfast.evaluation.results import EvaluationResults
 
     refuse_others("combine", arguments, ["metric"])
     paths = arguments["combine"]
-    found = dict(zip(names_of(paths), map(read_results, paths), strict=True))
-    records = {name: only_evaluation(document, f"'{name}'") for name, document in found.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what is not defined is said in words below
-        combination = combine(records, arguments["metric"])
-    document = combined_document(combination, found, title=_title(found))
+    found = dict(zip(names_of(paths), map(EvaluationResults.load, paths), strict=True))
+    combination = combine({name: results.only(f"'{name}'") for name, results in found.items()}, arguments["metric"])
+    combined = CombinationResults.gather(combination, found, title=_title(found))
     write_settings(arguments["out"], "evaluate.yaml", settings)
-    _show(document, arguments)
+    _show(combined, arguments)
     if arguments["json"]:
-        print_json(document)
+        print_json(combined.to_dict())
     return 0 if combination.compatible else 1
 
 
-def _title(found: dict[str, dict[str, Any]]) -> str:
-    names = dict.fromkeys(name for document in found.values() for name in document["evaluations"])
+def _title(found: dict[str, EvaluationResults]) -> str:
+    names = dict.fromkeys(name for results in found.values() for name in results.evaluations)
     return f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"
 
 
-def _show(document: dict[str, Any], arguments: dict[str, Any]) -> None:
+def _show(combined: CombinationResults, arguments: dict[str, Any]) -> None:
     """Write results and report, and print the table and what it means."""
     from holdfast.reports.combined_page import write_combined_report
-    from holdfast.reports.combined_results import combined_table, write_combination
+    from holdfast.reports.combined_tables import combined_table
     from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
 
-    results = write_combination(document, arguments["out"])
-    page = page_written(arguments["report"], lambda: write_combined_report(document, arguments["out"]))
-    print_table(document["title"], *combined_table(document))
-    console.print(f"\n{combined_headline(document)}", style="bold")
-    for finding in set_findings(document):
+    results = combined.save(arguments["out"])
+    page = page_written(arguments["report"], lambda: write_combined_report(combined, arguments["out"]))
+    print_table(combined.title, *combined_table(combined))
+    console.print(f"\n{combined_headline(combined)}", style="bold")
+    for finding in set_findings(combined):
         for words in (f"{finding.name}: {finding.spoken}. {finding.sentence}", *finding.notes):
             console.print(words)
-    for note in combined_notes(document):
+    for note in combined_notes(combined):
         console.print(note)
     console.print(f"\nresults  {results}{page_line(arguments['report'], page)}")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from holdfast.data.item_facts import FactsOf
     from holdfast.data.retrieval_data import RetrievalData
-    from holdfast.evaluation.evidence import Evaluation
+    from holdfast.evaluation.results import Evaluation, EvaluationResults
+    from holdfast.results import Data
 
 
 class Sides(NamedTuple):
@@ -161,14 +162,14 @@ class Pictures:
         return None
 
 
-def print_findings(document: Mapping[str, Any]) -> None:
+def print_findings(results: EvaluationResults) -> None:
     """Say in words what was found: the headline, and what one model's numbers mean and ask for."""
     from holdfast.cli.console import console
     from holdfast.reports.words import finding, headline
 
-    console.print(f"\n{headline(document)}", style="bold")
-    if len(document["evaluations"]) == 1:
-        found = finding(*next(iter(document["evaluations"].items())))
+    console.print(f"\n{headline(results)}", style="bold")
+    if len(results.evaluations) == 1:
+        found = finding(*next(iter(results.evaluations.items())))
         for line in (found.sentence, f"Next: {found.next_step}", *found.notes):
             console.print(line)
 
@@ -180,7 +181,7 @@ def write_evidence(
     folder: Path,
     *,
     title: str,
-    data: Mapping[str, Any],
+    data: Data,
     models: Mapping[str, Mapping[str, Any]],
     pictures: Pictures,
     seed: int,
@@ -189,8 +190,8 @@ def write_evidence(
     protocol: Protocol | None = None,
     report: str | None = None,
     facts: FactsOf | None = None,
-) -> dict[str, Any]:
-    """Write results.json and report.html, print the table, and return the document.
+) -> EvaluationResults:
+    """Write results.json and report.html, print the table, and return the results.
 
     Args:
         evaluations: By the name of the new model.
@@ -198,8 +199,8 @@ def write_evidence(
         new: What every new model made.
         folder: Where to write.
         title: Of the report.
-        data: See `results_document`.
-        models: See `results_document`.
+        data: What was searched.
+        models: What is known of each model; see `EvaluationResults`.
         pictures: Finds pixels for the examples.
         seed: Of the choice of examples.
         cross: Queries and gallery that answered the cross-test of the models that a map links to the old one.
@@ -212,13 +213,13 @@ def write_evidence(
     from holdfast.cli.pages import page_line, page_written
     from holdfast.evaluation.disk import choose_disk
     from holdfast.evaluation.examples import choose_examples
+    from holdfast.evaluation.results import EvaluationResults
     from holdfast.reports.page import write_report
-    from holdfast.reports.results import results_document, write_results
     from holdfast.reports.tables import summary_rows
 
     links = cross or {}
-    document = results_document(evaluations, title=title, data=data, models=models)
-    results = write_results(document, folder)
+    results = EvaluationResults.of(title=title, data=data, models=models, evaluations=evaluations)
+    written = results.save(folder)
 
     def write() -> Path:
         examples = {
@@ -237,11 +238,11 @@ def write_evidence(
             for name, sides in new.items()
             if sides.gallery.space == old.gallery.space
         }
-        return write_report(document, folder, examples=examples, picture=pictures, disks=disks, facts=facts)
+        return write_report(results, folder, examples=examples, picture=pictures, disks=disks, facts=facts)
 
     page = page_written(report, write)
-    columns, rows = summary_rows(document)
+    columns, rows = summary_rows(results)
     print_table(title, columns, rows)
-    print_findings(document)
-    console.print(f"\nresults  {results}{page_line(report, page)}")
-    return document
+    print_findings(results)
+    console.print(f"\nresults  {written}{page_line(report, page)}")
+    return results

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, print_table, rate_progress
 from holdfast.cli.gallery_common import made_by, open_vectors, opened
 from holdfast.cli.pages import page_line, page_written
-from holdfast.errors import ConfigError, refuse, without_secrets
+from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.drill import Drill
+    from holdfast.galleries.drill import Rehearsal
 
 PASSED = ("ready", "no gain")
 
@@ -87,6 +86,7 @@ def drill(
     """
     from holdfast.cli.gallery_sources import source_of
     from holdfast.galleries.drill import drill as rehearsed
+    from holdfast.reports.drill_page import write_drill_report
 
     arguments = {**locals(), "adapter": None}
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
@@ -105,12 +105,12 @@ def drill(
                 it, source, queries=asked, orders=order or None, class_column=class_column, **links, **numbers,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
-    document = _document(found)
-    page = _write(document, out)  # the option --report names evidence here
-    _tell(document)
-    console.print(f"\nresults  {out / 'drill.json'}{page_line(None, page)}")
+    path = found.save(out)
+    page = page_written(None, lambda: write_drill_report(found, out))  # the option --report names evidence here
+    _tell(found)
+    console.print(f"\nresults  {path}{page_line(None, page)}")
     if json:
-        print_json(document)
+        print_json(found.to_dict())
     return 0 if found.verdict in PASSED else 1
 
 
@@ -127,38 +127,21 @@ def _queries(
     return old, new
 
 
-def _document(found: Drill) -> dict[str, Any]:
-    from holdfast.reports.drill_page import drill_document
-
-    return drill_document({**found.to_dict(), "gallery": without_secrets(found.gallery)})
-
-
-def _write(document: dict[str, Any], out: Path) -> Path | None:
-    """Write drill.json, and drill.html where its packages are installed; return the page."""
-    from holdfast.embeddings.storage import write_atomically
-    from holdfast.reports.drill_page import write_drill_report
-
-    text = json_module.dumps(document, indent=2, allow_nan=False) + "\n"
-    write_atomically(out / "drill.json", lambda part: part.write_text(text, encoding="utf-8"))
-    return page_written(None, lambda: write_drill_report(document, out))
-
-
-def _tell(document: dict[str, Any]) -> None:
+def _tell(found: Rehearsal) -> None:
     """Print the orders as a table, and what it all means."""
     from holdfast.reports.drill_words import drill_headline, findings, next_step, short_metric
     from holdfast.reports.formats import plain_text
 
-    metric = document["metric"]
+    metric = found.metric
     rows = [
-        [name, *(f"{value:.3f}" for value in (curve["values"][metric][0], curve["area"][metric],
-                                               curve["values"][metric][-1]))]
-        for name, curve in document["curves"].items()
-    ]  # fmt: skip
-    title = f"Drill on {document['sampled']:,} of {document['items']:,} items: {short_metric(metric)} of new queries"
+        [name, *(f"{value:.3f}" for value in (curve.values[metric][0], curve.area[metric], curve.values[metric][-1]))]
+        for name, curve in found.curves.items()
+    ]
+    title = f"Drill on {found.sampled:,} of {found.items:,} items: {short_metric(metric)} of new queries"
     print_table(title, ["order", "at the swap", "mean on the way", "at the end"], rows)
-    console.print(f"\n{plain_text(drill_headline(document))}", style="bold")
-    for sentence in findings(document):
+    console.print(f"\n{plain_text(drill_headline(found))}", style="bold")
+    for sentence in findings(found):
         console.print(plain_text(sentence))
-    for name, why in document["left_out"].items():
+    for name, why in found.left_out.items():
         console.print(f"The order {name} was left out: {plain_text(why)}")
-    console.print(f"Next: {plain_text(next_step(document))}")
+    console.print(f"Next: {plain_text(next_step(found))}")

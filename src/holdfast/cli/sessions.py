@@ -15,6 +15,7 @@ from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
     from holdfast.continual.plan import Plan
+    from holdfast.continual.results import SessionsResults
     from holdfast.data.closed_set import ClosedSet
 
 
@@ -89,12 +90,11 @@ def sessions(
 def main(words: list[str]) -> int:
     """Train session by session, and show what was found."""
     from holdfast.continual.plans import PLANS
-    from holdfast.continual.results import document_of
+    from holdfast.continual.results import SessionsResults
     from holdfast.continual.runner import run_sessions
     from holdfast.continual.setting import Setting
     from holdfast.data.closed_set import closed_set
     from holdfast.methods import build_method
-    from holdfast.reports.sessions_results import sessions_document
 
     if words and not words[0].startswith("-"):
         refuse(
@@ -121,14 +121,12 @@ def main(words: list[str]) -> int:
     learners = {name: replace(base, method=name, method_options=chosen) for name, chosen in options.items()}
     records = run_sessions(setting, learners, arguments["out"], on_run=training_progress)
     write_settings(arguments["out"], "sessions.yaml", resolved(text, {"plan_options": dict(plan.asked)}))
-    document = sessions_document(
-        document_of(
-            setting, learners, records, title=f"Sessions of {data.name}, {plan.name}", description=data.description
-        )
+    results = SessionsResults.gather(
+        setting, learners, records, title=f"Sessions of {data.name}, {plan.name}", description=data.description
     )
-    _show(document, plan, arguments)
+    _show(results, plan, arguments)
     if arguments["json"]:
-        print_json(document)
+        print_json(results.to_dict())
     return 0
 
 
@@ -148,17 +146,17 @@ def _experiment(arguments: dict[str, Any], data: ClosedSet) -> Experiment:
     )
 
 
-def _show(document: dict[str, Any], plan: Plan, arguments: dict[str, Any]) -> None:
+def _show(results: SessionsResults, plan: Plan, arguments: dict[str, Any]) -> None:
     """Write results and report, and print the table and what it means."""
     from holdfast.reports.sessions_page import write_sessions_report
-    from holdfast.reports.sessions_results import sessions_table, write_sessions
+    from holdfast.reports.sessions_tables import sessions_table
     from holdfast.reports.sessions_words import sessions_findings, sessions_headline, standing
 
-    results = write_sessions(document, arguments["out"])
-    page = page_written(arguments["report"], lambda: write_sessions_report(document, plan, arguments["out"]))
-    print_table(document["title"], *sessions_table(document))
-    found = standing(document)
+    written = results.save(arguments["out"])
+    page = page_written(arguments["report"], lambda: write_sessions_report(results, plan, arguments["out"]))
+    print_table(results.title, *sessions_table(results))
+    found = standing(results)
     console.print(f"\n{sessions_headline(found)}", style="bold")
     for finding in sessions_findings(found):
         console.print(finding.sentence)
-    console.print(f"\nresults  {results}{page_line(arguments['report'], page)}")
+    console.print(f"\nresults  {written}{page_line(arguments['report'], page)}")

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.continual.exemplars import EXEMPLARS
+from holdfast.continual.results import SessionRecord
 from holdfast.continual.session import OnRun, read_plain, run_session, write_plain
 from holdfast.continual.setting import Setting
 from holdfast.errors import ConfigError, refuse, unknown_name
@@ -43,7 +44,7 @@ def run_sessions(
     *,
     sessions: int | None = None,
     on_run: OnRun | None = None,
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[SessionRecord]]:
     """Train every learner through the sessions of a plan, and score each session.
 
     Args:
@@ -54,7 +55,7 @@ def run_sessions(
         on_run: Opens a context for the run of a given name, which gives what is told every step.
 
     Returns:
-        For every learner the record of each session; see `run_session`.
+        For every learner the record of each session.
 
     Raises:
         ConfigError: A learner cannot learn in sessions, or the folder holds other ones. Nothing was trained.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.continual.results import SessionScores
 from holdfast.continual.setting import Setting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import labels_as_in
@@ -70,7 +70,7 @@ def _wanted(query: EmbeddingSet) -> NDArray[np.int64]:
     return query.labels
 
 
-def scores_of(found: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64], setting: Setting) -> dict[str, Any]:
+def scores_of(found: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64], setting: Setting) -> SessionScores:
     """Return recall by K, and recall@1 by the session that introduced the class of the query.
 
     Args:
@@ -81,9 +81,9 @@ def scores_of(found: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64],
     homes, sessions = setting.home[labels], setting.plan.sessions
     asked = np.bincount(homes, minlength=sessions)
     right = np.bincount(homes, weights=found[1], minlength=sessions)
-    return {
-        "recall": {str(k): float(values.mean()) for k, values in found.items()},
-        "recall_by_home": [float(r / n) if n else None for r, n in zip(right, asked, strict=True)],
-        "queries": len(labels),
-        "queries_by_home": asked.tolist(),
-    }
+    return SessionScores(
+        recall={str(k): float(values.mean()) for k, values in found.items()},
+        recall_by_home=[float(r / n) if n else None for r, n in zip(right, asked, strict=True)],
+        queries=len(labels),
+        queries_by_home=asked.tolist(),
+    )

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from torch import nn
 
 from holdfast.continual.exemplars import EXEMPLARS, passes
+from holdfast.continual.results import Seconds, SessionRecord, SessionScores
 from holdfast.continual.scoring import hits, scores_of
 from holdfast.continual.setting import KS, Setting
 from holdfast.data.image_rules import Rows
@@ -31,6 +33,7 @@ from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
+from holdfast.results import Part
 from holdfast.training.encode import embed_images, encode
 from holdfast.training.history import load_history
 from holdfast.training.recipe import Experiment
@@ -39,7 +42,36 @@ from holdfast.training.train import OnStep, train_release
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]
 BATCH = 512  # images embedded at a time
-ENDING = ("record", "release", "galleries", "memory")  # what ``session.json`` holds
+
+
+class Ending(Part):
+    """What ``session.json`` holds: all that the next session needs to know of one that is done.
+
+    Args:
+        record: What the session came to.
+        release: Folder of its model, in that of the whole comparison.
+        galleries: Everything that is searched after it, the oldest first, in the same folder.
+        memory: Rows of the images that the next session sees again.
+    """
+
+    record: SessionRecord
+    release: str
+    galleries: list[str]
+    memory: list[int]
+
+    @classmethod
+    def read(cls, path: Path) -> Ending:
+        """Read a ``session.json``.
+
+        Raises:
+            DataError: The file is missing or damaged.
+        """
+        found = read_plain(path)
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise _unreadable(path, f"{first['msg']} at '{'.'.join(map(str, first['loc']))}'") from error
 
 
 def run_session(
@@ -50,7 +82,7 @@ def run_session(
     session: int,
     *,
     on_run: OnRun | None = None,
-) -> dict[str, Any]:
+) -> SessionRecord:
     """Train, embed and score one session of one learner; a finished one is read instead.
 
     Args:
@@ -60,20 +92,13 @@ def run_session(
         folder: That of the whole comparison; earlier sessions of the learner are there.
         session: Which one, from 0.
         on_run: See `run_sessions`.
-
-    Returns:
-        Plain values: recall by K ("recall"), "recall_by_home" and "queries_by_home" (by the session that introduced
-        the classes), "queries", "validation_recall", "best_epoch", "epochs", "gallery_rows" that were searched,
-        "embedded_rows" of this session, "replayed" images, "trained_images", "encoded_images", "seconds" of
-        "training" and of the "rest", and the release's "fingerprint".
     """
     place = folder / name / f"session-{session + 1}"
     if not (place / "session.json").exists():
         ended = _Session(setting, name, experiment, folder, session, on_run).to_the_end()
         shutil.rmtree(place / "cache", ignore_errors=True)
-        write_plain(place / "session.json", ended)
-    record: dict[str, Any] = read_plain(place / "session.json", *ENDING)["record"]
-    return record
+        write_plain(place / "session.json", ended.to_dict())
+    return Ending.read(place / "session.json").record
 
 
 @dataclass
@@ -97,12 +122,12 @@ class _Session:
         self.reindex = self.method.gallery_policy == "reindex"
         self.device = self.experiment.recipe.build_fabric().device
         before = self.place.with_name(f"session-{self.session}") / "session.json"
-        self.previous = {} if first else read_plain(before, *ENDING)
+        self.previous = None if first else Ending.read(before)
         self.encoded = 0
 
-    def to_the_end(self) -> dict[str, Any]:
+    def to_the_end(self) -> Ending:
         """Do everything, and return the contents of ``session.json``."""
-        kept = np.array(self.previous.get("memory", []), np.int64)
+        kept = np.array(self.previous.memory if self.previous else [], np.int64)
         replayed = kept if self._replays() else kept[:0]
         own = self.setting.plan.rows(self.session)
         images = self.setting.training(np.concatenate([own, replayed]), self.session)
@@ -113,25 +138,25 @@ class _Session:
         galleries = [*self._earlier_galleries(), self._embedded(release)]
         scores = self._scored(release, galleries)
         memory = self._memory(release, own, kept)
-        record = {
-            **scores,
-            "validation_recall": history.epochs[history.best_epoch or 0]["score"],
-            "best_epoch": history.best_epoch or 0,
-            "epochs": len(history.epochs),
-            "gallery_rows": sum(len(storage.load(path)) for path in galleries),
-            "embedded_rows": len(storage.load(galleries[-1])),
-            "replayed": len(replayed),
-            "trained_images": history.images,
-            "encoded_images": self.encoded,
-            "seconds": {"training": history.seconds, "rest": self.seconds_of_rest},
-            "fingerprint": release.fingerprint,
-        }
-        return {
-            "record": record,
-            "release": str(self.home.relative_to(self.folder)),
-            "galleries": [str(path.relative_to(self.folder)) for path in galleries],
-            "memory": memory.tolist(),
-        }
+        record = SessionRecord(
+            **scores.to_dict(),
+            validation_recall=history.epochs[history.best_epoch or 0]["score"],
+            best_epoch=history.best_epoch or 0,
+            epochs=len(history.epochs),
+            gallery_rows=sum(len(storage.load(path)) for path in galleries),
+            embedded_rows=len(storage.load(galleries[-1])),
+            replayed=len(replayed),
+            trained_images=history.images,
+            encoded_images=self.encoded,
+            seconds=Seconds(training=history.seconds, rest=self.seconds_of_rest),
+            fingerprint=release.fingerprint,
+        )
+        return Ending(
+            record=record,
+            release=str(self.home.relative_to(self.folder)),
+            galleries=[str(path.relative_to(self.folder)) for path in galleries],
+            memory=memory.tolist(),
+        )
 
     @property
     def seconds_of_rest(self) -> float:
@@ -144,15 +169,15 @@ class _Session:
 
     def _trained(self, images: ImageSet, replayed: int) -> Release:
         """Train the session's model, or load it where that was done."""
-        first, plan = self.session == 0, self.setting.plan
+        previous, plan = self.previous, self.setting.plan
         experiment = self.experiment
         if self.home != self.place:  # by classification alone, whoever asks for it first
             experiment = replace(experiment, method="independent", method_options={})
         sequel = None
-        if not first:
+        if previous:
             sequel = Sequel(
                 replayed=np.arange(len(images)) >= len(images) - replayed,
-                gallery=storage.load(self.folder / self.previous["galleries"][-1]),
+                gallery=storage.load(self.folder / previous.galleries[-1]),
                 carried=load_carried(self.place.with_name(f"session-{self.session}")),
             )
         title = f"{self.name if self.home == self.place else 'all learners'}, session {self.session + 1}"
@@ -161,7 +186,7 @@ class _Session:
                 images,
                 experiment,
                 self.home,
-                old=None if first else load_release(self.folder / self.previous["release"]),
+                old=load_release(self.folder / previous.release) if previous else None,
                 data_name=f"{self.setting.name}, {plan.name} {self.setting.identity['plan'][:12]}, "
                 f"session {self.session + 1} of {plan.sessions}",
                 cache=self.place / "cache",
@@ -170,8 +195,9 @@ class _Session:
                 on_step=on_step,
             )
         self.started = time.monotonic()
-        self.encoded += (int(not first and self.method.needs_old) + int(self.method.looks_back)) * len(images)
-        if not first and self.method.needs_old and experiment.recipe.view_for(self.method) == "same":
+        looks = int(previous is not None and self.method.needs_old) + int(self.method.looks_back)
+        self.encoded += looks * len(images)
+        if previous and self.method.needs_old and experiment.recipe.view_for(self.method) == "same":
             self.encoded += load_history(self.home).images  # the old model looks at every augmented image
         return release
 
@@ -205,7 +231,7 @@ class _Session:
         return self.setting.training(rows, self.session)
 
     def _earlier_galleries(self) -> list[Path]:
-        return [] if self.reindex else [self.folder / part for part in self.previous.get("galleries", [])]
+        return [] if self.reindex or not self.previous else [self.folder / part for part in self.previous.galleries]
 
     def _look_back(self, release: Release, images: ImageSet) -> None:
         """Let the learner see the end of a first session that others trained."""
@@ -231,7 +257,7 @@ class _Session:
         workers = self.experiment.recipe.workers
         return embed_images(release, images, batch_size=BATCH, workers=workers, device=self.device)
 
-    def _scored(self, release: Release, galleries: list[Path]) -> dict[str, Any]:
+    def _scored(self, release: Release, galleries: list[Path]) -> SessionScores:
         queries = self.setting.queries(self.session)
         self.encoded += len(queries)
         found = hits(self._embed(release, queries), map(storage.load, galleries), KS)
@@ -252,23 +278,27 @@ class _Session:
         return rows[chosen]
 
 
-def read_plain(path: Path, *keys: str) -> dict[str, Any]:
-    """Read plain values, these keys among them, from a JSON file of this run.
+def read_plain(path: Path) -> dict[str, Any]:
+    """Read plain values from a JSON file of this run.
 
     Raises:
         DataError: The file is missing or damaged.
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or not set(keys) <= set(found):
-            raise ValueError(f"it does not hold {', '.join(keys) or 'names with values'}")
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"Cannot read '{path}': {error}.",
-            expected="what this run wrote there before",
-            to_do="remove this one file, and the same command writes it again; models and galleries are intact.",
-        ) from error
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(found, dict):
+        raise _unreadable(path, "it does not hold names with values")
     return found
+
+
+def _unreadable(path: Path, reason: str) -> DataError:
+    return DataError(
+        f"Cannot read '{path}': {reason}.",
+        expected="what this run wrote there before",
+        to_do="remove this one file, and the same command writes it again; models and galleries are intact.",
+    )
 
 
 def write_plain(path: Path, values: Mapping[str, Any]) -> None:

@@ -208,8 +208,8 @@ def _without_vectors(path: str | Path, found: str) -> DataError:
     return DataError(
         f"'{path}' has {found}.",
         expected="an array 'vectors' of shape (items, dimension)",
-        to_do="write one row per item under this name, or say which array it is: --vector-column NAME of "
-        "`holdfast evaluate`, `adapt` and `embed`.",
+        to_do="write one row per item under this name. `holdfast evaluate`, `adapt` and `embed` also take another: "
+        "--vector-column NAME.",
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.evaluation.bootstrap import mean_intervals
 from holdfast.evaluation.matched_models import MatchedModels
 from holdfast.evaluation.retrieval import Rows, top_k
 from holdfast.evaluation.row_lists import RowLists
+from holdfast.results import Interval, Part
 
 Floats = NDArray[np.float64]
 Lists = NDArray[np.int64]
@@ -28,6 +29,45 @@ MEASURES = ("overlap", "rank_biased_overlap", "first_changed")
 _PAIRS_AT_ONCE = 8_000_000  # bounds memory
 
 
+class Mean(Part):
+    """A mean over queries and its interval."""
+
+    mean: float
+    interval: Interval
+
+
+class Alike(Part):
+    """How alike the results of a system are to those of old queries on the old gallery.
+
+    Args:
+        overlap: See `overlap`.
+        rank_biased_overlap: See `rank_biased_overlap`.
+        first_changed: Share of queries whose first item is another.
+    """
+
+    overlap: Mean
+    rank_biased_overlap: Mean
+    first_changed: Mean
+
+
+class Agreement(Part):
+    """How alike results are to those of old queries on the old gallery.
+
+    Args:
+        k: First items compared.
+        persistence: See `rank_biased_overlap`.
+        queries: How many were compared.
+        cross: Those of new queries on the old gallery.
+        self_new: Those of new queries on the new gallery.
+    """
+
+    k: int
+    persistence: float
+    queries: int
+    cross: Alike
+    self_new: Alike
+
+
 def agreement_of(
     models: MatchedModels,
     *,
@@ -35,7 +75,7 @@ def agreement_of(
     ignore: Rows | RowLists | None = None,
     draws: Mapping[str, Any],
     k: int = AGREEMENT_AT,
-) -> dict[str, Any]:
+) -> Agreement:
     """Compare what people find today with what they would find after the swap, and after re-embedding.
 
     Args:
@@ -45,10 +85,6 @@ def agreement_of(
         draws: "resamples", "level" and "seed" of the intervals; see `mean_intervals`.
         k: First items compared; all of a smaller gallery.
 
-    Returns:
-        "k", "persistence", "queries" (how many were compared), and for "cross" (new queries on the old gallery) and
-        "self_new" (on the new one), each against old queries on the old gallery: "overlap", "rank_biased_overlap" and
-        "first_changed" (the share of queries whose first item is another), each with "mean" and "interval".
     """
     k = min(k, len(models.old[1]))
     options: dict[str, Any] = {"ignore": ignore, "exclude_same_id": exclude_same_id}
@@ -59,13 +95,17 @@ def agreement_of(
         for measure, values in compared(today, top_k(*sides, k, **options).rows).items()
     }
     intervals = mean_intervals(columns, **draws)
-    found: dict[str, Any] = {"k": k, "persistence": PERSISTENCE, "queries": int((today[:, 0] >= 0).sum())}
-    for system in ("cross", "self_new"):
-        found[system] = {
-            measure: {"mean": float(np.nanmean(columns[system, measure])), "interval": intervals[system, measure]}
-            for measure in MEASURES
-        }
-    return found
+
+    def alike(system: str) -> Alike:
+        return Alike(
+            **{
+                measure: Mean(mean=float(np.nanmean(columns[system, measure])), interval=intervals[system, measure])
+                for measure in MEASURES
+            }
+        )
+
+    queries = int((today[:, 0] >= 0).sum())
+    return Agreement(k=k, persistence=PERSISTENCE, queries=queries, cross=alike("cross"), self_new=alike("self_new"))
 
 
 def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> dict[str, Floats]:

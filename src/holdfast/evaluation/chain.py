@@ -3,26 +3,132 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings.same_items import with_common_labels
-from holdfast.errors import DataError
+from holdfast.errors import DataError, refuse, unknown_name
 from holdfast.evaluation.bootstrap import Interval, Resampled, clusters_of, counted_clusters, drawn, mean_intervals
-from holdfast.evaluation.compatibility import Variant, average_compatibility, verdict, violations
-from holdfast.evaluation.evidence import plain
+from holdfast.evaluation.compatibility import (
+    Variant,
+    Verdict,
+    average_compatibility,
+    clearly_worse,
+    verdict,
+    violations,
+)
 from holdfast.evaluation.matched_models import Sides, check_one_model
 from holdfast.evaluation.matching import check_sides, in_order_of
 from holdfast.evaluation.p_metrics import Baseline, Chain, ChainMetrics, chain_metrics
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
+from holdfast.evaluation.results import ProtocolRecord
+from holdfast.results import Data, Disagreement, ModelIdentity, Number, Part, Results
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]  # rows of the model that asks and of the one whose gallery is searched
+
+
+class ChainPair(Part):
+    """A newer model on the gallery of an older one.
+
+    Args:
+        new: Name of the model of the queries.
+        old: Name of the model of the gallery.
+        cross: What they score.
+        self_old: What the queries of the older model score there.
+        interval: Paired interval of the difference.
+        violates: Whether cross is not above self_old.
+        verdict: Of the interval, and of what is guarded.
+        worse: Guarded metrics in which the newer model is clearly worse: the whole interval of the difference is below
+            0.
+    """
+
+    new: str
+    old: str
+    cross: float
+    self_old: float
+    interval: tuple[float, float]
+    violates: bool
+    verdict: Verdict
+    worse: tuple[str, ...] = ()
+
+    @property
+    def gain(self) -> float:
+        """Cross minus self_old."""
+        return self.cross - self.self_old
+
+
+class ChainResults(Results):
+    """An evaluation of a chain of T models as results.json holds it; see `ChainEvaluation`.
+
+    Args:
+        data: What was searched.
+        old_baseline: Which reading of "the old model" comes first where P_comp is shown.
+        models: Names, oldest first.
+        matrix: Rows are queries, columns galleries; None above the diagonal.
+        independent_self: Self score of every model's recipe without alignment (T,).
+        pairs: Every newer model on every older gallery.
+        guards: Further metrics, none of which may be clearly worse; None in documents of earlier versions.
+        violations: How many pairs violate the criterion.
+        compatible: Whether none does, and none is clearly worse in what is guarded.
+        p_up: Of every model (T,), per variant.
+        p_comp: (T, T), per variant and baseline.
+        p_score: (T, T), per baseline.
+    """
+
+    KIND: ClassVar[str | None] = "chain"
+    WRITER: ClassVar[str] = "“holdfast evaluate --chain”"
+    AGAIN: ClassVar[str] = "evaluate the chain"
+
+    kind: str
+    title: str
+    data: Data
+    old_baseline: Baseline
+    models: list[str]
+    metric: str
+    guards: tuple[str, ...] | None = None
+    judged: bool
+    protocol: ProtocolRecord
+    fingerprints: dict[str, ModelIdentity]
+    independent_fingerprints: dict[str, ModelIdentity]
+    matrix: list[list[Number]]
+    independent_self: list[Number] | None
+    pairs: list[ChainPair]
+    ac: Number
+    am: Number
+    violations: int
+    compatible: bool
+    p_up: dict[Variant, list[Number]] | None
+    p_comp: dict[Variant, dict[Baseline, list[list[Number]]]] | None
+    p_score: dict[Baseline, list[list[Number]]] | None
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        names, matrix, size = self.models, self.matrix, len(self.models)
+        if size < 2 or len(set(names)) < size:
+            yield "models", names, "two names or more, each once"
+        if [len(row) for row in matrix] != [size] * size:
+            yield "matrix", f"of {len(matrix)} rows", f"{size} rows of {size}"
+            return
+        if any((value is None) != (j > i) for i, row in enumerate(matrix) for j, value in enumerate(row)):
+            yield "matrix", matrix, "a number on and below the diagonal, and none above"
+        wanted = [(names[i], names[j], matrix[i][j], matrix[j][j]) for i in range(size) for j in range(i)]
+        given = [(pair.new, pair.old, pair.cross, pair.self_old) for pair in self.pairs]
+        if given != wanted:
+            yield "pairs", given, f"what the matrix says: {wanted}"
+        if any(pair.violates != (pair.cross <= pair.self_old) for pair in self.pairs):
+            yield "pairs", "marked otherwise than by their scores", "violations just where cross is not above self_old"
+        count = sum(pair.violates for pair in self.pairs)
+        worse = any(pair.worse for pair in self.pairs)
+        if self.violations != count or self.compatible != (self.judged and not count and not worse):
+            yield "violations", self.violations, f"{count}, as the pairs say"
+        if (self.independent_self is None) != (self.p_comp is None):
+            yield "p_comp", self.p_comp, "there just where independent models were given"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,6 +145,8 @@ class ChainEvaluation:
         matrix: (T, T): queries of model i on the gallery of model j, for j <= i; NaN above.
         interval: Of every score, by (i, j).
         gain_interval: Paired interval of M[i, j] - M[j, j], by (i, j) with j < i.
+        guards: Further metrics, none of which may be clearly worse than with the older model's own queries.
+        worse: Those of them that are, by (i, j) with j < i.
         ac: Share of pairs with M[i, j] > M[j, j]; see `average_compatibility`.
         am: Mean of the triangle.
         violations: (T, T) bool: pairs with M[i, j] <= M[j, j].
@@ -50,45 +158,80 @@ class ChainEvaluation:
     names: tuple[str, ...]
     metric: str
     judged: bool
-    protocol: Mapping[str, Any]
-    fingerprints: Mapping[str, Mapping[str, Any]]
-    independent_fingerprints: Mapping[str, Mapping[str, Any]]
+    protocol: ProtocolRecord
+    fingerprints: Mapping[str, ModelIdentity]
+    independent_fingerprints: Mapping[str, ModelIdentity]
     matrix: Array
     interval: Mapping[Pair, Interval]
     gain_interval: Mapping[Pair, Interval]
     ac: float
     am: float
     violations: NDArray[np.bool_]
+    guards: tuple[str, ...] = ()
+    worse: Mapping[Pair, tuple[str, ...]] = field(default_factory=dict)
     independent_self: Array | None = None
     p: Mapping[Variant, Mapping[Baseline, ChainMetrics]] | None = None
 
     @property
     def compatible(self) -> bool:
-        """Whether no pair violates the criterion, and scores say what is right."""
-        return self.judged and not self.violations.any()
+        """Whether no pair violates the criterion or is clearly worse elsewhere, and scores say what is right."""
+        return self.judged and not self.violations.any() and not any(self.worse.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with NaN as None; pairs are listed with their names."""
-        kept = ("metric", "judged", "protocol", "fingerprints", "independent_fingerprints", "ac", "am")
-        found = {name: getattr(self, name) for name in kept}
-        matrices = {"matrix": self.matrix.tolist(), "independent_self": _listed(self.independent_self)}
-        record: dict[str, Any] = plain(
-            {"models": list(self.names), **found, **matrices, "pairs": self._pairs(), **self._p_metrics()}
+    def results(self, *, title: str, data: Data, old_baseline: Baseline = "own") -> ChainResults:
+        """Return results for tables, a page and results.json.
+
+        Args:
+            title: Headline of the report.
+            data: What was searched.
+            old_baseline: Which reading of "the old model" comes first where P_comp is shown; both are there.
+
+        Raises:
+            ConfigError: An unknown baseline, or "independent" without independent models.
+        """
+        if old_baseline not in get_args(Baseline):
+            raise unknown_name("old baseline", old_baseline, get_args(Baseline))
+        refuse(
+            old_baseline == "independent" and self.p is None,
+            "P_comp was to compare with independent old models, and there are none.",
+            "the independent model of every generation but the first",
         )
-        return record | {"violations": int(self.violations.sum()), "compatible": self.compatible}
+        kept = (
+            "metric",
+            "guards",
+            "judged",
+            "protocol",
+            "fingerprints",
+            "independent_fingerprints",
+            "ac",
+            "am",
+            "compatible",
+        )
+        return ChainResults.of(
+            title=title,
+            data=data,
+            old_baseline=old_baseline,
+            models=list(self.names),
+            matrix=self.matrix.tolist(),
+            independent_self=_listed(self.independent_self),
+            pairs=self._pairs(),
+            violations=int(self.violations.sum()),
+            **{name: getattr(self, name) for name in kept},
+            **self._p_metrics(),
+        )
 
-    def _pairs(self) -> list[dict[str, Any]]:
+    def _pairs(self) -> list[ChainPair]:
         """Return every pair of a newer and an older model with what decides about it."""
         return [
-            {
-                "new": self.names[i],
-                "old": self.names[j],
-                "cross": float(self.matrix[i, j]),
-                "self_old": float(self.matrix[j, j]),
-                "interval": self.gain_interval[i, j],
-                "violates": bool(self.violations[i, j]),
-                "verdict": verdict(self.gain_interval[i, j]) if self.judged else "unlabelled",
-            }
+            ChainPair(
+                new=self.names[i],
+                old=self.names[j],
+                cross=float(self.matrix[i, j]),
+                self_old=float(self.matrix[j, j]),
+                interval=self.gain_interval[i, j],
+                violates=bool(self.violations[i, j]),
+                verdict=verdict(self.gain_interval[i, j], self.worse.get((i, j), ())) if self.judged else "unlabelled",
+                worse=self.worse.get((i, j), ()),
+            )
             for i, j in zip(*(rows.tolist() for rows in np.tril_indices(len(self.names), -1)), strict=True)
         ]
 
@@ -114,6 +257,7 @@ def evaluate_chain(
     independent: Sequence[Sides] | None = None,
     protocol: Protocol | None = None,
     metric: str | None = None,
+    guards: Sequence[str] | None = None,
     resamples: int = 2000,
     resample: Resampled = "auto",
     level: float = 0.95,
@@ -133,6 +277,8 @@ def evaluate_chain(
             order of the chain; for P_up and P_comp.
         protocol: Who answers what, and what is averaged; by label when left out.
         metric: A name that the protocol knows; its own gate metric when left out.
+        guards: Metrics in which no newer model may be clearly worse than the older one on its gallery; that of the
+            first hit when left out, () for none.
         resamples: Bootstrap resamples.
         resample: Draw "queries", or whole "classes", whose queries are correlated. "auto": classes where several
             queries share one.
@@ -153,11 +299,13 @@ def evaluate_chain(
     """
     protocol = ByLabel() if protocol is None else protocol
     metric = metric or protocol.gate_metric
-    protocol.check_metrics([metric])
+    guarded = [name for name in (protocol.answer_metrics() if guards is None else guards) if name != metric]
+    protocol.check_metrics([metric, *guarded])
     names, models, third = _matched(generations, independent)
     _check_labels(protocol, models[0])
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
-    values = _values(models, protocol, metric, device)
+    measured = _values(models, protocol, [metric, *guarded], device)
+    values = {pair: found[metric] for pair, found in measured.items()}
     alone = [protocol.measure(*sides, [metric], device=device)[metric] for sides in third]
     matrix = np.full((len(models), len(models)), np.nan)
     for pair, found in values.items():
@@ -166,6 +314,7 @@ def evaluate_chain(
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
     clusters = counted_clusters(clusters, resample, values[0, 0])
     intervals, gains = _intervals(values, draws, clusters)
+    worse = _worse(measured, guarded, draws, clusters) if protocol.judges else {}
     ac, am = average_compatibility(matrix)
     described = {
         **protocol.record(),
@@ -179,8 +328,10 @@ def evaluate_chain(
     return ChainEvaluation(
         names=names,
         metric=metric,
+        guards=tuple(guarded),
+        worse=worse,
         judged=protocol.judges,
-        protocol=described,
+        protocol=ProtocolRecord(**described),
         fingerprints=_fingerprints(names, models),
         independent_fingerprints=_fingerprints(names[1:], third),
         matrix=matrix,
@@ -254,10 +405,12 @@ def _check_labels(protocol: Protocol, sides: Sides) -> None:
         )
 
 
-def _values(models: Sequence[Sides], protocol: Protocol, metric: str, device: str | None) -> dict[Pair, PerUnit]:
-    """Return one value per unit for every entry of the lower triangle."""
+def _values(
+    models: Sequence[Sides], protocol: Protocol, metrics: Sequence[str], device: str | None
+) -> dict[Pair, dict[str, PerUnit]]:
+    """Return one value per unit and metric for every entry of the lower triangle."""
     return {
-        (i, j): protocol.measure(models[i][0], models[j][1], [metric], device=device)[metric]
+        (i, j): protocol.measure(models[i][0], models[j][1], metrics, device=device)
         for i in range(len(models))
         for j in range(i + 1)
     }
@@ -275,9 +428,20 @@ def _intervals(
     return scores, gains
 
 
-def _fingerprints(names: Sequence[str], models: Sequence[Sides]) -> dict[str, dict[str, Any]]:
+def _worse(
+    measured: Mapping[Pair, Mapping[str, PerUnit]], guards: Sequence[str], draws: Mapping[str, Any],
+    clusters: NDArray[np.int64] | None,
+) -> dict[Pair, tuple[str, ...]]:  # fmt: skip
+    """Return in which guarded metrics every pair is clearly worse than the older model on its own gallery."""
+    pairs = [(i, j) for i, j in measured if j < i]
+    columns = {((i, j), name): measured[i, j][name] - measured[j, j][name] for i, j in pairs for name in guards}
+    intervals = mean_intervals(columns, clusters=clusters, **draws) if columns else {}
+    return {pair: clearly_worse({name: intervals[pair, name] for name in guards}) for pair in pairs}
+
+
+def _fingerprints(names: Sequence[str], models: Sequence[Sides]) -> dict[str, ModelIdentity]:
     return {
-        name: {"fingerprint": gallery.fingerprint, "declared": gallery.declared}
+        name: ModelIdentity(fingerprint=gallery.fingerprint, declared=gallery.declared)
         for name, (_, gallery) in zip(names, models, strict=False)
     }
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.errors import ConfigError, DataError
+from holdfast.results import Number, Part
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -24,6 +25,64 @@ EXTREMES = 20  # classes named at either end
 _FEWEST_CHANGED = 6  # of so many changed queries all must agree for a p-value below 0.05; of fewer none can
 _CURVE = 201  # changes kept for the picture
 _SAME = 1e-12  # smaller changes come from rounding
+
+
+class ClassScore(Part):
+    """One class.
+
+    Args:
+        name: Its name, or its number where it has none.
+        queries: How many were counted.
+        before: Their mean by the first system.
+        after: By the second.
+        change: After minus before.
+        p_value: Of the sign test; None where too few queries changed.
+        clear: Whether the change is no chance.
+    """
+
+    name: str
+    queries: int
+    before: float
+    after: float
+    change: float
+    p_value: Number
+    clear: bool
+
+
+class ClassChangeSummary(Part):
+    """How classes fare, for a report.
+
+    Args:
+        metric: What was measured of every query.
+        systems: What was measured before and after.
+        classes: How many classes have a counted query.
+        queries: How many queries were counted.
+        better: Share of classes that score more.
+        same: Share of classes that score the same.
+        worse: Share of classes that score less.
+        clearly_better: How many do so beyond chance; see `ClassChange.clear`.
+        clearly_worse: How many score less beyond chance.
+        testable: How many have enough changed queries to tell.
+        false_discoveries: Share of those that are clear by chance.
+        curve: The changes in ascending order; of more than 201 classes 201 quantiles.
+        worst: The largest losses, of equal ones those of more queries first.
+        best: The largest gains, likewise.
+    """
+
+    metric: str
+    systems: tuple[str, str]
+    classes: int
+    queries: int
+    better: float
+    same: float
+    worse: float
+    clearly_better: int
+    clearly_worse: int
+    testable: int
+    false_discoveries: float
+    curve: list[float]
+    worst: list[ClassScore]
+    best: list[ClassScore]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,49 +124,53 @@ class ClassChange:
         agree = np.sign(self.change) == np.sign(self.improved - self.worsened)
         return np.asarray(discoveries(self.p_value, FALSE_DISCOVERIES) & agree)
 
-    def summary(self, class_names: Sequence[str] | None = None, count: int = EXTREMES) -> dict[str, Any]:
-        """Return plain values for a report.
+    def summary(
+        self,
+        metric: str,
+        class_names: Sequence[str] | None = None,
+        *,
+        systems: tuple[str, str] = ("self_old", "cross"),
+        count: int = EXTREMES,
+    ) -> ClassChangeSummary:
+        """Return what an `Evaluation` keeps.
 
         Args:
+            metric: What was measured of every query.
             class_names: Names by number; without them classes are named by their number.
+            systems: What was measured before and after.
             count: How many classes to name at either end.
-
-        Returns:
-            "classes" and "queries" (counts), "better", "same", "worse" (shares of classes), "clearly_better",
-            "clearly_worse" and "testable" (counts; see `clear`), "false_discoveries", "curve" (the changes in
-            ascending order, of more than 201 classes 201 quantiles), and "worst" and "best": the largest losses and
-            gains, of equal ones those of more queries first, each with "name", "queries", "before", "after",
-            "change", "p_value" (None where too few queries changed) and "clear".
         """
         change, clear = self.change, self.clear()
-        return {
-            "classes": len(self),
-            "queries": int(self.queries.sum()),
-            "better": float((change > 0).mean()),
-            "same": float((change == 0).mean()),
-            "worse": float((change < 0).mean()),
-            "clearly_better": int((clear & (change > 0)).sum()),
-            "clearly_worse": int((clear & (change < 0)).sum()),
-            "testable": int(np.count_nonzero(~np.isnan(self.p_value))),
-            "false_discoveries": FALSE_DISCOVERIES,
-            "curve": np.quantile(change, np.linspace(0, 1, min(len(self), _CURVE))).tolist(),
-            "worst": self._extremes(-1, class_names, count),
-            "best": self._extremes(1, class_names, count),
-        }
+        return ClassChangeSummary(
+            metric=metric,
+            systems=systems,
+            classes=len(self),
+            queries=int(self.queries.sum()),
+            better=float((change > 0).mean()),
+            same=float((change == 0).mean()),
+            worse=float((change < 0).mean()),
+            clearly_better=int((clear & (change > 0)).sum()),
+            clearly_worse=int((clear & (change < 0)).sum()),
+            testable=int(np.count_nonzero(~np.isnan(self.p_value))),
+            false_discoveries=FALSE_DISCOVERIES,
+            curve=np.quantile(change, np.linspace(0, 1, min(len(self), _CURVE))).tolist(),
+            worst=self._extremes(-1, class_names, count),
+            best=self._extremes(1, class_names, count),
+        )
 
-    def _extremes(self, sign: int, names: Sequence[str] | None, count: int) -> list[dict[str, Any]]:
+    def _extremes(self, sign: int, names: Sequence[str] | None, count: int) -> list[ClassScore]:
         change, clear = self.change, self.clear()
         order = np.lexsort((-self.queries, -sign * change))[:count]
         return [
-            {
-                "name": str(number) if names is None else str(names[number]),
-                "queries": int(self.queries[row]),
-                "before": float(self.before[row]),
-                "after": float(self.after[row]),
-                "change": float(change[row]),
-                "p_value": float(self.p_value[row]),
-                "clear": bool(clear[row]),
-            }
+            ClassScore(
+                name=str(number) if names is None else str(names[number]),
+                queries=int(self.queries[row]),
+                before=float(self.before[row]),
+                after=float(self.after[row]),
+                change=float(change[row]),
+                p_value=float(self.p_value[row]),
+                clear=bool(clear[row]),
+            )
             for row, number in zip(order.tolist(), self.classes[order].tolist(), strict=True)
             if sign * change[row] > 0
         ]
@@ -197,17 +260,3 @@ def discoveries(p_values: ArrayLike, share: float) -> NDArray[np.bool_]:
     stands = np.flatnonzero(tested <= share * np.arange(1, len(tested) + 1) / max(1, len(tested)))
     limit = tested[stands[-1]] if len(stands) else -1.0
     return np.asarray(values <= limit)
-
-
-def class_change_record(
-    before: ArrayLike,
-    after: ArrayLike,
-    labels: ArrayLike,
-    class_names: Sequence[str] | None = None,
-    *,
-    metric: str,
-    systems: tuple[str, str] = ("self_old", "cross"),
-) -> dict[str, Any]:
-    """Return what an `Evaluation` keeps: "metric", "systems", and the `summary`; see `class_change`."""
-    found = class_change(before, after, labels)
-    return {"metric": metric, "systems": list(systems), **found.summary(class_names)}

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.bootstrap import Interval
-from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse, verdict
-from holdfast.evaluation.evidence import Evaluation, Gate, plain
+from holdfast.evaluation.compatibility import Variant, Verdict, undefined_p_metrics, verdict
 from holdfast.evaluation.p_metrics import PMetrics, SelfAndCross, p_metrics
+from holdfast.evaluation.results import Evaluation, EvaluationResults, Gate, ProtocolRecord, System
+from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 
-Record = Mapping[str, Any]  # an Evaluation as plain values
-
-_SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
-NO_INDEPENDENT = "no independent model was evaluated"
+_SYSTEMS: tuple[System, ...] = ("self_old", "self_independent", "self_new", "cross")
+_SAME = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetScores:
+class PScores(Part):
+    """P metrics by variant, "raw" and "sigmoid"; None where one is not defined."""
+
+    p_up: dict[Variant, Number]
+    p_comp: dict[Variant, Number]
+    p_score: Number
+
+    def variants(self) -> Iterator[tuple[tuple[str, Variant], float | None]]:
+        """Yield every P metric with its name and variant; P_score has the sigmoid one alone."""
+        for name in ("p_up", "p_comp"):
+            for variant, value in getattr(self, name).items():
+                yield (name, variant), value
+        yield ("p_score", "sigmoid"), self.p_score
+
+
+class SetScores(PScores):
     """What the upgrade scores on one test set, in its metric; fractions in [0, 1].
 
     Args:
@@ -42,89 +53,142 @@ class SetScores:
     metric: str
     gate: Gate
     verdict: Verdict
-    worse: tuple[str, ...]
+    worse: tuple[str, ...] = ()
     self_old: float
-    self_independent: float | None
+    self_independent: Number
     self_new: float
     cross: float
-    interval: Interval
-    mean_interval: Mapping[str, Interval | None]
-    undefined: Mapping[str, str]
+    interval: tuple[float, float]
+    mean_interval: dict[str, tuple[float, float] | None]
+    undefined: dict[str, str]
+
+    @property
+    def gate_metric(self) -> str:
+        """The metric that decides."""
+        return self.metric
+
+    @property
+    def gain(self) -> float:
+        """Cross minus self_old."""
+        return self.cross - self.self_old
+
+    def score(self, system: System) -> float | None:
+        """Return what a system scores; None where it was not measured."""
+        value: float | None = getattr(self, system)
+        return value
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Combination:
+class Combination(Part):
     """One upgrade on several test sets.
 
     Args:
         fingerprints: Which models: "old", "new" and "independent", which may be None.
         mapped: Fingerprint of each side of the cross-test that a map or a head made; None without one.
         sets: What it scores, by the name of the test set.
-        p: P metrics of every set and their averages, per variant; None without an independent model. An average is
-            NaN where that of one set is.
+        mean: P metrics averaged over sets; None where that of one set is.
+        compatible: Whether the verdict is "compatible" on every set.
     """
 
-    fingerprints: Mapping[str, Any]
-    mapped: Mapping[str, str] | None
-    sets: Mapping[str, SetScores]
-    p: Mapping[Variant, PMetrics] | None
-
-    @property
-    def compatible(self) -> bool:
-        """Whether the verdict is "compatible" on every set."""
-        return all(scores.verdict == "compatible" for scores in self.sets.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with NaN as None."""
-        record: dict[str, Any] = plain({
-            "fingerprints": self.fingerprints,
-            "mapped": self.mapped,
-            "sets": {name: {**asdict(scores), **self._of_set(name)} for name, scores in self.sets.items()},
-            "mean": self._means(),
-            "compatible": self.compatible,
-        })  # fmt: skip
-        return record
-
-    def _of_set(self, name: str) -> dict[str, Any]:
-        def found(key: str, variant: Variant) -> float | None:
-            return None if self.p is None else self.p[variant].of_sets[key][name]
-
-        by_variant = {
-            key: {variant: found(key, variant) for variant in get_args(Variant)} for key in ("p_up", "p_comp")
-        }
-        return {**by_variant, "p_score": found("p_score", "sigmoid")}
-
-    def _means(self) -> dict[str, Any]:
-        def found(key: str) -> dict[str, float | None]:
-            return {variant: None if self.p is None else getattr(self.p[variant], key) for variant in get_args(Variant)}
-
-        return {"p_up": found("p_up"), "p_comp": found("p_comp"), "p_score": found("p_score")["sigmoid"]}
+    fingerprints: dict[str, ModelIdentity | None]
+    mapped: dict[str, str | None] | None
+    sets: dict[str, SetScores]
+    mean: PScores
+    compatible: bool
 
 
-def combine(evaluations: Mapping[str, Evaluation | Record], metric: str | None = None) -> Combination:
+class CombinationResults(Combination, Results):
+    """A combination as results.json holds it.
+
+    Args:
+        new: Names of the new model.
+        sources: What was searched, by the name of the test set.
+        protocols: How it was measured, by the name of the test set.
+    """
+
+    KIND: ClassVar[str | None] = "combination"
+    WRITER: ClassVar[str] = "“holdfast evaluate --combine”"
+    AGAIN: ClassVar[str] = "combine"
+
+    kind: str
+    title: str
+    new: str
+    sources: dict[str, Data]
+    protocols: dict[str, ProtocolRecord]
+
+    @classmethod
+    def gather(cls, combination: Combination, evaluations: Mapping[str, EvaluationResults], *, title: str) -> Self:
+        """Return a combination as results.
+
+        Args:
+            combination: What `combine` returned.
+            evaluations: What was combined, by the name of the test set; each with one evaluation.
+            title: Headline of the report.
+
+        Raises:
+            ConfigError: They are not those of the combination.
+        """
+        return cls.of(
+            title=title,
+            new=", ".join(dict.fromkeys(name for found in evaluations.values() for name in found.evaluations)),
+            **dict(combination),
+            sources={name: found.data for name, found in evaluations.items()},
+            protocols={name: found.only().protocol for name, found in evaluations.items()},
+        )
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        if len(self.sets) < 2:
+            yield "sets", list(self.sets), "two test sets or more"
+        for part, found in (("sources", self.sources), ("protocols", self.protocols)):
+            if set(found) != set(self.sets):
+                yield part, list(found), f"one for each of {', '.join(self.sets)}"
+        if self.compatible != _compatible(self.sets):
+            yield "compatible", self.compatible, f"{not self.compatible}, as the verdicts of the sets say"
+        of_sets = [dict(found.variants()) for found in self.sets.values()]
+        for key, given in self.mean.variants():
+            wanted = _mean([found.get(key) for found in of_sets])
+            if (given is None) != (wanted is None) or (given is not None and abs(given - (wanted or 0)) > _SAME):
+                yield f"mean.{key[0]}", given, f"{wanted}, the mean over the sets"
+
+
+def _compatible(sets: Mapping[str, SetScores]) -> bool:
+    return all(scores.verdict == "compatible" for scores in sets.values())
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean over test sets, None where one of them has none."""
+    given = [value for value in values if value is not None]
+    return math.fsum(given) / len(given) if len(given) == len(values) else None
+
+
+def combine(evaluations: Mapping[str, Evaluation], metric: str | None = None) -> Combination:
     """Put evaluations of one upgrade on several test sets side by side, with P metrics per set and on average.
 
     Papers: AdvBCT and NDPP average P_up, P_comp and P_1 over test sets, each computed per set; a P metric of averaged
     scores would be another number.
 
     Args:
-        evaluations: By the name of the test set: what `evaluate` returned, or the same as plain values.
+        evaluations: By the name of the test set.
         metric: One metric for all sets, which decides their verdicts too; each set's own gate metric when left out.
 
     Returns:
-        NaN, with a warning that names the test set, where a P metric is not defined.
+        None where a P metric is not defined; `SetScores.undefined` says why.
 
     Raises:
         ConfigError: A set was not measured in ``metric``.
-        DataError: Fewer than two sets, one without scores, or evaluations of different models.
+        DataError: Fewer than two sets, one without scores or with undefined ones, or evaluations of different models.
     """
-    records = {name: found.to_dict() if isinstance(found, Evaluation) else found for name, found in evaluations.items()}
-    if len(records) < 2:
-        raise DataError(f"{len(records)} evaluations to combine.", expected="two test sets or more")
-    _refuse_others(records)
-    sets = {name: _scores(name, record, metric or record["gate_metric"]) for name, record in records.items()}
-    first = next(iter(records.values()))
-    return Combination(fingerprints=first["fingerprints"], mapped=first.get("mapped"), sets=sets, p=_p_metrics(sets))
+    if len(evaluations) < 2:
+        raise DataError(f"{len(evaluations)} evaluations to combine.", expected="two test sets or more")
+    _refuse_others(evaluations)
+    scored = {name: _scores(name, found, metric or found.gate_metric) for name, found in evaluations.items()}
+    p = _p_metrics(scored)
+    sets = {name: SetScores(**found, **_of_set(p, name)) for name, found in scored.items()}
+    first = next(iter(evaluations.values()))
+    return Combination(
+        fingerprints=first.fingerprints, mapped=first.mapped, sets=sets, mean=PScores(**_means(p)),
+        compatible=_compatible(sets),
+    )  # fmt: skip
 
 
 class _Identity(NamedTuple):
@@ -134,16 +198,15 @@ class _Identity(NamedTuple):
     found: str | None
 
 
-def _identities(record: Record) -> list[_Identity]:
-    models = record["fingerprints"]
-    found = [_Identity(f"{name} model", (models.get(name) or {}).get("fingerprint"))
-             for name in ("old", "new", "independent")]  # fmt: skip
-    return [*found, *(_Identity(f"{side} of a map", (record.get("mapped") or {}).get(side))
+def _identities(evaluation: Evaluation) -> list[_Identity]:
+    models = {name: evaluation.fingerprints.get(name) for name in ("old", "new", "independent")}
+    found = [_Identity(f"{name} model", None if model is None else model.fingerprint) for name, model in models.items()]
+    return [*found, *(_Identity(f"{side} of a map", (evaluation.mapped or {}).get(side))
                       for side in ("query", "gallery"))]  # fmt: skip
 
 
-def _refuse_others(records: Mapping[str, Record]) -> None:
-    for (first_name, first), (name, other) in pairwise(records.items()):
+def _refuse_others(evaluations: Mapping[str, Evaluation]) -> None:
+    for (first_name, first), (name, other) in pairwise(evaluations.items()):
         for one, two in zip(_identities(first), _identities(other), strict=True):
             if one.found != two.found:
                 declared = all(str(found).startswith("declared:") for found in (one.found, two.found))
@@ -157,90 +220,85 @@ def _refuse_others(records: Mapping[str, Record]) -> None:
                 )
 
 
-def _scores(name: str, record: Record, metric: str) -> SetScores:
-    """Return the scores of one test set in a metric."""
-    if record["self_old"] is None:
+def _scores(name: str, evaluation: Evaluation, metric: str) -> dict[str, Any]:
+    """Return the scores of one test set in a metric, as fields of `SetScores`."""
+    if evaluation.self_old is None:
         raise DataError(
             f"The evaluation '{name}' has no scores: its data had no labels.",
             expected="evaluations with scores",
             to_do="evaluate it with labels or a ground truth, or leave it out.",
         )
-    if metric not in record["self_old"]:
+    if metric not in evaluation.self_old:
         raise ConfigError(
             f"The evaluation '{name}' was not measured in {metric}.",
-            expected=f"one of its metrics: {', '.join(record['self_old'])}",
+            expected=f"one of its metrics: {', '.join(evaluation.self_old)}",
             to_do=f"evaluate it again with --metrics {metric}, or leave --metric out.",
         )
-    means: dict[str, Any] = {system: (record[system] or {}).get(metric) for system in _SYSTEMS}
-    around = ((record["interval"] or {}).get(metric) or {}).get("cross_minus_self_old")
+    around = evaluation.gain_interval(metric)
     if around is None:
         raise DataError(
             f"The evaluation '{name}' has no interval in {metric}.",
             expected="evaluations with the interval of the gate, as `holdfast evaluate` writes it",
             to_do="evaluate it again.",
         )
-    worse = tuple(name for name in worse_of(record) if name != metric)
-    return SetScores(
-        metric=metric,
-        gate=record["gate"],
-        verdict=_verdict(record, metric, around, worse),
-        worse=worse,
-        **means,
-        interval=(around[0], around[1]),
-        mean_interval={system: (record["mean_interval"] or {}).get(system, {}).get(metric) for system in means},
-        undefined=_undefined(means),
-    )
-
-
-def _verdict(record: Record, metric: str, around: Interval, worse: Sequence[str]) -> Verdict:
-    """Return the verdict on a metric, as the evaluation's own gate and guards speak it."""
-    if record["verdict"] == "unlabelled":
-        return "unlabelled"
-    if record["gate"] == "point":
-        gain = record["cross"][metric] - record["self_old"][metric]
-        return verdict((gain, gain), worse)
-    return verdict(around, worse)
-
-
-def worse_of(record: Record) -> tuple[str, ...]:
-    """Return the metrics that are clearly worse in the cross-test of an evaluation: those it guards, and its gate's.
-
-    Evaluations of earlier versions guard every metric that they measured.
-    """
-    intervals = {metric: pairs.get("cross_minus_self_old") for metric, pairs in (record["interval"] or {}).items()}
-    guards = record.get("guards")
-    kept: list[str] = list(intervals) if guards is None else [*guards, *([record["gate_metric"]] if guards else [])]
-    return clearly_worse({metric: intervals[metric] for metric in intervals if metric in kept})
-
-
-def _undefined(means: Mapping[str, float | None]) -> dict[str, str]:
-    old, independent = means["self_old"], means["self_independent"]
-    if old is None or independent is None:
-        return dict.fromkeys(("p_up", "p_comp"), NO_INDEPENDENT)
-    found = {"p_up": "the independent model scores 0"} if independent <= 0 else {}
-    if independent <= old:
-        found["p_comp"] = (
-            f"the independent model is not better than the old one ({_written(independent)} against {_written(old)})"
+    means: dict[str, float | None] = {system: evaluation.score(system, metric) for system in _SYSTEMS}
+    spreads = {system: evaluation.score_interval(system, metric) for system in _SYSTEMS}
+    needed = [means[system] for system in _SYSTEMS if system != "self_independent"]
+    if None in [*needed, *(end for ends in (around, *spreads.values()) for end in ends or ())]:
+        raise DataError(
+            f"The evaluation '{name}' has a score or an interval in {metric} that is not defined.",
+            expected="numbers for the old model, the new one and the cross-test, and for both ends of every interval",
+            to_do="evaluate it again.",
         )
-    return found
+    worse = tuple(name for name in evaluation.clearly_worse() if name != metric)
+    return {
+        "metric": metric,
+        "gate": evaluation.gate,
+        "verdict": _verdict(evaluation, metric, around, worse),
+        "worse": worse,
+        **means,
+        "interval": around,
+        "mean_interval": spreads,
+        "undefined": undefined_p_metrics(means["self_old"], means["self_independent"]),
+    }
 
 
-def _written(score: float) -> str:
-    return f"{score:.4g}"
+def _verdict(evaluation: Evaluation, metric: str, around: Interval, worse: Sequence[str]) -> Verdict:
+    """Return the verdict on a metric, as the evaluation's own gate and guards speak it."""
+    if evaluation.verdict == "unlabelled":
+        return "unlabelled"
+    gain = evaluation.gain(metric)
+    low, high = (gain, gain) if evaluation.gate == "point" else around
+    return "inconclusive" if low is None or high is None else verdict((low, high), worse)
 
 
-def _p_metrics(sets: Mapping[str, SetScores]) -> dict[Variant, PMetrics] | None:
-    if all(found.self_independent is None for found in sets.values()):
+def _p_metrics(sets: Mapping[str, Mapping[str, Any]]) -> dict[Variant, PMetrics] | None:
+    """Return P metrics of every set and their averages, per variant; None without an independent model."""
+    if all(found["self_independent"] is None for found in sets.values()):
         return None
     scores = {
-        name: SelfAndCross(found.self_old, _or_nan(found.self_independent), found.self_new, found.cross)
+        name: SelfAndCross(found["self_old"], _or_nan(found["self_independent"]), found["self_new"], found["cross"])
         for name, found in sets.items()
     }
-    sigmoid = p_metrics(scores, "sigmoid")
-    with warnings.catch_warnings():  # what is not defined is so in both variants, and warned of once
+    with warnings.catch_warnings():  # what is not defined says so in `SetScores.undefined`
         warnings.simplefilter("ignore", RuntimeWarning)
-        return {"raw": p_metrics(scores, "raw"), "sigmoid": sigmoid}
+        return {"raw": p_metrics(scores, "raw"), "sigmoid": p_metrics(scores, "sigmoid")}
 
 
 def _or_nan(score: float | None) -> float:
     return math.nan if score is None else score
+
+
+def _of_set(p: Mapping[Variant, PMetrics] | None, name: str) -> dict[str, Any]:
+    def found(key: str, variant: Variant) -> float | None:
+        return None if p is None else p[variant].of_sets[key][name]
+
+    by_variant = {key: {variant: found(key, variant) for variant in get_args(Variant)} for key in ("p_up", "p_comp")}
+    return {**by_variant, "p_score": found("p_score", "sigmoid")}
+
+
+def _means(p: Mapping[Variant, PMetrics] | None) -> dict[str, Any]:
+    def found(key: str) -> dict[Variant, float | None]:
+        return {variant: None if p is None else getattr(p[variant], key) for variant in get_args(Variant)}
+
+    return {"p_up": found("p_up"), "p_comp": found("p_comp"), "p_score": found("p_score")["sigmoid"]}

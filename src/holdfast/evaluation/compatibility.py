@@ -82,6 +82,21 @@ def p_comp(
     return _ratio(reached - old, independent - old, variant, "P_comp", reason, test_sets)
 
 
+def undefined_p_metrics(old_self: float | None, independent_self: float | None) -> dict[str, str]:
+    """Say why "p_up" or "p_comp" is not defined, by name; nothing of one that is.
+
+    >>> undefined_p_metrics(0.5, 0.25)
+    {'p_comp': 'the independent model is not better than the old one (0.25 against 0.5)'}
+    """
+    if old_self is None or independent_self is None:
+        return dict.fromkeys(("p_up", "p_comp"), "no independent model was evaluated")
+    found = {"p_up": "the independent model scores 0"} if independent_self <= 0 else {}
+    if independent_self <= old_self:
+        scores = f"({independent_self:.4g} against {old_self:.4g})"
+        found["p_comp"] = f"the independent model is not better than the old one {scores}"
+    return found
+
+
 def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> Scores:
     """Weighted harmonic mean (1 + beta^2) P_comp P_up / (beta^2 P_comp + P_up), for the sigmoid variant only.
 

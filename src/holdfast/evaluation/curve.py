@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.mixing import rank_mixed
 from holdfast.evaluation.retrieval import NoRelevant, Rows, asked_lists, check_any_relevant, check_no_relevant
 from holdfast.evaluation.row_lists import RowLists
+from holdfast.results import Number, Part
 
 Order = NDArray[np.int64]  # gallery rows, the first to be re-embedded first
 SHARES: tuple[float, ...] = tuple(step / 20 for step in range(21))
@@ -46,6 +47,33 @@ class Curve:
         """
         width = self.shares[-1] - self.shares[0]
         return float(np.trapezoid(self.values, self.shares) / width) if width > 0 else float("nan")
+
+
+class UpgradeCurves(Part):
+    """Curves of one upgrade in several orders, over the same shares.
+
+    Args:
+        metric: Name of the metric.
+        shares: Share of the gallery that the new model has embedded, ascending (S,).
+        values: Mean of the metric at each share (S,), by the name of the order.
+        area: `Curve.area`, by the name of the order.
+    """
+
+    metric: str
+    shares: list[float]
+    values: dict[str, list[Number]]
+    area: dict[str, Number]
+
+    @classmethod
+    def of(cls, curves: Mapping[str, Curve]) -> Self:
+        """Return curves by the name of their order."""
+        some = next(iter(curves.values()))
+        return cls(
+            metric=some.metric,
+            shares=some.shares.tolist(),
+            values={name: curve.values.tolist() for name, curve in curves.items()},
+            area={name: curve.area for name, curve in curves.items()},
+        )
 
 
 def upgrade_curve(
@@ -237,14 +265,3 @@ def label_margins(embeddings: EmbeddingSet) -> NDArray[np.float32]:
         similarity[own] = -np.inf
         margins[start : start + step] = to_own - similarity.max(axis=1)
     return margins
-
-
-def record(curves: Mapping[str, Curve]) -> dict[str, Any]:
-    """Return curves over the same shares as plain values: shares, and values and area per order."""
-    some = next(iter(curves.values()))
-    return {
-        "metric": some.metric,
-        "shares": some.shares.tolist(),
-        "values": {name: curve.values.tolist() for name, curve in curves.items()},
-        "area": {name: curve.area for name, curve in curves.items()},
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -13,16 +14,16 @@ from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation import compatibility
 from holdfast.evaluation.agreement import agreement_of
 from holdfast.evaluation.bootstrap import Resampled, clusters_of, counted_clusters, drawn, mean_intervals
-from holdfast.evaluation.class_change import class_change_record
+from holdfast.evaluation.class_change import ClassChangeSummary, class_change
 from holdfast.evaluation.compatibility import Variant
-from holdfast.evaluation.curve import record, upgrade_curves
-from holdfast.evaluation.evidence import Evaluation, Gate, PerQuery, Values
+from holdfast.evaluation.curve import UpgradeCurves, upgrade_curves
 from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
+from holdfast.evaluation.results import GAIN, Evaluation, Gate, PerQuery, Values
 from holdfast.evaluation.retrieval import NoRelevant, check_no_relevant
 from holdfast.evaluation.significance import p_values
-from holdfast.evaluation.uncertainty import uncertainty_record
+from holdfast.evaluation.uncertainty import gallery_uncertainty
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -115,11 +116,15 @@ def evaluate(
         "metrics": names,
     }
     head: dict[str, Any] = {
+        **dict.fromkeys(Evaluation.model_fields, None),
+        "guards": (),
+        "worse": (),
+        "per_query": {},
         "gate": gate,
         "gate_metric": gate_metric,
         "fingerprints": models.fingerprints(),
         "protocol": described,
-        "uncertainty": uncertainty_record(models.old[1], models.new[1], old_classes),
+        "uncertainty": gallery_uncertainty(models.old[1], models.new[1], old_classes),
         "mapped": models.mapped(),
     }
     draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
@@ -134,7 +139,7 @@ def evaluate(
             "here says what is right.",
             "labels in any of the sets, or neither --guard nor --resample classes",
         )
-        return Evaluation(verdict="unlabelled", **head)
+        return Evaluation(**(head | {"verdict": "unlabelled"}))
     classes = protocol.unit_labels(models.old[0])
     draws["clusters"] = clusters_of(classes, resample, protocol.units, protocol.name)
     asked = [*names, *protocol.answer_metrics()]
@@ -143,13 +148,16 @@ def evaluate(
     described["left_out"] = protocol.left_out(*models.old)
     draws["clusters"] = counted_clusters(draws["clusters"], resample, values["cross"][gate_metric])
     described["bootstrap"] |= drawn(values["cross"][gate_metric], draws["clusters"])
-    found = {**_scores(values, names, protocol), **_judgement(values, names, gate, (gate_metric, guarded), draws)}
+    found: dict[str, Any] = {
+        **_scores(values, names, protocol),
+        **_judgement(values, names, gate, (gate_metric, guarded), draws),
+    }
     found["class_change"] = _class_change(values, gate_metric, classes, models.old[0])
     if not protocol.judges:
         found["verdict"] = "unlabelled"
     if curve and protocol.has_curve and models.labelled and models.one_space():
         found["upgrade_curve"] = _curve(models, protocol, gate_metric, seed)
-    return Evaluation(**head, **found)
+    return Evaluation(**(head | found))
 
 
 def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRelevant) -> Protocol:
@@ -200,8 +208,8 @@ def _flips(values: Mapping[str, PerQuery], protocol: Protocol) -> dict[str, Any]
     return rates
 
 
-def _p_metrics(means: Mapping[str, Values], names: Sequence[str]) -> dict[str, Any]:
-    """Return P_up and P_comp in both variants and P_score of the sigmoid one; NaN without an independent model."""
+def _p_metrics(means: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> dict[str, Any]:
+    """Return P_up and P_comp in both variants, P_score of the sigmoid one, and why one of them is not defined."""
     if "self_independent" not in means:
         nothing = dict.fromkeys(names, float("nan"))
         both = dict.fromkeys(get_args(Variant), nothing)
@@ -212,10 +220,14 @@ def _p_metrics(means: Mapping[str, Values], names: Sequence[str]) -> dict[str, A
     )
     up: dict[str, Any] = {}
     comp: dict[str, Any] = {}
-    for variant in get_args(Variant):
-        up[variant] = compatibility.p_up(new, independent, variant, test_sets=names)
-        comp[variant] = compatibility.p_comp(cross, old, independent, variant, test_sets=names)
+    with warnings.catch_warnings():  # what is not defined says why in `Evaluation.undefined`
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for variant in get_args(Variant):
+            up[variant] = compatibility.p_up(new, independent, variant)
+            comp[variant] = compatibility.p_comp(cross, old, independent, variant)
     score = compatibility.p_score(comp["sigmoid"], up["sigmoid"])
+    reasons = {name: compatibility.undefined_p_metrics(means["self_old"][name], means["self_independent"][name])
+               for name in names}  # fmt: skip
 
     def by_name(array: Any) -> Values:
         return dict(zip(names, array.tolist(), strict=True))
@@ -224,6 +236,7 @@ def _p_metrics(means: Mapping[str, Values], names: Sequence[str]) -> dict[str, A
         "p_up": {variant: by_name(array) for variant, array in up.items()},
         "p_comp": {variant: by_name(array) for variant, array in comp.items()},
         "p_score": {"sigmoid": by_name(score), "raw": None},
+        "undefined": {name: found for name, found in reasons.items() if found},
     }
 
 
@@ -243,7 +256,7 @@ def _judgement(
     intervals = mean_intervals(columns, **draws)
     drawn = {key: draws[key] for key in ("seed", "clusters")}
     chances = p_values({key: column for key, column in columns.items() if "_minus_" in key[0]}, **drawn)
-    gain = intervals["cross_minus_self_old", gate_metric]
+    gain = intervals[GAIN, gate_metric]
     if gate == "point":
         point = float(np.nanmean(values["cross"][gate_metric])) - float(np.nanmean(values["self_old"][gate_metric]))
         gain = (point, point)
@@ -252,7 +265,7 @@ def _judgement(
         pairs = [f"{first}_minus_{second}" for first, second in DIFFERENCES]
         return {name: {pair: found.get((pair, name)) for pair in pairs} for name in names}
 
-    worse = compatibility.clearly_worse({name: intervals["cross_minus_self_old", name] for name in guards})
+    worse = compatibility.clearly_worse({name: intervals[GAIN, name] for name in guards})
     return {
         "verdict": compatibility.verdict(gain, worse),
         "guards": tuple(guards),
@@ -265,19 +278,19 @@ def _judgement(
 
 def _class_change(
     values: Mapping[str, PerQuery], metric: str, classes: NDArray[np.int64] | None, query: EmbeddingSet
-) -> Mapping[str, Any] | None:
+) -> ClassChangeSummary | None:
     """Return how each class fares with new queries on the old gallery, where units have classes."""
     if classes is None:
         return None
     names = None if query.class_names is None else list(query.class_names)
     before, after = values["self_old"][metric], values["cross"][metric]
-    return class_change_record(before, after, classes, names, metric=metric)
+    return class_change(before, after, classes).summary(metric, names)
 
 
-def _curve(models: MatchedModels, protocol: Protocol, metric: str, seed: int) -> dict[str, Any]:
+def _curve(models: MatchedModels, protocol: Protocol, metric: str, seed: int) -> UpgradeCurves:
     """Measure the queries that are asked on the items that are searched, so that both ends are what `measure` says."""
     query, gallery = protocol.taking_part(*models.linked())
     _, new_gallery = protocol.taking_part(*models.new)
     options = protocol.curve_options(query, gallery)
     seeds = (seed, seed + 1, seed + 2)
-    return record(upgrade_curves(query, gallery, new_gallery, metric=metric, seeds=seeds, **options))
+    return UpgradeCurves.of(upgrade_curves(query, gallery, new_gallery, metric=metric, seeds=seeds, **options))

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, count_of
-from holdfast.evaluation.evidence import Evaluation
 from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
 from holdfast.evaluation.matching import same_id
 from holdfast.evaluation.protocols.base import Lists, Protocol, RankingProtocol
 from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.ranking import no_rows
+from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.retrieval import top_k
 from holdfast.evaluation.row_lists import RowLists
 
@@ -133,16 +133,17 @@ def choose_examples(
 def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
     fingerprints, queries = models.fingerprints(), len(models.old[0])
     for model in ("old", "new"):
-        measured, given = evaluation.fingerprints[model]["fingerprint"], fingerprints[model]["fingerprint"]
+        of_model, given = evaluation.fingerprints[model], fingerprints[model]["fingerprint"]
+        measured = of_model and of_model.fingerprint
         if measured != given:
             raise DataError(
                 f"The evaluation is of the {model} model {measured}, the embeddings are of {given}.",
                 expected="the sets that were evaluated",
                 to_do="evaluate these sets, or give those of the evaluation.",
             )
-    if evaluation.protocol["queries"] != queries:
+    if evaluation.protocol.queries != queries:
         raise DataError(
-            f"The evaluation has {evaluation.protocol['queries']} queries, the embeddings {queries}.",
+            f"The evaluation has {evaluation.protocol.queries} queries, the embeddings {queries}.",
             expected="the sets that were evaluated",
         )
     measured, given = _link(evaluation.mapped), _link(models.mapped())
@@ -154,7 +155,7 @@ def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
         )
 
 
-def _link(mapped: Mapping[str, str] | None) -> str:
+def _link(mapped: Mapping[str, str | None] | None) -> str:
     """Name what a map or a head made of the two sides of the cross-test."""
     return " and ".join(f"the {side} of {maker}" for side, maker in (mapped or {}).items()) or "the models' own sides"
 
@@ -171,7 +172,7 @@ def _judge(evaluation: Evaluation, protocol: Protocol | None, exclude_same_id: b
 def _right(evaluation: Evaluation, system: System, sides: Sides, judge: RankingProtocol) -> NDArray[np.float64]:
     """Return whether the first item answers each query (Q,): 1, 0, or NaN without relevant items."""
     measured = evaluation.per_query.get(system, {}).get(_RIGHT)
-    if measured is not None and evaluation.protocol.get("no_relevant", "exclude") == "exclude":
+    if measured is not None and evaluation.protocol.options.get("no_relevant", "exclude") == "exclude":
         return measured
     return replace(judge, no_relevant="exclude").measure(*sides, (_RIGHT,))[_RIGHT]
 

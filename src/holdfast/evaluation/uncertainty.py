@@ -10,7 +10,6 @@ Paper: Learning Along the Arrow of Time (HBCT), which finds unseen classes more 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,43 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.uncertainty import COLUMN
 from holdfast.errors import DataError
+from holdfast.results import Part
 
 _FEWEST_BINS = 20  # over the values that occur
 _BINS_PER_UNIT = (20, 50, 100, 200, 500, 1000)
+
+
+class Group(Part):
+    """The values of a group of items.
+
+    Args:
+        items: How many.
+        mean: Of their values.
+        counts: How many are in each bin (B,).
+    """
+
+    items: int
+    mean: float
+    counts: list[int]
+
+
+class Histogram(Part):
+    """How values are distributed, over groups of items.
+
+    Args:
+        edges: Of the bins (B + 1,); each holds its lower edge, the last one both.
+        groups: By name, those that have an item.
+    """
+
+    edges: list[float]
+    groups: dict[str, Group]
+
+
+class Uncertainty(Part):
+    """How uncertain both models are of the gallery; None of a model whose embeddings do not say."""
+
+    old: Histogram | None
+    new: Histogram | None
 
 
 def uncertainty_of(embeddings: EmbeddingSet) -> NDArray[np.float64] | None:
@@ -54,9 +87,9 @@ def seen_items(embeddings: EmbeddingSet, old_classes: Sequence[str] | None) -> N
     return seen
 
 
-def uncertainty_record(
+def gallery_uncertainty(
     old_gallery: EmbeddingSet, new_gallery: EmbeddingSet, old_classes: Sequence[str] | None = None
-) -> dict[str, Any] | None:
+) -> Uncertainty | None:
     """Measure the uncertainty of both models on the gallery, every item once (Fig. 2 of the paper).
 
     The gallery alone, not the queries: it is what the old model embedded, and with leave-one-out both are the same
@@ -68,8 +101,8 @@ def uncertainty_record(
         old_classes: Names of the classes that the old model has seen; None where nobody knows.
 
     Returns:
-        For "old" and "new" what `histogram` returns, or None where that model's embeddings carry no uncertainty;
-        None where neither do. Groups are "seen" and "unseen", those without items left out, or "all".
+        Groups are "seen" and "unseen", those without items left out, or "all"; None where no embeddings carry an
+        uncertainty.
 
     Raises:
         DataError: A value is no uncertainty.
@@ -79,22 +112,20 @@ def uncertainty_record(
         return None
     seen = seen_items(old_gallery, old_classes)
     groups = {"all": np.ones(len(old_gallery), np.bool_)} if seen is None else {"seen": seen, "unseen": ~seen}
-    return {model: None if values is None else histogram(values, groups) for model, values in found.items()}
+    return Uncertainty(
+        **{model: None if values is None else histogram(values, groups) for model, values in found.items()}
+    )
 
 
-def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]]) -> dict[str, Any]:
+def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]]) -> Histogram:
     """Count values in [0, 1] in bins of one round width that cover all of them, at least 20 where they are 0.02 apart.
 
     Args:
         values: One number per item (N,).
         groups: Which items belong to a group (N,), by name.
 
-    Returns:
-        "edges" (B + 1), each bin with its lower and the last with both of its edges, and for each of the "groups"
-        that has an item "items", "mean" and "counts" (B).
-
     >>> found = histogram(np.array([0.0, 0.5, 0.99, 1.0]), {"a": np.array([True, True, False, False])})
-    >>> len(found["edges"]), found["edges"][:3], found["groups"]["a"]["mean"], sum(found["groups"]["a"]["counts"])
+    >>> len(found.edges), found.edges[:3], found.groups["a"].mean, sum(found.groups["a"].counts)
     (21, [0.0, 0.05, 0.1], 0.25, 2)
     """
     low, high = float(values.min()), float(values.max())
@@ -104,14 +135,8 @@ def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]])
     edges = np.arange(first, last + 1) / per_unit
     inside = np.clip(values, edges[0], edges[-1])  # a value that rounds to an edge is still counted
     members = {name: inside[rows] for name, rows in groups.items() if rows.any()}
-    return {
-        "edges": edges.tolist(),
-        "groups": {
-            name: {
-                "items": len(found),
-                "mean": float(found.mean()),
-                "counts": np.histogram(found, edges)[0].tolist(),
-            }
-            for name, found in members.items()
-        },
+    groups_found = {
+        name: Group(items=len(found), mean=float(found.mean()), counts=np.histogram(found, edges)[0].tolist())
+        for name, found in members.items()
     }
+    return Histogram(edges=edges.tolist(), groups=groups_found)

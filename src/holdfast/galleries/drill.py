@@ -12,9 +12,8 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import refuse, unknown_name
 from holdfast.galleries.drill_copy import Embedded, Sample, sampled_ids, sides_of
 from holdfast.galleries.drill_questions import Questions, given_questions, labels_of, relevant_by_class
-from holdfast.galleries.drill_result import Drill
-from holdfast.galleries.drill_run import Rehearsal
-from holdfast.galleries.drill_told import result_of
+from holdfast.galleries.drill_result import Rehearsal
+from holdfast.galleries.drill_run import Run
 from holdfast.galleries.expected_gain import draw
 from holdfast.galleries.orders import ORDERS
 from holdfast.galleries.sources import VectorSource
@@ -22,7 +21,7 @@ from holdfast.galleries.sources import VectorSource
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
 
-__all__ = ["Drill", "drill"]
+__all__ = ["Rehearsal", "drill"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -44,7 +43,7 @@ def drill(
     most_queries: int = MOST_QUERIES,
     seed: int = 0,
     on_step: Progress | None = None,
-) -> Drill:
+) -> Rehearsal:
     """Rehearse the upgrade of a gallery on a copy in memory; the gallery is only read.
 
     The copy holds the stored vectors of a random sample. It is prepared with the links that the gallery has for the
@@ -95,12 +94,12 @@ def drill(
     made = Embedded(source, list(items.old.ids), lambda told: tell({"step": "embedding", **told}))
     questions = _questions(chosen, items, made, class_column, most_queries, seed)
     given: dict[str, Any] = {"reports": reports, "adapter": adapter, "score_map": score_map}
-    run = Rehearsal(items, made, sides, questions, given, class_column, seed, tell)
+    run = Run(items, made, sides, questions, given, class_column, seed, tell)
     first, others = _first_order(orders, class_column in state.columns and _classes(items, class_column))
     run.whole(first)
     for order in others:
         run.again(order, wanted=orders is not None)
-    return result_of(run, gallery.store.url, pointer.items, first)
+    return run.results(gallery.store.url, pointer.items)
 
 
 def _telling(on_step: Progress | None) -> Progress:

@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, EmptyOverlapError, UpgradeStateError
+from holdfast.galleries.drill_result import Linked
 from holdfast.galleries.expected_gain import draw
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import Generation, Link
@@ -222,7 +223,7 @@ def copied(sample: Sample, sides: Sides, url: str) -> Gallery:
     return copy
 
 
-def prepare(copy: Gallery, source: Embedded, sides: Sides, given: dict[str, Any]) -> str:
+def prepare(copy: Gallery, source: Embedded, sides: Sides, given: dict[str, Any]) -> Linked:
     """Prepare the new model in a copy with the links that the gallery has, or else with those given.
 
     Args:
@@ -246,4 +247,4 @@ def prepare(copy: Gallery, source: Embedded, sides: Sides, given: dict[str, Any]
             copy.vouch(names[link.query], names[link.gallery], force=link.reason or "as the gallery has it")
     before = [link.how for link in sides.links if sides.new is not None and link.query == sides.new.name]
     now = [link.how for link in copy.state.links if link.query == prepared.name]
-    return str((before or now)[0]) if before or now else "none"
+    return next(iter(before or now), "none")

@@ -1,14 +1,17 @@
-"""What a drill measured, as values, and what they mean for the upgrade itself."""
+"""What the rehearsal of an upgrade measured, as results, and what that means for the upgrade itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from holdfast.stores.base import Metadata
+from pydantic import Field, PlainSerializer
+
+from holdfast.galleries.state import How
+from holdfast.results import Disagreement, Part, Results
 
 Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "unlabelled", "failed"]
+Linked = How | Literal["none"]
 
 RIGHT = ("map", "recall@1")
 """Metrics of queries of which it is known what is right."""
@@ -16,13 +19,16 @@ ALIKE = ("overlap@10 with old", "overlap@10 with new")
 """Metrics of all queries: the share of the first ten items that old queries find before the swap, and that new queries
 find once everything is embedded anew."""
 
-
-Difference = tuple[float, float, float]
+Count = Annotated[int, Field(ge=0)]
+Several = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Change = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Difference = tuple[Change, Change, Change]
 """A mean and both ends of its interval."""
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Part):
     """How long one step took on the copy, and would take on the gallery.
 
     Args:
@@ -33,13 +39,12 @@ class Timing:
     """
 
     step: str
-    seconds: float
-    items: int
-    full_seconds: float | None
+    seconds: Positive
+    items: Count
+    full_seconds: Positive | None
 
 
-@dataclass(frozen=True)
-class OrderCurve:
+class OrderCurve(Part):
     """What new queries find while the copy is backfilled in one order.
 
     Args:
@@ -47,22 +52,51 @@ class OrderCurve:
         values: Means over queries at each share, by metric.
         differences: To old queries before the swap, at each share, by metric of `RIGHT`: mean and 95 % interval over
             queries, or over their classes. None without labels.
+        area: Mean height of the curve by the trapezoid rule, by metric.
     """
 
-    shares: tuple[float, ...]
-    values: Mapping[str, tuple[float, ...]]
-    differences: Mapping[str, tuple[Difference, ...]] | None
+    shares: Annotated[tuple[Share, ...], Field(min_length=1)]
+    values: dict[str, tuple[Share, ...]]
+    differences: dict[str, tuple[Difference, ...]] | None
+    area: dict[str, Positive]
 
-    def area(self, metric: str) -> float:
-        """Return the mean height of a curve by the trapezoid rule."""
-        values, shares = self.values[metric], self.shares
-        pairs = zip(values, values[1:], shares, shares[1:], strict=False)
-        width = shares[-1] - shares[0]
-        return sum((a + b) / 2 * (end - start) for a, b, start, end in pairs) / width if width else values[0]
+    @classmethod
+    def of(
+        cls,
+        shares: Sequence[float],
+        values: Mapping[str, Sequence[float]],
+        differences: Mapping[str, Sequence[Difference]] | None,
+    ) -> Self:
+        """Return the curve through these points, with its area."""
+        area = {metric: _area(shares, found) for metric, found in values.items()}
+        return cls.model_validate({"shares": shares, "values": values, "differences": differences, "area": area})
+
+    @property
+    def dips(self) -> list[str]:
+        """Metrics that are measurably below those before the swap at some share; none without labels."""
+        return [name for name, found in (self.differences or {}).items() if any(high < 0 for _, _, high in found)]
+
+    @property
+    def lost(self) -> list[str]:
+        """Those that are at the end."""
+        return [name for name, found in (self.differences or {}).items() if found[-1][2] < 0]
+
+    def disagreements(self, place: str, metric: str) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another, or lacks the main metric."""
+        if metric not in self.values or self.area.keys() != self.values.keys():
+            yield f"{place}.area", f"of {', '.join(self.area)}", f"'{metric}' and whatever has values"
+        lists = [*self.values.values(), *(self.differences or {}).values()]
+        if any(len(found) != len(self.shares) for found in lists):
+            yield place, f"of {sorted({*map(len, lists)})} points", f"{len(self.shares)} points, one per share"
 
 
-@dataclass(frozen=True)
-class FirstHits:
+def _area(shares: Sequence[float], values: Sequence[float]) -> float:
+    pairs = zip(values, values[1:], shares, shares[1:], strict=False)
+    width = shares[-1] - shares[0]
+    return sum((a + b) / 2 * (end - start) for a, b, start, end in pairs) / width if width else values[0]
+
+
+class FirstHits(Part):
     """How the first hits of queries changed, compared with old queries before the swap.
 
     Args:
@@ -72,14 +106,13 @@ class FirstHits:
         broken: Share that was right and is wrong.
     """
 
-    share: float
-    changed: float
-    fixed: float | None
-    broken: float | None
+    share: Share
+    changed: Share
+    fixed: Share | None
+    broken: Share | None
 
 
-@dataclass(frozen=True)
-class FirstHit:
+class FirstHit(Part):
     """The first item that a query found.
 
     Args:
@@ -90,13 +123,12 @@ class FirstHit:
     """
 
     id: str
-    score: float
-    metadata: Metadata
+    score: Annotated[float, Field(allow_inf_nan=False)]
+    metadata: dict[str, Any]
     right: bool | None
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Part):
     """One query whose first hit changes, to judge by eye.
 
     Args:
@@ -107,13 +139,12 @@ class Example:
     """
 
     query: str
-    metadata: Metadata
+    metadata: dict[str, Any]
     old: FirstHit
-    new: Mapping[float, FirstHit]
+    new: dict[Annotated[Share, PlainSerializer("{:g}".format, return_type=str)], FirstHit]
 
 
-@dataclass(frozen=True)
-class Searches:
+class Searches(Part):
     """What happened to the searches that were made throughout.
 
     Args:
@@ -124,24 +155,37 @@ class Searches:
         milliseconds: Per query at each point, on the copy.
     """
 
-    made: int
+    made: Count
     failed: tuple[str, ...]
-    incomplete: int
-    wrong: int
-    milliseconds: Mapping[str, float]
+    incomplete: Count
+    wrong: Count
+    milliseconds: dict[str, Positive]
 
 
-@dataclass(frozen=True)
-class Drill:
-    """A whole upgrade, rehearsed on a copy.
+class RehearsedModel(Part):
+    """One of the two models.
 
     Args:
-        gallery: URL of the gallery, which was only read.
+        name: Of its generation in the gallery; empty where it has none yet.
+        note: What people call it.
+        fingerprint: Of the model.
+    """
+
+    name: str
+    note: str
+    fingerprint: str
+
+
+class Rehearsal(Results):
+    """A whole upgrade, rehearsed on a copy, as drill.json holds it.
+
+    Args:
+        gallery: URL of the gallery, which was only read, without passwords.
         items: Items it has.
         sampled: Items of the copy.
         missing: Items of the sample that the source does not have.
-        old: Name, note and fingerprint of the model that is replaced.
-        new: The same of the one that replaces it.
+        old: The model that is replaced.
+        new: The one that replaces it.
         linked: Why new queries may search old vectors: "report", "adapter", "mapped", "forced" or "none".
         steps: Names of the steps in the order in which they were made.
         metric: The main metric.
@@ -151,7 +195,7 @@ class Drill:
         before: What old queries find before the swap, by metric.
         after_rollback: What they find after the rollback.
         rollback_equal: Whether every query found the same items with the same scores after the rollback.
-        curves: By order; the first one is that of the whole drill.
+        curves: By order; the first one is that of the whole rehearsal.
         left_out: Orders that could not be used, with why.
         first_hits: At the swap, half way and at the end.
         examples: Queries whose first hit changes.
@@ -159,45 +203,97 @@ class Drill:
         searches: Searches throughout.
         verdict: What it means, see `verdict_of`.
         seed: Of all that was drawn.
+        passed: Whether every step worked, searches found everything throughout, and the rollback led back.
     """
 
+    KIND: ClassVar[str | None] = "drill"
+    WRITER: ClassVar[str] = "“holdfast gallery drill”"
+    AGAIN: ClassVar[str] = "run “holdfast gallery drill”"
+    FILE: ClassVar[str] = "drill.json"
+
+    schema_version: int = Field(default=1, exclude=True)  # drill.json says none
+    kind: str
+    title: str = "Rehearsal of an upgrade"
     gallery: str
-    items: int
-    sampled: int
-    missing: int
-    old: Mapping[str, str]
-    new: Mapping[str, str]
-    linked: str
+    items: Count
+    sampled: Several
+    missing: Count
+    old: RehearsedModel
+    new: RehearsedModel
+    linked: Linked
     steps: tuple[str, ...]
     metric: str
-    queries: str
-    asked: int
-    judged: int
-    before: Mapping[str, float]
-    after_rollback: Mapping[str, float]
+    queries: Literal["given", "items"]
+    asked: Several
+    judged: Count
+    before: dict[str, Share]
+    after_rollback: dict[str, Share]
     rollback_equal: bool
-    curves: Mapping[str, OrderCurve]
-    left_out: Mapping[str, str]
-    first_hits: tuple[FirstHits, ...]
+    curves: Annotated[dict[str, OrderCurve], Field(min_length=1)]
+    left_out: dict[str, str]
+    first_hits: Annotated[tuple[FirstHits, ...], Field(min_length=2)]
     examples: tuple[Example, ...]
     timings: tuple[Timing, ...]
     searches: Searches
     verdict: Verdict
     seed: int
+    passed: bool
+
+    @classmethod
+    def parse(cls, document: Any, where: str = "These results") -> Self:
+        """Return results as `Results.parse` does, of earlier versions too.
+
+        Those told differences of the main metric alone, and no version writes that of the schema.
+        """
+        if isinstance(document, dict):
+            curves, metric = document.get("curves"), document.get("metric")
+            if isinstance(curves, dict):
+                document = {**document, "curves": {name: _by_metric(found, metric) for name, found in curves.items()}}
+            document = {"schema_version": cls.VERSION, **document}
+        return super().parse(document, where)
 
     @property
-    def passed(self) -> bool:
-        """Whether every step worked, searches found everything throughout, and the rollback led back."""
-        return self.verdict != "failed"
+    def labelled(self) -> bool:
+        """Whether it is known of any query what is right."""
+        return self.judged > 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        record = asdict(self)
+    @property
+    def swaps_first(self) -> bool:
+        """Whether new queries may search old vectors, so that the swap need not wait for the last new vector."""
+        return self.linked != "none"
+
+    @property
+    def curve(self) -> OrderCurve:
+        """That of the order that was rehearsed whole."""
+        return next(iter(self.curves.values()))
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        metric = RIGHT[0] if self.labelled else ALIKE[1]
+        if self.metric != metric:
+            yield "metric", f"'{self.metric}'", f"'{metric}', as {self.judged} queries are judged"
+        if self.missing > self.sampled:
+            yield "missing", self.missing, f"at most {self.sampled}, all that are sampled"
+        if self.judged > self.asked:
+            yield "judged", self.judged, f"at most {self.asked}, all that are asked"
+        if metric not in self.before or self.before.keys() != self.after_rollback.keys():
+            yield "after_rollback", f"of {', '.join(self.after_rollback)}", f"'{metric}' and the metrics of before"
         for name, curve in self.curves.items():
-            record["curves"][name]["area"] = {metric: curve.area(metric) for metric in curve.values}
-        for example in record["examples"]:
-            example["new"] = {f"{share:g}": hit for share, hit in example["new"].items()}
-        return {"kind": "drill", **record, "passed": self.passed}
+            yield from curve.disagreements(f"curves.{name}", metric)
+            if (lacking := set(curve.differences or ()) - (self.before.keys() & curve.values)) != set():
+                yield f"curves.{name}.differences", f"of {', '.join(sorted(lacking))}", "metrics that have values"
+        if self.verdict != "failed" and (self.verdict == "unlabelled") != (self.curve.differences is None):
+            yield "verdict", f"'{self.verdict}'", "'unlabelled' just where there are no differences"
+        if self.passed != (self.verdict != "failed"):
+            yield "passed", self.passed, f"{not self.passed}, as the verdict is '{self.verdict}'"
+        if "embed" not in (timing.step for timing in self.timings):
+            yield "timings", f"of {', '.join(timing.step for timing in self.timings)}", "one of “embed”"
+
+
+def _by_metric(curve: Any, metric: Any) -> Any:
+    """Return a curve of a document with its differences by metric."""
+    differences = curve.get("differences") if isinstance(curve, dict) else None
+    return {**curve, "differences": {metric: differences}} if isinstance(differences, list) else curve
 
 
 def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> Verdict:
@@ -213,12 +309,9 @@ def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> V
         return "failed"
     if curve.differences is None:
         return "unlabelled"
-    ends = {metric: found[-1] for metric, found in curve.differences.items()}
-    _, low, high = ends[RIGHT[0]]
-    if high < 0:
-        return "worse"
-    if any(above < 0 for _, _, above in ends.values()):
-        return "mixed"
-    if any(above < 0 for found in curve.differences.values() for _, _, above in found):
+    if curve.lost:
+        return "worse" if RIGHT[0] in curve.lost else "mixed"
+    if curve.dips:
         return "dips"
+    _, low, _ = curve.differences[RIGHT[0]][-1]
     return "ready" if low > 0 else "no gain"

@@ -1,4 +1,4 @@
-"""The steps of a drill, one after another, with searches throughout."""
+"""The steps of a drill, one after another, with searches throughout, and what they come to."""
 
 from __future__ import annotations
 
@@ -11,11 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, without_secrets
 from holdfast.evaluation.bootstrap import mean_intervals
 from holdfast.galleries.drill_copy import Embedded, Sample, Sides, copied, prepare
-from holdfast.galleries.drill_questions import DEPTH, Answers, Questions, firsts, without_itself
-from holdfast.galleries.drill_result import ALIKE, Difference, OrderCurve
+from holdfast.galleries.drill_questions import DEPTH, Answers, Questions, Values, firsts, without_itself
+from holdfast.galleries.drill_result import (
+    ALIKE,
+    RIGHT,
+    Difference,
+    Example,
+    FirstHit,
+    FirstHits,
+    Linked,
+    OrderCurve,
+    Rehearsal,
+    RehearsedModel,
+    Searches,
+    Timing,
+    verdict_of,
+)
+from holdfast.galleries.expected_gain import draw
 from holdfast.galleries.router import Hit, Reply, generation_of, route
 
 if TYPE_CHECKING:
@@ -26,6 +41,9 @@ Scores = NDArray[np.float32]
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Shares of the items with a new vector at which is measured."""
+SHOWN_SHARES = (0.0, 0.5, 1.0)
+"""Those at which first hits are compared."""
+MOST_EXAMPLES = 12
 
 _BATCHES = 20  # of a whole backfill, with a search after each
 _PROBES = 4  # queries of such a search
@@ -33,7 +51,7 @@ _TIMED = 20  # single queries
 _ROUNDING = 1e-4  # between two products of the same vectors
 
 
-class Rehearsal:
+class Run:
     """One upgrade of a copy so far.
 
     Args:
@@ -68,7 +86,8 @@ class Rehearsal:
         self.curves: dict[str, OrderCurve] = {}
         self.found: dict[float, Answers] = {}
         self.left_out: dict[str, str] = {}
-        self.linked, self.at_once = "none", False
+        self.linked: Linked = "none"
+        self.at_once = False
 
     def whole(self, order: str) -> None:
         """Go through all steps of an upgrade, and back."""
@@ -114,6 +133,46 @@ class Rehearsal:
     def missing(self) -> int:
         """Items of the sample that the source does not have."""
         return len(self.items.old) - len(self.made.all)
+
+    def results(self, gallery: str, items: int) -> Rehearsal:
+        """Return all that was measured.
+
+        Args:
+            gallery: URL of the gallery.
+            items: Items it has.
+        """
+        searches = Searches(
+            made=self.asked, failed=tuple(self.failed[:5]), incomplete=self.incomplete, wrong=self.wrong,
+            milliseconds=self.milliseconds,
+        )  # fmt: skip
+        old, new, equal = self.sides.old, self.sides.new, self.after.same(self.before)
+        verdict = verdict_of(next(iter(self.curves.values())), searches, equal)
+        return Rehearsal.of(
+            gallery=without_secrets(gallery),
+            items=items,
+            sampled=len(self.items.old),
+            missing=self.missing,
+            old=RehearsedModel(name=old.name, note=old.note, fingerprint=old.fingerprint),
+            new=RehearsedModel(name=new.name if new else "", note=self.sides.note, fingerprint=self.made.fingerprint),
+            linked=self.linked,
+            steps=self.steps,
+            metric=RIGHT[0] if self.questions.relevant is not None else ALIKE[1],
+            queries="given" if self.questions.own is None else "items",
+            asked=len(self.questions),
+            judged=self.questions.judged,
+            before=self._means(self.before),
+            after_rollback=self._means(self.after),
+            rollback_equal=equal,
+            curves=self.curves,
+            left_out=self.left_out,
+            first_hits=[self._first_hits(share) for share in SHOWN_SHARES if share in self.found],
+            examples=self._examples(),
+            timings=list(self._timings(items)),
+            searches=searches,
+            verdict=verdict,
+            seed=self.seed,
+            passed=verdict != "failed",
+        )
 
     def _swap(self, copy: Gallery) -> None:
         with self._step("swap"):
@@ -234,16 +293,73 @@ class Rehearsal:
         values: dict[str, list[float]] = {}
         differences: dict[str, list[Difference]] = {}
         for answers in found.values():
-            right = answers.right(self.questions)
-            per_query = {**right, ALIKE[0]: answers.overlap(self.before), ALIKE[1]: answers.overlap(self.last)}
+            per_query = self._per_query(answers)
             for name, value in per_query.items():
                 values.setdefault(name, []).append(float(np.nanmean(value)))
-            gains = {name: right[name] - old[name] for name in right}
+            gains = {name: per_query[name] - before for name, before in old.items()}
             drawn = mean_intervals(gains, seed=self.seed, clusters=self.questions.classes) if gains else {}
             for name, (low, high) in drawn.items():
                 differences.setdefault(name, []).append((float(np.nanmean(gains[name])), low, high))
-        whole = {name: tuple(value) for name, value in differences.items()}
-        return OrderCurve(tuple(found), {name: tuple(value) for name, value in values.items()}, whole or None)
+        return OrderCurve.of(tuple(found), values, differences or None)
+
+    def _per_query(self, answers: Answers) -> dict[str, Values]:
+        """Return what the answers of every query are worth (Q,), by metric."""
+        alike = {ALIKE[0]: answers.overlap(self.before), ALIKE[1]: answers.overlap(self.last)}
+        return answers.right(self.questions) | alike
+
+    def _means(self, answers: Answers) -> dict[str, float]:
+        return {name: float(np.nanmean(value)) for name, value in self._per_query(answers).items()}
+
+    def _first_hits(self, share: float) -> FirstHits:
+        now, before = self.found[share], self.before
+        changed = float(np.mean([a.id != b.id for a, b in zip(now.first, before.first, strict=True)]))
+        right, was = now.first_right(self.questions), before.first_right(self.questions)
+        if right is None or was is None:
+            return FirstHits(share=share, changed=changed, fixed=None, broken=None)
+        known = np.array([len(wanted) > 0 for wanted in self.questions.relevant or []])
+        fixed, broken = (right & ~was)[known].mean(), (was & ~right)[known].mean()
+        return FirstHits(share=share, changed=changed, fixed=float(fixed), broken=float(broken))
+
+    def _examples(self) -> list[Example]:
+        """Choose queries whose first hit changes: half of them such that lose a right one, if there are so many."""
+        shares = [share for share in SHOWN_SHARES if share in self.found]
+        ids, before = list(self.questions.old.ids), self.before
+        right, was = self.last.first_right(self.questions), before.first_right(self.questions)
+
+        def changes(row: int) -> bool:
+            return any(self.found[share].first[row].id != before.first[row].id for share in shares)
+
+        drawn = sorted((row for row in range(len(ids)) if changes(row)), key=lambda row: draw(self.seed, ids[row]))
+        lost = [row for row in drawn if right is not None and was is not None and was[row] and not right[row]]
+        chosen = lost[: MOST_EXAMPLES // 2]
+        chosen += [row for row in drawn if row not in chosen][: MOST_EXAMPLES - len(chosen)]
+        return [
+            Example(
+                query=ids[row],
+                metadata=dict(self.questions.metadata[row]),
+                old=self._shown(before.first[row], row),
+                new={share: self._shown(self.found[share].first[row], row) for share in shares},
+            )
+            for row in chosen
+        ]
+
+    def _shown(self, hit: Hit, row: int) -> FirstHit:
+        wanted = self.questions.relevant[row] if self.questions.relevant is not None else ()
+        right = bool(np.isin(self.items.old.ids.find([hit.id]), wanted).any()) if len(wanted) else None
+        return FirstHit(id=hit.id, score=hit.score, metadata=dict(hit.metadata), right=right)
+
+    def _timings(self, items: int) -> Iterator[Timing]:
+        """Yield how long every step took, and would take with as many items."""
+        size, made = len(self.items.old), len(self.made.all)
+        growing = {"backfill": made, "complete": size}
+        if self.linked == "mapped":
+            growing["prepare"] = size
+        embed = self.seconds["embed"]
+        yield Timing(step="embed", seconds=embed, items=made, full_seconds=self.made.typical * items)
+        for step in self.steps:
+            seconds, through = self.seconds[step], growing.get(step, 0)
+            full = seconds * items / through if through else seconds
+            yield Timing(step=step, seconds=seconds, items=through, full_seconds=full)
 
 
 def disagreeing(hits: Sequence[Sequence[Hit]], scores: Scores, ids: StringArray) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from holdfast.documents import read_json
-from holdfast.errors import GalleryError
+from holdfast.errors import ConfigError, GalleryError
 from holdfast.galleries.state import Generation, Link
 
-Record = Mapping[str, Any]
+if TYPE_CHECKING:
+    from holdfast.evaluation.results import Evaluation, EvaluationResults, System
+    from holdfast.results import ModelIdentity
 
+_SYSTEMS: tuple[System, ...] = ("self_old", "self_new", "cross")
 _NEXT = "measure it: `holdfast evaluate --old … --new …` writes results.json; the gallery is intact."
 
 
@@ -30,19 +33,16 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
     Raises:
         GalleryError: It is no such report, it is about other models, or it says that they are not compatible.
     """
-    from holdfast.evaluation.combined import worse_of
-
-    record = _record_of(path, query, gallery)
-    metric = record["gate_metric"]
-    scores = {name: (record.get(name) or {}).get(metric) for name in ("self_old", "self_new", "cross")}
-    worse = worse_of(record)
-    verdict = "mixed" if record["verdict"] == "compatible" and worse else record["verdict"]
+    evaluation = _evaluation_in(path, query, gallery)
+    metric, worse = evaluation.gate_metric, evaluation.clearly_worse()
+    scores: dict[str, float | None] = {system: evaluation.score(system) for system in _SYSTEMS}
+    verdict = "mixed" if evaluation.verdict == "compatible" and worse else evaluation.verdict
     evidence = {"metric": metric, "verdict": verdict, **scores}
     backwards = _number(query) < _number(gallery)
     cross, own = scores["cross"], scores["self_new"]
     reached = cross is not None and own is not None and cross >= own
     if not (verdict == "compatible" or (backwards and reached)):
-        lost = "".join(f"; clearly worse in {name}: {_change(record, name)}" for name in worse)
+        lost = "".join(f"; clearly worse in {name}: {_change(evaluation, name)}" for name in worse)
         guards = "evaluate again with --guard and the metrics that count, " if verdict == "mixed" else ""
         raise GalleryError(
             f"'{path}' says that queries of {query.name} on vectors of {gallery.name} are "
@@ -58,38 +58,55 @@ def _number(generation: Generation) -> int:
     return int(generation.name.lstrip("g"))
 
 
-def _change(record: Record, metric: str) -> str:
-    return f"{record['self_old'][metric]:.3f} with old queries, {record['cross'][metric]:.3f} with new ones"
+def _change(evaluation: Evaluation, metric: str) -> str:
+    old, cross = evaluation.score("self_old", metric), evaluation.score("cross", metric)
+    return f"{_written(old)} with old queries, {_written(cross)} with new ones"
+
+
+def _written(score: float | None) -> str:
+    return "no score" if score is None else f"{score:.3f}"
 
 
 def _shown(scores: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None) or "no scores"
 
 
-def _record_of(path: Path, query: Generation, gallery: Generation) -> Record:
-    file = path / "results.json" if path.is_dir() else path
+def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evaluation:
+    from holdfast.evaluation.results import EvaluationResults
+
     try:
-        document = read_json(file)
-        records = list(document["evaluations"].values())
-        found = next(_about(records, query, gallery), None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        results = EvaluationResults.load(path)
+    except ConfigError as error:
         raise GalleryError(
-            f"'{path}' is no compatibility report: {error}.", expected="results.json of an evaluation", to_do=_NEXT
+            f"'{path}' is no compatibility report: {error.given}", expected="results.json of an evaluation", to_do=_NEXT
         ) from error
+    found = next(_about(results, query, gallery), None)
     if found is None:
+        about = {model: results.first.fingerprints.get(model) for model in ("new", "old")}
+        named = [fingerprint.removeprefix("declared:") for fingerprint in (gallery.fingerprint, query.fingerprint)
+                 if fingerprint.startswith("declared:")]  # fmt: skip
         raise GalleryError(
-            f"'{path}' is about other models.",
+            f"'{path}' is about other models: queries of {_fingerprint(about['new'])} on a gallery of "
+            f"{_fingerprint(about['old'])}.",
             expected=f"queries of {query.fingerprint} on a gallery of {gallery.fingerprint}",
-            to_do=_NEXT,
+            to_do=_NEXT
+            if len(named) < 2
+            else f"say whose vectors these are and measure again: `holdfast evaluate "
+            f"--old … --new … --old-model {shlex.quote(named[0])} --new-model {shlex.quote(named[1])}`; the gallery is "
+            "intact.",
         )
     return found
 
 
-def _about(records: list[Any], query: Generation, gallery: Generation) -> Iterator[Record]:
-    """Yield the records whose cross-test was queries of one, as they are, on vectors of the other, mapped or not."""
-    for record in records:
-        made = {model: (record["fingerprints"].get(model) or {}).get("fingerprint") for model in ("old", "new")}
-        mapped = record.get("mapped") or {}
-        own = made["new"] == query.fingerprint and "query" not in mapped
-        if own and gallery.fingerprint == (mapped.get("gallery") or made["old"]):
-            yield record
+def _fingerprint(model: ModelIdentity | None) -> str:
+    return "none" if model is None else model.fingerprint
+
+
+def _about(results: EvaluationResults, query: Generation, gallery: Generation) -> Iterator[Evaluation]:
+    """Yield what was measured of queries of one model, as they are, on vectors of the other, mapped or not."""
+    for evaluation in results.evaluations.values():
+        old, new = (evaluation.fingerprints.get(model) for model in ("old", "new"))
+        mapped = evaluation.mapped or {}
+        own = new is not None and new.fingerprint == query.fingerprint and "query" not in mapped
+        if own and gallery.fingerprint == (mapped.get("gallery") or (old and old.fingerprint)):
+            yield evaluation

@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
+from holdfast.adapting.results import AdaptResults, CurvePoint, PairsCurve, ScoreMapRecord
 from holdfast.reports.adapt_plots import REFERENCES, SHAPES, written
-from holdfast.reports.adapt_results import candidate_named, thresholds
+from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.formats import metric_name, score
 from holdfast.reports.svg import Scale, box, chart, line, marker, path, reaching, text, width_of, x_axis, y_axis
-
-Document = Mapping[str, Any]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 52.0, 46.0
 
 
-def learning_curve(document: Document, *, width: float = 640, height: float = 340) -> str:
+def learning_curve(results: AdaptResults, curve: PairsCurve, *, width: float = 640, height: float = 340) -> str:
     """Draw cross over the number of pairs fitted on (logarithmic) with its interval, and where it is enough."""
-    curve = document["learning_curve"]
-    kind = candidate_named(document, curve["candidate"])["kind"]
-    points, bottom = curve["points"], height - _BOTTOM
-    references = [document["systems"][system] for system in REFERENCES]
-    ends = [end for mean in (*references, *(point["cross"] for point in points)) for end in mean["interval"]]
+    candidate = results.named(curve.candidate)
+    kind = candidate.kind if candidate else "adapter"
+    points, bottom = curve.points, height - _BOTTOM
+    references = [results.systems.by_name()[system] for system in REFERENCES]
+    ends = [end for mean in (*references, *(point.cross for point in points)) for end in mean.interval]
     y = reaching(min(ends), max(ends), bottom, _TOP)
-    x = _pairs_scale([point["pairs"] for point in points], _LEFT + 10, width - _RIGHT)
-    parts = [y_axis(y, _LEFT, x.stop, _curve_title(document)), *_pairs_axis(points, x, bottom)]
-    parts += _level_references(document, y, x.stop)
-    around = [(x(math.log10(p["pairs"])), y(p["cross"]["interval"][1])) for p in points]
-    around += [(x(math.log10(p["pairs"])), y(p["cross"]["interval"][0])) for p in reversed(points)]
+    x = _pairs_scale([point.pairs for point in points], _LEFT + 10, width - _RIGHT)
+    parts = [y_axis(y, _LEFT, x.stop, _curve_title(results)), *_pairs_axis(points, x, bottom)]
+    parts += _level_references(results, y, x.stop)
+    around = [(x(math.log10(p.pairs)), y(p.cross.interval[1])) for p in points]
+    around += [(x(math.log10(p.pairs)), y(p.cross.interval[0])) for p in reversed(points)]
     parts += [path(around, f"around {kind}"), *_enough(curve, x, y, width)]
-    parts.append(path([(x(math.log10(p["pairs"])), y(p["cross"]["mean"])) for p in points], f"track {kind}"))
+    parts.append(path([(x(math.log10(p.pairs)), y(p.cross.mean)) for p in points], f"track {kind}"))
     for point in points:
-        note, at = f"{point['pairs']:,} pairs: {written(point['cross'])}", x(math.log10(point["pairs"]))
-        parts.append(marker(at, y(point["cross"]["mean"]), SHAPES[kind], f"spot-of {kind}", 5, note))
-    return chart(width, height, f"Learning curve of {curve['candidate']}", _curve_in_words(document), parts)
+        note, at = f"{point.pairs:,} pairs: {written(point.cross)}", x(math.log10(point.pairs))
+        parts.append(marker(at, y(point.cross.mean), SHAPES[kind], f"spot-of {kind}", 5, note))
+    return chart(width, height, f"Learning curve of {curve.candidate}", _curve_in_words(results, curve), parts)
 
 
-def _curve_title(document: Document) -> str:
-    name = metric_name(document["protocol"]["metric"])
-    return f"{name}; further up is better ↑" if document["data"]["labelled"] else f"{name} (agreement) ↑"
+def _curve_title(results: AdaptResults) -> str:
+    name = metric_name(results.protocol.metric)
+    return f"{name}; further up is better ↑" if results.data.labelled else f"{name} (agreement) ↑"
 
 
 def _pairs_scale(pairs: list[int], start: float, stop: float) -> Scale:
@@ -49,11 +47,11 @@ def _pairs_scale(pairs: list[int], start: float, stop: float) -> Scale:
     return Scale(low - room, high + room, start, stop - 8)
 
 
-def _pairs_axis(points: list[Mapping[str, Any]], x: Scale, bottom: float) -> list[str]:
+def _pairs_axis(points: Sequence[CurvePoint], x: Scale, bottom: float) -> list[str]:
     """Return a line for every number of pairs, the numbers themselves as far as they fit, and the title below."""
     parts, taken = [], math.inf
     for point in reversed(points):
-        at, words = x(math.log10(point["pairs"])), f"{point['pairs']:,}"
+        at, words = x(math.log10(point.pairs)), f"{point.pairs:,}"
         half = width_of(words, 12) / 2
         parts.append(line(at, _TOP, at, bottom, "grid"))
         if at + half <= taken:
@@ -63,45 +61,46 @@ def _pairs_axis(points: list[Mapping[str, Any]], x: Scale, bottom: float) -> lis
     return [*parts, text((x.start + x.stop) / 2, bottom + 37, title, "label", "middle")]
 
 
-def _level_references(document: Document, y: Scale, stop: float) -> list[str]:
+def _level_references(results: AdaptResults, y: Scale, stop: float) -> list[str]:
     parts = []
     for (system, words), (at, anchor) in zip(
         (("self_old", "old model"), ("self_new", "re-embedded")), ((stop - 4, "end"), (_LEFT + 4, "start")), strict=True
     ):
-        mean = document["systems"][system]
-        low, high = map(y, mean["interval"])
+        mean = results.systems.by_name()[system]
+        low, high = map(y, mean.interval)
         parts.append(box(_LEFT, high, stop - _LEFT, round(low - high, 2), f"band {system}"))
-        parts.append(line(_LEFT, y(mean["mean"]), stop, y(mean["mean"]), f"reference {system}"))
-        label = f"{words} {score(mean['mean'])}"
-        parts.append(text(at, y(mean["mean"]) - 5, label, f"reference-name small halo {system}", anchor))
+        parts.append(line(_LEFT, y(mean.mean), stop, y(mean.mean), f"reference {system}"))
+        label = f"{words} {score(mean.mean)}"
+        parts.append(text(at, y(mean.mean) - 5, label, f"reference-name small halo {system}", anchor))
     return parts
 
 
-def _enough(curve: Mapping[str, Any], x: Scale, y: Scale, width: float) -> list[str]:
+def _enough(curve: PairsCurve, x: Scale, y: Scale, width: float) -> list[str]:
     """Mark where the number of pairs is enough; nothing where none was."""
-    found = next((point for point in curve["points"] if point["pairs"] == curve["enough"]), None)
+    found = next((point for point in curve.points if point.pairs == curve.enough), None)
     if found is None:
         return []
-    at, words = x(math.log10(found["pairs"])), f"enough: {found['pairs']:,} pairs"
+    at, words = x(math.log10(found.pairs)), f"enough: {found.pairs:,} pairs"
     half = width_of(words) / 2
     return [
         line(at, _TOP - 14, at, y.start, "enough"),
         text(round(min(max(at, half), width - half), 2), _TOP - 20, words, "led", "middle"),
-        marker(at, y(found["cross"]["mean"]), 0, "enough-ring", 9),
+        marker(at, y(found.cross.mean), 0, "enough-ring", 9),
     ]
 
 
-def _curve_in_words(document: Document) -> str:
-    curve = document["learning_curve"]
-    points = "; ".join(f"{point['pairs']:,} pairs: {written(point['cross'])}" for point in curve["points"])
-    enough = "" if curve["enough"] is None else f" {curve['enough']:,} pairs are enough."
-    references = ", ".join(f"{name} {written(document['systems'][system])}" for system, name in REFERENCES.items())
+def _curve_in_words(results: AdaptResults, curve: PairsCurve) -> str:
+    points = "; ".join(f"{point.pairs:,} pairs: {written(point.cross)}" for point in curve.points)
+    enough = "" if curve.enough is None else f" {curve.enough:,} pairs are enough."
+    references = ", ".join(
+        f"{name} {written(results.systems.by_name()[system])}" for system, name in REFERENCES.items()
+    )
     return f"{points}.{enough} {references}."
 
 
-def score_map_plot(score_map: Mapping[str, Any], *, width: float = 640, height: float = 340) -> str:
+def score_map_plot(score_map: ScoreMapRecord, *, width: float = 640, height: float = 340) -> str:
     """Draw the new score that stands for every old one, with the thresholds that are read off."""
-    knots, bottom = score_map["knots"], height - _BOTTOM
+    knots, bottom = score_map.knots, height - _BOTTOM
     x = reaching(knots[0][0], knots[-1][0], _LEFT, width - _RIGHT, 10)
     y = reaching(knots[0][1], knots[-1][1], bottom, 30, 10)
     parts = [

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
+from holdfast.evaluation.agreement import Agreement, Mean
 from holdfast.reports.formats import percent
 from holdfast.reports.plots import Evaluations
 from holdfast.reports.svg import Scale, box, chart, line, text, whisker
 
-Agreement = Mapping[str, Any]  # what `evaluation.agreement.agreement_of` returned
+Stage = Literal["cross", "self_new"]
 
-STAGES = {"cross": "after the swap", "self_new": "re-embedded"}
+STAGES: dict[Stage, str] = {"cross": "after the swap", "self_new": "re-embedded"}
 
 _ROW, _BAR, _TOP, _BOTTOM, _NUMBER = 74, 15, 8, 30, 70
 
 
 def agreements(evaluations: Evaluations) -> dict[str, Agreement]:
     """Return the agreement of every evaluation that has one for both stages."""
-    found = {name: record.get("agreement") or {} for name, record in evaluations.items()}
-    return {name: agreement for name, agreement in found.items() if "cross" in agreement}
+    found = {name: record.agreement for name, record in evaluations.items()}
+    return {name: agreement for name, agreement in found.items() if isinstance(agreement, Agreement)}
 
 
 def measures(agreement: Agreement) -> dict[str, str]:
     """Return what is drawn, by name, in words; each is a share of 0 to 1, where 1 is no change."""
     return {
         "first_kept": "queries whose first hit stays",
-        "overlap": f"items of today’s first {agreement['k']} that stay",
+        "overlap": f"items of today’s first {agreement.k} that stay",
         "rank_biased_overlap": "the same, the top of the list counting most",
     }
 
@@ -56,15 +56,15 @@ def agreement_bars(name: str, agreement: Agreement, *, width: float = 640) -> st
     return chart(width, height, f"Agreement of {name} with today’s results", _in_words(agreement), parts)
 
 
-def share_of(agreement: Agreement, stage: str, measure: str) -> tuple[float, tuple[float, float]]:
+def share_of(agreement: Agreement, stage: Stage, measure: str) -> tuple[float, tuple[float, float]]:
     """Return the share and its interval, turned round where a record counts changes."""
     turned = measure == "first_kept"
-    found = agreement[stage]["first_changed" if turned else measure]
-    low, high = (found["mean"] if end is None else end for end in found["interval"])
-    return (1 - found["mean"], (1 - high, 1 - low)) if turned else (found["mean"], (low, high))
+    found: Mean = getattr(getattr(agreement, stage), "first_changed" if turned else measure)
+    low, high = (found.mean if end is None else end for end in found.interval)
+    return (1 - found.mean, (1 - high, 1 - low)) if turned else (found.mean, (low, high))
 
 
-def _bar(x: Scale, top: float, width: float, stage: str, share: float, around: tuple[float, float]) -> list[str]:
+def _bar(x: Scale, top: float, width: float, stage: Stage, share: float, around: tuple[float, float]) -> list[str]:
     note = f"{STAGES[stage]}: {percent(share)} [{percent(around[0])}, {percent(around[1])}]"
     return [
         box(x(0), top, x(share) - x(0), _BAR, f"bar {stage}", note),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.embeddings.storage import write_atomically
-from holdfast.evaluation.p_metrics import Baseline
-from holdfast.reports import chain_results as results
+from holdfast.evaluation.chain import ChainPair, ChainResults
+from holdfast.reports import chain_tables as tables
 from holdfast.reports import chain_words as words
 from holdfast.reports import heat_map
 from holdfast.reports.formats import metric_name
@@ -21,8 +20,6 @@ from holdfast.reports.protocol_rows import rule_rows
 from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.reports.words import MARKS, metric_note
 
-Document = Mapping[str, Any]
-
 TEMPLATE = "chain.html"
 _CROWDED = 6  # generations from which numbers in cells of a phone have two digits
 _NAMED = 5  # models up to which their pairs are drawn by name
@@ -30,71 +27,69 @@ _LONG = 14  # letters up to which they are
 _MEANINGS = ("rows: model of the queries", "columns: model of the gallery", "outlined: its own gallery")
 
 
-def write_chain_report(document: Document, folder: str | Path) -> Path:
+def write_chain_report(results: ChainResults, folder: str | Path) -> Path:
     """Write report.html into a folder, wholly or not at all, and return its path.
 
     Args:
-        document: What `chain_document` or `read_chain` returned.
+        results: What was measured.
         folder: Where to write.
 
     Raises:
-        ConfigError: Jinja2 is missing, or the document is not complete.
+        ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_chain_report(document)
+    page = render_chain_report(results)
     return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
 
 
-def render_chain_report(document: Document) -> str:
+def render_chain_report(results: ChainResults) -> str:
     """Return the page as text; see `write_chain_report`."""
-    found = results.checked_chain(dict(document), "These results of a chain")
-    first: Baseline = found["old_baseline"]
     page: str = page_template(TEMPLATE, values={"marks": MARKS, "metric_note": metric_note}).render(
-        document=found,
+        document=results,
         style=heat_map.STYLE,
-        headline=words.chain_headline(found),
-        finding=words.chain_finding(found),
-        level=words.level(found),
-        by_number=_by_number(found["models"]),
-        terms=_terms(found),
-        charts=_charts(found),
-        baselines=dict(sorted(results.BASELINES.items(), key=lambda item: item[0] != first)),
-        models=results.models_table(found, typeset=True),
-        matrix=results.matrix_table(found, typeset=True),
-        pairs=results.pair_table(found, typeset=True),
-        p_comp=partial(results.p_comp_table, found, typeset=True),
-        p_score=partial(results.p_score_table, found),
-        protocol=rule_rows(found["protocol"], then=[("metric", metric_name(found["metric"]))]),
+        headline=words.chain_headline(results),
+        finding=words.chain_finding(results),
+        level=words.level(results),
+        by_number=_by_number(results.models),
+        terms=_terms(results),
+        charts=_charts(results),
+        baselines=dict(sorted(tables.BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
+        models=tables.models_table(results, typeset=True),
+        matrix=tables.matrix_table(results, typeset=True),
+        pairs=tables.pair_table(results, typeset=True),
+        p_comp=partial(tables.p_comp_table, results, typeset=True),
+        p_score=partial(tables.p_score_table, results),
+        protocol=rule_rows(results.protocol, then=[("metric", metric_name(results.metric))]),
     )
     return page
 
 
-def _terms(document: Document) -> dict[str, str]:
-    absent = set() if document["p_comp"] else {"independent", "P_comp", "P_up"}
+def _terms(results: ChainResults) -> dict[str, str]:
+    absent = set() if results.p_comp else {"independent", "P_comp", "P_up"}
     return {name: told for name, told in words.TERMS_OF_CHAINS.items() if name not in absent}
 
 
-def _charts(document: Document) -> dict[str, Any]:
-    what, matrix = metric_name(document["metric"]), _array(document["matrix"])
+def _charts(results: ChainResults) -> dict[str, Any]:
+    what, matrix = metric_name(results.metric), _array(results.matrix)
     limits = heat_map.heat_range([matrix]) or (0.0, 1.0)
     found: dict[str, Any] = {
-        "matrix": _both(partial(_matrix, document, matrix, limits), _width(len(matrix), 560)),
+        "matrix": _both(partial(_matrix, results, matrix, limits), _width(len(matrix), 560)),
         "key": _both(
             lambda width: heat_map.heat_key(
-                limits, what, mark=heat_map.WRONG, mark_means=_mark(document), meanings=_MEANINGS, width=width
+                limits, what, mark=heat_map.WRONG, mark_means=_mark(results), meanings=_MEANINGS, width=width
             ),
             560,
         ),
-        "gains": _both(partial(_gains, document), 640),
+        "gains": _both(partial(_gains, results), 640),
         "p_comp": {},
         "most": {"matrix": _width(len(matrix), 560), "p_comp": _width(len(matrix) - 1, 400)},
     }
-    if document["p_comp"]:
-        raw = {name: _array(values) for name, values in document["p_comp"]["raw"].items()}
+    if results.p_comp:
+        raw = {name: _array(values) for name, values in results.p_comp["raw"].items()}
         ends = heat_map.heat_range(raw.values())
         if ends:
             found["p_comp"] = {
-                name: _both(partial(_p_comp, document, raw[name], ends), _width(len(matrix) - 1, 400)) for name in raw
+                name: _both(partial(_p_comp, results, raw[name], ends), _width(len(matrix) - 1, 400)) for name in raw
             }
     return found
 
@@ -108,28 +103,26 @@ def _width(models: int, most: float) -> float:
     return min(most, 80.0 + 110.0 * models)
 
 
-def _mark(document: Document) -> str:
-    return (
-        "no better than the gallery’s own model: a violation" if document["violations"] and document["judged"] else ""
-    )
+def _mark(results: ChainResults) -> str:
+    return "no better than the gallery’s own model: a violation" if results.violations and results.judged else ""
 
 
-def _matrix(document: Document, matrix: Any, limits: tuple[float, float], width: float) -> str:
+def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], width: float) -> str:
     return heat_map.heat_map(
         "",
         matrix,
-        _numbers(document),
+        _numbers(results),
         limits,
-        what=metric_name(document["metric"]),
-        marked=np.tril(matrix <= np.diag(matrix), -1) if document["judged"] else None,
+        what=metric_name(results.metric),
+        marked=np.tril(matrix <= np.diag(matrix), -1) if results.judged else None,
         mark=heat_map.WRONG,
-        form=_form(document, width, "{:.3f}", "{:.2f}"),
+        form=_form(results, width, "{:.3f}", "{:.2f}"),
         width=width,
     )
 
 
-def _p_comp(document: Document, values: Any, limits: tuple[float, float], width: float) -> str:
-    numbers = _numbers(document)
+def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], width: float) -> str:
+    numbers = _numbers(results)
     digits = 3 if len(values) <= _CROWDED else 2 if width > PHONE else 1
     return heat_map.heat_map(
         "",
@@ -143,25 +136,25 @@ def _p_comp(document: Document, values: Any, limits: tuple[float, float], width:
     )
 
 
-def _form(document: Document, width: float, roomy: str, tight: str) -> Any:
-    crowded = len(document["models"]) > _CROWDED * width / PHONE
+def _form(results: ChainResults, width: float, roomy: str, tight: str) -> Any:
+    crowded = len(results.models) > _CROWDED * width / PHONE
     return (tight if crowded else roomy).format
 
 
-def _gains(document: Document, width: float) -> str:
-    names, numbers = document["models"], dict(zip(document["models"], _numbers(document), strict=True))
+def _gains(results: ChainResults, width: float) -> str:
+    names, numbers = results.models, dict(zip(results.models, _numbers(results), strict=True))
     called = numbers if _by_number(names) else {name: name for name in names}
     gains = [
         Gain(
-            f"{called[pair['new']]} on {called[pair['old']]}",
-            pair["cross"] - pair["self_old"],
-            (pair["interval"][0], pair["interval"][1]),
+            f"{called[pair.new]} on {called[pair.old]}",
+            pair.gain,
+            pair.interval,
             _tone(pair),
         )
-        for pair in document["pairs"]
+        for pair in results.pairs
     ]
     title = "Cross-test minus self-test of the older model, pair by pair"
-    return gain_plot(title, gains, f"difference in {metric_name(document['metric'])}", width=width)
+    return gain_plot(title, gains, f"difference in {metric_name(results.metric)}", width=width)
 
 
 def _by_number(names: list[str]) -> bool:
@@ -169,13 +162,13 @@ def _by_number(names: list[str]) -> bool:
     return len(names) > _NAMED or max(map(len, names)) > _LONG
 
 
-def _tone(pair: Mapping[str, Any]) -> str:
+def _tone(pair: ChainPair) -> str:
     """Return the verdict of a pair; one that violates the criterion never looks undecided."""
-    return "not compatible" if pair["violates"] and pair["verdict"] != "unlabelled" else str(pair["verdict"])
+    return "not compatible" if pair.violates and pair.verdict != "unlabelled" else pair.verdict
 
 
-def _numbers(document: Document) -> list[str]:
-    return [str(number) for number in range(1, len(document["models"]) + 1)]
+def _numbers(results: ChainResults) -> list[str]:
+    return [str(number) for number in range(1, len(results.models) + 1)]
 
 
 def _array(rows: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from holdfast.evaluation.agreement import Agreement
+from holdfast.evaluation.class_change import ClassChangeSummary
+from holdfast.evaluation.results import EarlierAgreement
 from holdfast.reports.formats import MISSING, interval, metric_name, percent, probability, score
 
 CLEAR = (
@@ -43,19 +45,19 @@ def flips(
     return f"{sentence} Positive flips, wrong before and right now: {percent(won['cross'])}{after}."
 
 
-def class_finding(change: Mapping[str, Any]) -> str:
+def class_finding(change: ClassChangeSummary) -> str:
     """Say how many classes score more and how many less, and of how many this is clear."""
-    if change["classes"] == 1:
+    if change.classes == 1:
         return "All queries are of one class."
     return (
-        f"In {metric_name(change['metric'])}, {percent(change['better'])} of {change['classes']:,} classes score more "
-        f"than before and {percent(change['worse'])} less; {_clearly(change)}"
+        f"In {metric_name(change.metric)}, {percent(change.better)} of {change.classes:,} classes score more "
+        f"than before and {percent(change.worse)} less; {_clearly(change)}"
     )
 
 
-def _clearly(change: Mapping[str, Any]) -> str:
-    better, worse = change["clearly_better"], change["clearly_worse"]
-    testable = change["testable"]
+def _clearly(change: ClassChangeSummary) -> str:
+    better, worse = change.clearly_better, change.clearly_worse
+    testable = change.testable
     if not testable:
         return "no class has enough queries that changed to tell this from chance."
     if not better and not worse:
@@ -73,7 +75,7 @@ def _are(count: int) -> str:
 _BLIND = "Without labels nobody can say which results are right"
 
 
-def agreement_finding(agreement: Mapping[str, Any] | None, level: str, begin: str = _BLIND) -> str:
+def agreement_finding(agreement: Agreement | EarlierAgreement | None, level: str, begin: str = _BLIND) -> str:
     """Say how much of what people find today they would find again; never that this is good or bad.
 
     Args:
@@ -81,23 +83,20 @@ def agreement_finding(agreement: Mapping[str, Any] | None, level: str, begin: st
         level: Of its intervals, in words.
         begin: How the sentence begins.
     """
-    if not agreement:
-        return f"{begin}, and no agreement was measured."
-    if "cross" not in agreement:  # of an earlier version: the overlap alone
-        overlap, found = next(((key, value) for key, value in agreement.items() if key != "interval"), (None, None))
-        if overlap is None or found is None:
-            return f"{begin}, and no agreement was measured."
-        depth = overlap.rpartition("@")[2]
+    if isinstance(agreement, EarlierAgreement) and agreement.overlap is not None:
+        name, found = agreement.overlap
         return (
             f"{begin}. On the old gallery, old and new queries agree on {score(found)} "
-            f"{interval(agreement['interval'])} of their first {depth} items ({level} interval)."
+            f"{interval(agreement.interval)} of their first {name.rpartition('@')[2]} items ({level} interval)."
         )
-    cross, later = agreement["cross"], agreement["self_new"]
-    low, high = (percent(end) for end in cross["overlap"]["interval"])
+    if not isinstance(agreement, Agreement):
+        return f"{begin}, and no agreement was measured."
+    cross, later = agreement.cross, agreement.self_new
+    low, high = (percent(end) for end in cross.overlap.interval)
     blind = ", and agreement is not quality" if begin == _BLIND else ""
     return (
-        f"{begin}{blind}. After the swap {percent(cross['first_changed']['mean'])} of queries get another first hit, "
-        f"and {percent(cross['overlap']['mean'])} [{low}, {high}] of today’s first {agreement['k']} items stay "
-        f"({level} interval); with everything re-embedded {percent(later['first_changed']['mean'])} and "
-        f"{percent(later['overlap']['mean'])}."
+        f"{begin}{blind}. After the swap {percent(cross.first_changed.mean)} of queries get another first hit, "
+        f"and {percent(cross.overlap.mean)} [{low}, {high}] of today’s first {agreement.k} items stay "
+        f"({level} interval); with everything re-embedded {percent(later.first_changed.mean)} and "
+        f"{percent(later.overlap.mean)}."
     )

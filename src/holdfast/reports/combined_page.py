@@ -2,75 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.embeddings.storage import write_atomically
+from holdfast.evaluation.combined import CombinationResults
 from holdfast.reports import combined_words as words
 from holdfast.reports import sets_plot
-from holdfast.reports.combined_results import AVERAGE, checked_combination, combined_table
+from holdfast.reports.combined_tables import AVERAGE, combined_table
 from holdfast.reports.gain_plot import Gain, gain_plot
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.protocol_rows import rule_rows
 from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.reports.words import MARKS, metric_note
 
-Document = Mapping[str, Any]
-
 TEMPLATE = "combined.html"
 
 
-def write_combined_report(document: Document, folder: str | Path) -> Path:
+def write_combined_report(results: CombinationResults, folder: str | Path) -> Path:
     """Write report.html into a folder, wholly or not at all, and return its path.
 
     Args:
-        document: What `combined_document` or `read_combination` returned.
+        results: What was measured.
         folder: Where to write.
 
     Raises:
-        ConfigError: Jinja2 is missing, or the document is not complete.
+        ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_combined_report(document)
+    page = render_combined_report(results)
     return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
 
 
-def render_combined_report(document: Document) -> str:
+def render_combined_report(results: CombinationResults) -> str:
     """Return the page as text; see `write_combined_report`."""
-    found = checked_combination(dict(document), "These combined results")
     values = {"marks": MARKS, "metric_note": metric_note, "swatch": sets_plot.set_swatch}
     page: str = page_template(TEMPLATE, values=values).render(
-        document=found,
+        document=results,
         style=sets_plot.STYLE,
-        headline=words.combined_headline(found),
-        findings=words.set_findings(found),
-        notes=words.combined_notes(found),
-        terms=_terms(found),
-        metrics=list(dict.fromkeys(record["metric"] for record in found["sets"].values())),
-        systems=_systems(found),
+        headline=words.combined_headline(results),
+        findings=words.set_findings(results),
+        notes=words.combined_notes(results),
+        terms=_terms(results),
+        metrics=list(dict.fromkeys(record.metric for record in results.sets.values())),
+        systems=_systems(results),
         charts={
-            "scores": _both(partial(sets_plot.sets_plot, found["sets"]), 640),
-            "gains": _both(partial(_gains, found), 400),
+            "scores": _both(partial(sets_plot.sets_plot, results.sets), 640),
+            "gains": _both(partial(_gains, results), 400),
         },
-        table=combined_table(found, typeset=True),
+        table=combined_table(results, typeset=True),
         average=AVERAGE,
-        protocols={name: rule_rows(protocol) for name, protocol in found["protocols"].items()},
+        protocols={name: rule_rows(protocol) for name, protocol in results.protocols.items()},
     )
     return page
 
 
-def _terms(document: Document) -> dict[str, str]:
-    absent = set() if document["fingerprints"].get("independent") else {"P_up", "P_comp", "P_1", "average"}
+def _terms(results: CombinationResults) -> dict[str, str]:
+    absent = set() if results.fingerprints.get("independent") else {"P_up", "P_comp", "P_1", "average"}
     return {name: told for name, told in words.TERMS_OF_SETS.items() if name not in absent}
 
 
-def _systems(document: Document) -> dict[str, str]:
+def _systems(results: CombinationResults) -> dict[str, str]:
     return {
         system: told
         for system, told in sets_plot.SYSTEMS.items()
-        if any(record[system] is not None for record in document["sets"].values())
+        if any(record.score(system) is not None for record in results.sets.values())
     }
 
 
@@ -78,14 +75,14 @@ def _both(draw: Any, wide: float) -> Drawing:
     return Drawing(draw(width=wide), draw(width=PHONE))
 
 
-def _gains(document: Document, width: float) -> str:
+def _gains(results: CombinationResults, width: float) -> str:
     gains = [
         Gain(
             name,
-            record["cross"] - record["self_old"],
-            tuple(record["interval"]),
-            record["verdict"],
+            record.gain,
+            record.interval,
+            record.verdict,
         )
-        for name, record in document["sets"].items()
+        for name, record in results.sets.items()
     ]
     return gain_plot("Cross-test minus self-test of the old model, set by set", gains, "difference", width=width)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from holdfast.reports.combined_results import P_METRICS
+from holdfast.evaluation.combined import CombinationResults, SetScores
+from holdfast.reports.combined_tables import P_METRICS
 from holdfast.reports.formats import interval, metric_name, score, signed
 from holdfast.reports.words import CLICKS, TERMS, listed, spoken_verdict
-
-Document = Mapping[str, Any]
 
 TERMS_OF_SETS = {
     "old, new, independent": TERMS["old, new, independent"],
@@ -39,60 +37,55 @@ class SetFinding(NamedTuple):
     notes: tuple[str, ...]
 
 
-def combined_headline(document: Document) -> str:
+def combined_headline(results: CombinationResults) -> str:
     """Say in one sentence on how many test sets the new model is compatible."""
-    sets = document["sets"]
-    good = [name for name, found in sets.items() if found["verdict"] == "compatible"]
+    sets = results.sets
+    good = [name for name, found in sets.items() if found.verdict == "compatible"]
     if len(good) == len(sets):
         count = "both" if len(sets) == 2 else f"all {len(sets)}"
-        return f"{document['new']} can search the old gallery on {count} test sets."
-    worse = [f" On {name} it is {spoken_of_set(found)}." for name, found in sets.items() if found["verdict"] == "mixed"]
+        return f"{results.new} can search the old gallery on {count} test sets."
+    worse = [f" On {name} it is {spoken_verdict(found)}." for name, found in sets.items() if found.verdict == "mixed"]
     if not good:
-        return f"{document['new']} is not shown to be compatible on any of {len(sets)} test sets.{''.join(worse)}"
-    count = f"{document['new']} can search the old gallery on {len(good)} of {len(sets)} test sets"
+        return f"{results.new} is not shown to be compatible on any of {len(sets)} test sets.{''.join(worse)}"
+    count = f"{results.new} can search the old gallery on {len(good)} of {len(sets)} test sets"
     return f"{count}: {', '.join(good)}.{''.join(worse)}"
 
 
-def set_findings(document: Document) -> list[SetFinding]:
+def set_findings(results: CombinationResults) -> list[SetFinding]:
     """Put every test set into words."""
-    return [_finding(name, found, document) for name, found in document["sets"].items()]
+    return [_finding(name, found, results) for name, found in results.sets.items()]
 
 
-def _finding(name: str, found: Mapping[str, Any], document: Document) -> SetFinding:
-    level = document["protocols"][name]["bootstrap"]["level"]
+def _finding(name: str, found: SetScores, results: CombinationResults) -> SetFinding:
+    level = results.protocols[name].bootstrap.level
     sentence = (
-        f"New queries on the old gallery score {metric_name(found['metric'])} {score(found['cross'])}, old queries "
-        f"{score(found['self_old'])}: {signed(found['cross'] - found['self_old'])} ({100 * level:g}\N{NO-BREAK SPACE}% "
-        f"interval {interval(found['interval'], sign=True)}){_judged(found)}."
+        f"New queries on the old gallery score {metric_name(found.metric)} {score(found.cross)}, old queries "
+        f"{score(found.self_old)}: {signed(found.gain)} ({100 * level:g}\N{NO-BREAK SPACE}% "
+        f"interval {interval(found.interval, sign=True)}){_judged(found)}."
     )
-    clicks = f"{CLICKS} " if found["verdict"] == "unlabelled" else ""
-    notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found["undefined"].items()]
-    notes = list(dict.fromkeys(notes)) if _some(document) else []
-    return SetFinding(name, found["verdict"], spoken_of_set(found), clicks + sentence, tuple(notes))
+    clicks = f"{CLICKS} " if found.verdict == "unlabelled" else ""
+    notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found.undefined.items()]
+    notes = list(dict.fromkeys(notes)) if _some(results) else []
+    return SetFinding(name, found.verdict, spoken_verdict(found), clicks + sentence, tuple(notes))
 
 
-def spoken_of_set(found: Mapping[str, Any]) -> str:
-    """Write the verdict on a test set for people."""
-    return spoken_verdict({**found, "gate_metric": found["metric"]})
+def _judged(found: SetScores) -> str:
+    return ", judged by its sign alone" if found.gate == "point" and found.verdict != "unlabelled" else ""
 
 
-def _judged(found: Mapping[str, Any]) -> str:
-    return ", judged by its sign alone" if found["gate"] == "point" and found["verdict"] != "unlabelled" else ""
+def _some(results: CombinationResults) -> bool:
+    return results.fingerprints.get("independent") is not None
 
 
-def _some(document: Document) -> bool:
-    return document["fingerprints"].get("independent") is not None
-
-
-def combined_notes(document: Document) -> list[str]:
+def combined_notes(results: CombinationResults) -> list[str]:
     """Say what holds for all sets: no independent model, or no average."""
-    if not _some(document):
+    if not _some(results):
         return [
             "No independent model was evaluated, so P_up, P_comp and P_1 are missing: train one with “holdfast train "
             "--method independent” and evaluate every test set with it."
         ]
     lost = {
-        told: [name for name, found in document["sets"].items() if key in _missing(found)]
+        told: [name for name, found in results.sets.items() if key in _missing(found)]
         for key, told in P_METRICS.items()
     }
     sets = list(dict.fromkeys(name for names in lost.values() for name in names))
@@ -105,5 +98,5 @@ def combined_notes(document: Document) -> list[str]:
     ]
 
 
-def _missing(found: Mapping[str, Any]) -> set[str]:
-    return {*found["undefined"], *(["p_score"] if found["undefined"] else [])}
+def _missing(found: SetScores) -> set[str]:
+    return {*found.undefined, *(["p_score"] if found.undefined else [])}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from holdfast.reports.drill_words import curve_of, percent_of, short_metric
+from holdfast.galleries.drill_result import FirstHits, OrderCurve, Rehearsal
+from holdfast.reports.drill_words import percent_of, short_metric
 from holdfast.reports.formats import score
 from holdfast.reports.svg import (
     Scale,
@@ -21,8 +21,6 @@ from holdfast.reports.svg import (
     x_axis,
     y_axis,
 )
-
-Document = Mapping[str, Any]
 
 STYLE = """
 .order-0{--own:var(--random)}.order-1{--own:var(--margin)}.order-2{--own:var(--reverse)}.order-3{--own:var(--independent)}.order-4{--own:var(--old)}
@@ -48,18 +46,18 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 18, 30, 46
 _ROW, _BAR = 42, 24
 
 
-def drill_curves(document: Document, metric: str, *, width: float = 520, height: float = 300) -> str:
+def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height: float = 300) -> str:
     """Draw one metric over the share that is re-embedded, in all orders, with today's value as a line.
 
     Args:
-        document: What `Drill.to_dict` returned.
+        results: What a rehearsal measured.
         metric: Its name.
         width: Width in pixels.
         height: Height in pixels.
     """
-    curves = {name: found for name, found in document["curves"].items() if metric in found["values"]}
-    before, band = _reference(document, metric), _band(document, metric)
-    drawn = [value for found in curves.values() for value in found["values"][metric]]
+    curves = {name: found for name, found in results.curves.items() if metric in found.values}
+    before, band = _reference(results, metric), _band(results, metric)
+    drawn = [value for found in curves.values() for value in found.values[metric]]
     ends = [*drawn, *([before] if before is not None else []), *(value for pair in band for value in pair[1:])]
     x = Scale(0.0, 1.0, _LEFT, width - _RIGHT)
     lowest = 0.0 if metric.startswith("overlap") else max(0.0, min(ends))
@@ -74,7 +72,7 @@ def drill_curves(document: Document, metric: str, *, width: float = 520, height:
     if before is not None:
         parts.append(line(x.start, y(before), x.stop, y(before), "reference level"))
     for number, (_, found) in reversed(list(enumerate(curves.items()))):
-        parts += _route(found["shares"], found["values"][metric], x, y, number, stepped=document["linked"] == "none")
+        parts += _route(found.shares, found.values[metric], x, y, number, stepped=not results.swaps_first)
     if before is not None:
         below = y(before) + 15 < y.start and all(value >= before for value in drawn)
         at = y(before) + 15 if below else y(before) - 6
@@ -84,20 +82,19 @@ def drill_curves(document: Document, metric: str, *, width: float = 520, height:
     )
 
 
-def _reference(document: Document, metric: str) -> float | None:
+def _reference(results: Rehearsal, metric: str) -> float | None:
     """Return today's value; None for one that is 1 by definition, or says nothing of today."""
-    found = document["before"].get(metric)
-    return None if found is None or metric == "overlap@10 with old" else float(found)
+    return None if metric == "overlap@10 with old" else results.before.get(metric)
 
 
-def _band(document: Document, metric: str) -> list[tuple[float, float, float]]:
+def _band(results: Rehearsal, metric: str) -> list[tuple[float, float, float]]:
     """Return shares with the ends of the interval of a metric, in the first order."""
-    curve = curve_of(document)
-    differences = (curve["differences"] or {}).get(metric)
-    if not differences or document["linked"] == "none":
+    curve = results.curve
+    differences = (curve.differences or {}).get(metric)
+    if not differences or not results.swaps_first:
         return []
-    before = document["before"][metric]
-    pairs = zip(curve["shares"], differences, strict=True)
+    before = results.before[metric]
+    pairs = zip(curve.shares, differences, strict=True)
     return [(share, before + low, before + high) for share, (_, low, high) in pairs]
 
 
@@ -114,15 +111,15 @@ def _route(
     return [path(through, f"route order-{number}"), *marks]
 
 
-def _curves_in_words(curves: Mapping[str, Any], metric: str, before: float | None) -> str:
+def _curves_in_words(curves: Mapping[str, OrderCurve], metric: str, before: float | None) -> str:
     today = "" if before is None else f"Today {score(before)}. "
     return today + " ".join(
         f"{name}: "
         + ", ".join(
             f"{score(value)} at {percent_of(share)}"
-            for share, value in zip(found["shares"], found["values"][metric], strict=True)
+            for share, value in zip(found.shares, found.values[metric], strict=True)
         )
-        + f"; on average {score(found['area'][metric])}."
+        + f"; on average {score(found.area[metric])}."
         for name, found in curves.items()
     )
 
@@ -138,36 +135,38 @@ def change_swatch(kind: str) -> str:
     return element("svg", box(0, 0, 26, 12, f"bar {kind}"), kind="swatch", viewBox="0 0 26 12", aria_hidden="true")
 
 
-def changes_of(document: Document, found: Mapping[str, Any]) -> dict[str, float]:
+def changes_of(found: FirstHits, judged: float) -> dict[str, float]:
     """Return which share of all queries each change befell, in the order of `CHANGES`, those that did.
 
-    >>> changes_of({"asked": 10, "judged": 5}, {"changed": 0.5, "fixed": 0.4, "broken": 0.2})
+    Args:
+        found: How first hits changed.
+        judged: Share of the queries of which it is known what is right.
+
+    >>> changes_of(FirstHits(share=1.0, changed=0.5, fixed=0.4, broken=0.2), judged=0.5)
     {'fixed': 0.2, 'broken': 0.1, 'other': 0.2, 'same': 0.5}
     """
-    judged = document["judged"] / document["asked"]
-    fixed, broken = ((found[name] or 0.0) * judged for name in ("fixed", "broken"))
+    fixed, broken = (found.fixed or 0.0) * judged, (found.broken or 0.0) * judged
     shares = {
         "fixed": fixed,
         "broken": broken,
-        "other": found["changed"] - fixed - broken,
-        "same": 1 - found["changed"],
+        "other": found.changed - fixed - broken,
+        "same": 1 - found.changed,
     }
     return {name: round(share, 6) for name, share in shares.items() if share > 1e-9}
 
 
-def first_hit_bars(document: Document, *, width: float = 640) -> str:
+def first_hit_bars(results: Rehearsal, *, width: float = 640) -> str:
     """Draw which share of the queries finds another item first than today, at every stage."""
-    rows = document["first_hits"]
-    names = [stage(found["share"]) for found in rows]
-    left = 0.0 if width < 500 else max(map(width_of, names)) + 12
+    rows = [(stage(found.share), changes_of(found, results.judged / results.asked)) for found in results.first_hits]
+    left = 0.0 if width < 500 else max(width_of(name) for name, _ in rows) + 12
     x = Scale(0.0, 1.0, left + 0.5, width - 0.5)
     row = _ROW + (18 if not left else 0)
     parts = []
-    for place, found in enumerate(rows):
+    for place, (name, changes) in enumerate(rows):
         top = row * place + (18 if not left else 0)
-        parts.append(text(0, top + (_BAR / 2 + 5 if left else -6), names[place], "stage"))
+        parts.append(text(0, top + (_BAR / 2 + 5 if left else -6), name, "stage"))
         start = 0.0
-        for kind, share in changes_of(document, found).items():
+        for kind, share in changes.items():
             wide = x(start + share) - x(start)
             parts.append(box(x(start), top, wide, _BAR, f"bar {kind}", f"{CHANGES[kind]}: {percent_of(share)}"))
             if wide > width_of(percent_of(share), 12) + 4:
@@ -176,10 +175,8 @@ def first_hit_bars(document: Document, *, width: float = 640) -> str:
                 )
             start += share
     words = " ".join(
-        f"{name}: "
-        + ", ".join(f"{percent_of(s)} {CHANGES[kind]}" for kind, s in changes_of(document, found).items())
-        + "."
-        for name, found in zip(names, rows, strict=True)
+        f"{name}: " + ", ".join(f"{percent_of(share)} {CHANGES[kind]}" for kind, share in changes.items()) + "."
+        for name, changes in rows
     )
     return chart(width, row * len(rows) - (_ROW - _BAR) + 2, "First hits compared with today", words, parts)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
+from holdfast.galleries.drill_result import Difference, Rehearsal
 from holdfast.reports.formats import metric_name, percent, score, signed
-
-Document = Mapping[str, Any]
 
 SPACE = "\N{NO-BREAK SPACE}"
 
@@ -67,113 +65,105 @@ def short_metric(metric: str) -> str:
     return metric if metric.startswith("overlap") else metric_name(metric)
 
 
-def drill_headline(document: Document) -> str:
+def drill_headline(results: Rehearsal) -> str:
     """Say in one line what a drill means."""
-    return _HEADLINES[document["verdict"]](document)
+    return _HEADLINES[results.verdict](results)
 
 
-def _ends(document: Document) -> tuple[float, float, float]:
+def _ends(results: Rehearsal) -> tuple[float, float, float]:
     """Return the main metric today, at the swap and at the end."""
-    values = curve_of(document)["values"][document["metric"]]
-    return document["before"][document["metric"]], values[0], values[-1]
+    values = results.curve.values[results.metric]
+    return results.before[results.metric], values[0], values[-1]
 
 
-def curve_of(document: Document) -> Mapping[str, Any]:
-    """Return the curve of the order that was rehearsed whole."""
-    found: Mapping[str, Any] = next(iter(document["curves"].values()))
-    return found
-
-
-def _on_sample(document: Document) -> str:
+def _on_sample(results: Rehearsal) -> str:
     """Say on what scores were measured, where that is a part: in the whole gallery they are others."""
-    if document["sampled"] == document["items"]:
+    if results.sampled == results.items:
         return ""
-    return f" (among {document['sampled']:,} of the {document['items']:,} items)"
+    return f" (among {results.sampled:,} of the {results.items:,} items)"
 
 
-def _ready(document: Document) -> str:
-    before, swap, end = _ends(document)
-    if document["linked"] == "none":
+def _ready(results: Rehearsal) -> str:
+    before, swap, end = _ends(results)
+    if not results.swaps_first:
         return (
             f"Ready: mAP stays at {score(before)} until the swap, which comes last, and is {score(end)} from then on"
-            f"{_on_sample(document)}."
+            f"{_on_sample(results)}."
         )
     return (
         f"Ready: mAP goes from {score(before)} to {score(swap)} at the swap and {score(end)} at the end"
-        f"{_on_sample(document)}, and neither it nor the first hit is ever measurably below today."
+        f"{_on_sample(results)}, and neither it nor the first hit is ever measurably below today."
     )
 
 
-def _mixed(document: Document) -> str:
-    before, _, end = _ends(document)
-    values = curve_of(document)["values"]
+def _mixed(results: Rehearsal) -> str:
+    before, _, end = _ends(results)
     lost = [
-        f"{short_metric(metric)} {score(document['before'][metric])} today, {score(values[metric][-1])} at the end"
-        for metric, differences in curve_of(document)["differences"].items()
-        if differences[-1][2] < 0
+        f"{short_metric(metric)} {score(results.before[metric])} today, "
+        f"{score(results.curve.values[metric][-1])} at the end"
+        for metric in results.curve.lost
     ]
     gained = f"mAP {score(before)} today, {score(end)} at the end"
     return (
-        f"It works, but the new model finds less at the first hit: {'; '.join([*lost, gained])}{_on_sample(document)}."
+        f"It works, but the new model finds less at the first hit: {'; '.join([*lost, gained])}{_on_sample(results)}."
     )
 
 
-def _dips(document: Document) -> str:
-    metric, share = _lowest(document)
-    curve, before = curve_of(document), document["before"][metric]
-    lowest, end = curve["values"][metric][curve["shares"].index(share)], curve["values"][metric][-1]
+def _dips(results: Rehearsal) -> str:
+    metric, share = _lowest(results)
+    curve, before = results.curve, results.before[metric]
+    lowest, end = curve.values[metric][curve.shares.index(share)], curve.values[metric][-1]
     when = "right after the swap" if share == 0 else f"with {percent_of(share)} re-embedded"
-    where = "" if metric == document["metric"] else " at the first hit"
+    where = "" if metric == results.metric else " at the first hit"
     return (
         f"It works, but finds less{where} for a while: {short_metric(metric)} is {score(before)} today, "
-        f"{score(lowest)} {when}, and {score(end)} at the end{_on_sample(document)}."
+        f"{score(lowest)} {when}, and {score(end)} at the end{_on_sample(results)}."
     )
 
 
-def _lowest(document: Document) -> tuple[str, float]:
+def _lowest(results: Rehearsal) -> tuple[str, float]:
     """Return the metric that dips, and the share where it is lowest: the main one if it does."""
-    curve = curve_of(document)
-    dips = [metric for metric, found in curve["differences"].items() if any(high < 0 for _, _, high in found)]
-    metric = document["metric"] if document["metric"] in dips else dips[0]
-    return metric, min(zip(curve["values"][metric], curve["shares"], strict=True))[1]
+    curve = results.curve
+    metric = results.metric if results.metric in curve.dips else curve.dips[0]
+    return metric, min(zip(curve.values[metric], curve.shares, strict=True))[1]
 
 
-def _no_gain(document: Document) -> str:
-    before, _, end = _ends(document)
-    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(document)}"
+def _no_gain(results: Rehearsal) -> str:
+    before, _, end = _ends(results)
+    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(results)}"
     return f"It works, but nothing shows that the new model finds more: {shown}."
 
 
-def _worse(document: Document) -> str:
-    before, _, end = _ends(document)
-    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(document)}"
+def _worse(results: Rehearsal) -> str:
+    before, _, end = _ends(results)
+    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(results)}"
     return f"It works, but the new model finds less: {shown}."
 
 
-def _unlabelled(document: Document) -> str:
-    last = document["first_hits"][-1]
+def _unlabelled(results: Rehearsal) -> str:
+    last = results.first_hits[-1]
     return (
-        f"It works; at the end {percent_of(last['changed'])} of the queries find another item first. Whether a better "
+        f"It works; at the end {percent_of(last.changed)} of the queries find another item first. Whether a better "
         "one, only people can tell."
     )
 
 
-def _failed(document: Document) -> str:
-    return "Do not upgrade yet: " + "; ".join(_failures(document)) + "."
+def _failed(results: Rehearsal) -> str:
+    return "Do not upgrade yet: " + "; ".join(_failures(results)) + "."
 
 
-def _failures(document: Document) -> list[str]:
-    searches = document["searches"]
+def _failures(results: Rehearsal) -> list[str]:
+    searches = results.searches
     reasons = {
-        f"{'searches' if len(searches['failed']) > 1 else 'a search'} failed": searches["failed"],
-        f"{searches['incomplete']:,} answers did not see every item once": searches["incomplete"],
-        f"{searches['wrong']:,} answers were not the nearest items": searches["wrong"],
-        "old queries find something else after the rollback": not document["rollback_equal"],
+        f"{'searches' if len(searches.failed) > 1 else 'a search'} failed": searches.failed,
+        f"{searches.incomplete:,} answers did not see every item once": searches.incomplete,
+        f"{searches.wrong:,} answers were not the nearest items": searches.wrong,
+        "old queries find something else after the rollback": not results.rollback_equal,
     }
     return [words for words, found in reasons.items() if found]
 
 
-_HEADLINES: dict[str, Callable[[Document], str]] = {
+_HEADLINES: dict[str, Callable[[Rehearsal], str]] = {
     "ready": _ready,
     "dips": _dips,
     "no gain": _no_gain,
@@ -184,29 +174,29 @@ _HEADLINES: dict[str, Callable[[Document], str]] = {
 }
 
 
-def findings(document: Document) -> list[str]:
+def findings(results: Rehearsal) -> list[str]:
     """Say what was done and what it showed, in sentences, the most important one first."""
-    searches, linked = document["searches"], LINKS[document["linked"]]
-    went = ", ".join(document["steps"])
+    searches, linked = results.searches, LINKS[results.linked]
+    went = ", ".join(results.steps)
     sentences = [f"Every step was made on a copy: {went}. {linked[0].upper()}{linked[1:]}."]
-    if document["verdict"] != "failed":
+    if results.verdict != "failed":
         sentences.append(
-            f"{searches['made']:,} queries searched meanwhile; none failed, and every answer saw every item once."
+            f"{searches.made:,} queries searched meanwhile; none failed, and every answer saw every item once."
         )
-    if curve_of(document)["differences"] and document["linked"] != "none":
-        sentences.append(_margin(document))
-    if document["missing"]:
+    if results.curve.differences and results.swaps_first:
+        sentences.append(_margin(results.curve.differences))
+    if results.missing:
         sentences.append(
-            f"{document['missing']:,} of {document['sampled']:,} sampled items are not where the new vectors come "
+            f"{results.missing:,} of {results.sampled:,} sampled items are not where the new vectors come "
             "from: they would stay with their old ones."
         )
     return sentences
 
 
-def _margin(document: Document) -> str:
+def _margin(differences: Mapping[str, Sequence[Difference]]) -> str:
     said = [
         f"{signed(mean)} {short_metric(metric)} ({signed(low)} to {signed(high)})"
-        for metric, ((mean, low, high), *_) in curve_of(document)["differences"].items()
+        for metric, ((mean, low, high), *_) in differences.items()
     ]
     return (
         f"Right after the swap, before anything is re-embedded, the difference to today is {' and '.join(said)}; in "
@@ -214,10 +204,10 @@ def _margin(document: Document) -> str:
     )
 
 
-def next_step(document: Document) -> str:
+def next_step(results: Rehearsal) -> str:
     """Say what to do next."""
-    verdict = document["verdict"]
-    order = f" --order {best_order(document)}" if order_gain(document) >= ORDER_MATTERS else ""
+    verdict = results.verdict
+    order = f" --order {best_order(results)}" if order_gain(results) >= ORDER_MATTERS else ""
     if verdict == "failed":
         return "run `holdfast gallery doctor`, and report what this page shows; the gallery itself was only read."
     if verdict == "worse":
@@ -227,7 +217,7 @@ def next_step(document: Document) -> str:
             "look at the examples below, and decide whether the first hit counts for your users before anything is "
             "swapped; the gallery itself was only read."
         )
-    if document["linked"] == "none":
+    if not results.swaps_first:
         return (
             "`holdfast gallery prepare`, `backfill` all items, then `swap`; a report or an adapter would let you swap "
             "first."
@@ -238,29 +228,29 @@ def next_step(document: Document) -> str:
     return f"look at the examples below; then {first}." if look else f"{last}."
 
 
-def best_order(document: Document) -> str:
+def best_order(results: Rehearsal) -> str:
     """Return the order whose curve is highest on average, the first one where none is."""
-    metric = document["metric"]
-    areas: dict[str, float] = {name: curve["area"][metric] for name, curve in document["curves"].items()}
+    metric = results.metric
+    areas = {name: curve.area[metric] for name, curve in results.curves.items()}
     return max(areas, key=areas.__getitem__)
 
 
-def order_gain(document: Document) -> float:
+def order_gain(results: Rehearsal) -> float:
     """Return how far the main metric of the best order is above that of the worst one, on average."""
-    areas = [curve["area"][document["metric"]] for curve in document["curves"].values()]
-    return float(max(areas) - min(areas))
+    areas = [curve.area[results.metric] for curve in results.curves.values()]
+    return max(areas) - min(areas)
 
 
-def order_finding(document: Document) -> str:
+def order_finding(results: Rehearsal) -> str:
     """Say which order pays most."""
-    if document["linked"] == "none":
+    if not results.swaps_first:
         return "Without a link no order makes a difference: queries see new vectors once all are there."
-    metric, curves = document["metric"], document["curves"]
-    areas = {name: curve["area"][metric] for name, curve in curves.items()}
-    best = best_order(document)
+    metric, curves = results.metric, results.curves
+    areas = {name: curve.area[metric] for name, curve in curves.items()}
+    best = best_order(results)
     if len(areas) == 1:
         return f"Only one order was rehearsed: {ORDERS[best]}."
-    apart = order_gain(document)
+    apart = order_gain(results)
     if apart < ORDER_MATTERS:
         return (
             f"The order hardly matters here: on average over the backfill, {short_metric(metric)} differs by "
@@ -272,47 +262,46 @@ def order_finding(document: Document) -> str:
     )
 
 
-def first_hit_findings(document: Document) -> list[str]:
+def first_hit_findings(results: Rehearsal) -> list[str]:
     """Say how many queries find another item first, and what that means."""
-    swap, *_, end = document["first_hits"]
-    at_once = "" if document["linked"] == "none" else f"{percent_of(swap['changed'])} right after the swap, and "
-    sentences = [f"Another item comes first for {at_once}{percent_of(end['changed'])} of the queries at the end."]
-    if end["fixed"] is not None:
+    swap, *_, end = results.first_hits
+    at_once = f"{percent_of(swap.changed)} right after the swap, and " if results.swaps_first else ""
+    sentences = [f"Another item comes first for {at_once}{percent_of(end.changed)} of the queries at the end."]
+    if end.fixed is not None and end.broken is not None:
         sentences.append(
-            f"Of those where it is known what is right, {percent_of(end['fixed'])} were wrong and are right at the "
-            f"end, {percent_of(end['broken'])} were right and are wrong."
+            f"Of those where it is known what is right, {percent_of(end.fixed)} were wrong and are right at the "
+            f"end, {percent_of(end.broken)} were right and are wrong."
         )
     else:
         sentences.append("Whether it is a better one nobody knows without labels: look at the examples.")
     return sentences
 
 
-def time_finding(document: Document) -> str:
+def time_finding(results: Rehearsal) -> str:
     """Say what the whole upgrade would take."""
-    embed = next(one for one in document["timings"] if one["step"] == "embed")
-    full = embed["full_seconds"]
+    full = next(one.full_seconds for one in results.timings if one.step == "embed")
     return (
-        f"Embedding all {document['items']:,} items would take about {duration(full)} at the speed seen here. Swap and "
+        f"Embedding all {results.items:,} items would take about {duration(full)} at the speed seen here. Swap and "
         "rollback do not depend on the number of items."
     )
 
 
-def rollback_finding(document: Document) -> str:
+def rollback_finding(results: Rehearsal) -> str:
     """Say where the rollback led."""
-    if document["rollback_equal"]:
+    if results.rollback_equal:
         return (
-            f"After the rollback all {document['asked']:,} old queries found exactly what they found before the swap: "
-            f"the same {document['sampled']:,} items in the same order with the same scores."
+            f"After the rollback all {results.asked:,} old queries found exactly what they found before the swap: "
+            f"the same {results.sampled:,} items in the same order with the same scores."
         )
     return "After the rollback old queries found something else than before the swap. This must not be."
 
 
-def protocol_words(document: Document) -> list[str]:
+def protocol_words(results: Rehearsal) -> list[str]:
     """Say how it was measured, in sentences."""
-    judged, asked, sampled = document["judged"], document["asked"], document["sampled"]
+    judged, asked, sampled = results.judged, results.asked, results.sampled
     given = (
         f"{asked:,} queries that were given, embedded by both models, searched the copy"
-        if document["queries"] == "given"
+        if results.queries == "given"
         else f"{asked:,} of the sampled items served as queries among the others, by their stored and by their new "
         "vectors; models with prefixes of their own for queries may do better or worse"
     )
@@ -323,7 +312,7 @@ def protocol_words(document: Document) -> list[str]:
         "correctness."
     )
     return [
-        f"The copy holds {sampled:,} of {document['items']:,} items, drawn at random (seed {document['seed']}), with "
+        f"The copy holds {sampled:,} of {results.items:,} items, drawn at random (seed {results.seed}), with "
         "the vectors that the gallery stores. It was kept in memory, and the gallery was only read.",
         f"{given}.{known}",
         "With fewer items fewer compete, so scores are higher than in the whole gallery; what counts are differences. "

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.leaderboard import Leaderboard
 from holdfast.embeddings.storage import write_atomically
 from holdfast.reports.formats import plain_text
+from holdfast.reports.leaderboard_names import data_name, metric_names, scale_name
 from holdfast.reports.leaderboard_over_sets import OverSets, over_sets, over_sets_notes
-from holdfast.reports.leaderboard_results import (
-    checked_leaderboard,
-    data_name,
-    failures,
-    metric_names,
-    runs_of,
-    scale_name,
-)
 from holdfast.reports.leaderboard_speed import SPEEDS
 from holdfast.reports.leaderboard_tables import BEST, SECOND, Numbers, by_cell, footnotes, leaderboard_table, summary
 from holdfast.reports.leaderboard_words import duration, headline, sentences
-
-Document = Mapping[str, Any]
 
 _BY = ("label", "method", "data", "trained_on", "scenario", "seed", "metric")
 _REST = ("verdict", "seconds", *SPEEDS, "failure")
@@ -52,18 +44,16 @@ _LATEX = str.maketrans(
 )
 
 
-def write_tables(document: Document, folder: str | Path) -> list[Path]:
+def write_tables(results: Leaderboard, folder: str | Path) -> list[Path]:
     """Write leaderboard.md, leaderboard.csv and leaderboard.tex into a folder, and return their paths.
 
     Raises:
-        ConfigError: The document is not complete.
         DataError: A file could not be written.
     """
-    checked_leaderboard(dict(document))
     written = {
-        "md": leaderboard_markdown(document),
-        "csv": leaderboard_csv(document),
-        "tex": leaderboard_latex(document),
+        "md": leaderboard_markdown(results),
+        "csv": leaderboard_csv(results),
+        "tex": leaderboard_latex(results),
     }
     return [write_atomically(Path(folder) / f"leaderboard.{ending}", _writer(text)) for ending, text in written.items()]
 
@@ -72,25 +62,23 @@ def _writer(text: str) -> Callable[[Path], Any]:
     return lambda part: part.write_text(text, encoding="utf-8", newline="")
 
 
-def leaderboard_markdown(document: Document) -> str:
+def leaderboard_markdown(results: Leaderboard) -> str:
     """Return what was found and how, the table of means, and that of cells where there are several, in Markdown.
 
     The best are bold; every failure has its line.
     """
-    metric = metric_names(document)
-    said = (headline(document), *sentences(document), *(f"Failed: {one}" for one in _failed(document)))
+    metric = metric_names(results)
+    said = (headline(results), *sentences(results), *(f"Failed: {one}" for one in _failed(results)))
     parts = [
-        f"# {_for_markdown(document['suite']['title'])}\n",
+        f"# {_for_markdown(results.title)}\n",
         *(f"{_for_markdown(plain_text(one))}\n" for one in said),
     ]
-    parts += [
-        f"`{document['command']}` took {duration(document['wall_seconds'])}. {_for_markdown(document['machine'])}.\n"
-    ]
-    parts += [f"Means over cells, in {metric}:\n\n" + _markdown(summary(document))]
-    if len(document["board"]["cells"]) > 1:
-        parts.append(f"By cell, {scale_name(document)}:\n\n" + _markdown(by_cell(document)))
-    parts += [f"{_for_markdown(note)}\n" for note in footnotes(document)]
-    over = over_sets(document)
+    parts += [f"`{results.command}` took {duration(results.wall_seconds)}. {_for_markdown(results.machine)}.\n"]
+    parts += [f"Means over cells, in {metric}:\n\n" + _markdown(summary(results))]
+    if len(results.board.cells) > 1:
+        parts.append(f"By cell, {scale_name(results)}:\n\n" + _markdown(by_cell(results)))
+    parts += [f"{_for_markdown(note)}\n" for note in footnotes(results)]
+    over = over_sets(results)
     parts += [f"{_for_markdown(_over(found))}:\n\n" + _markdown(found.numbers) for found in over]
     parts += [f"{_for_markdown(note)}\n" for note in over_sets_notes(over)]
     return "\n".join(parts)
@@ -116,14 +104,14 @@ def _for_markdown(words: str) -> str:
     return " ".join(words.split())
 
 
-def leaderboard_latex(document: Document) -> str:
+def leaderboard_latex(results: Leaderboard) -> str:
     r"""Return both tables in LaTeX, best in bold and second underlined; needs ``\usepackage{booktabs}``."""
-    title, metric = _for_latex(document["suite"]["title"]), _for_latex(metric_names(document))
-    notes = " ".join(_for_latex(note) for note in footnotes(document))
-    parts = [_latex(summary(document), f"{title} Means over cells, in {metric}. {notes}".strip())]
-    if len(document["board"]["cells"]) > 1:
-        parts.append(_latex(by_cell(document), f"{title} {_for_latex(scale_name(document))}, by cell."))
-    for found in over_sets(document):
+    title, metric = _for_latex(results.title), _for_latex(metric_names(results))
+    notes = " ".join(_for_latex(note) for note in footnotes(results))
+    parts = [_latex(summary(results), f"{title} Means over cells, in {metric}. {notes}".strip())]
+    if len(results.board.cells) > 1:
+        parts.append(_latex(by_cell(results), f"{title} {_for_latex(scale_name(results))}, by cell."))
+    for found in over_sets(results):
         told = " ".join(_for_latex(note) for note in over_sets_notes([found]))
         parts.append(_latex(found.numbers, f"{title} {_for_latex(_over(found))}. {told}".strip()))
     return "% \\usepackage{booktabs}\n" + "\n".join(parts)
@@ -153,71 +141,71 @@ def _for_latex(words: str) -> str:
     return " ".join(words.split(" ")).translate(_LATEX).replace("\n", " ")
 
 
-def leaderboard_csv(document: Document) -> str:
+def leaderboard_csv(results: Leaderboard) -> str:
     """Return every number as CSV, unrounded: a line per run, and a line per label and cell with the means over seeds.
 
     The column "line" says which of them a line is: "run", "mean", or "combined" for a run over several test sets. Lines
     of means have no seed, but the number of "seeds" and a column of deviations for every score; where a run failed its
     scores are empty and "failure" says why. "waiting" is a share.
     """
-    measures, over = document["board"]["measures"], document.get("combined") or ()
+    measures, over = results.board.measures, results.combined
     names = [*measures, *(name for name in _P if over and name not in measures)]
     columns = ["line", *_BY, "seeds", "rank", *names, *(f"{name}_deviation" for name in names), *_REST]
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_run_lines(document, names))
-    writer.writerows(_mean_lines(document, names))
-    writer.writerows({"line": "combined"} | {key: row.get(key) for key in (*_BY, *_P)} for row in over)
+    writer.writerows(_run_lines(results, names))
+    writer.writerows(_mean_lines(results, names))
+    writer.writerows({"line": "combined"} | run.model_dump(include={*_BY, *_P}) for run in over)
     return stream.getvalue()
 
 
-def _run_lines(document: Document, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for row in document["rows"]:
-        scores = {**(row["scores"] or {}), **{name: row.get(name) for name in _P}}
-        kept = {name: scores[name] for name in names if name in scores}
-        yield {"line": "run", **{key: row.get(key) for key in _BY}, **kept, **{key: row.get(key) for key in _REST}}
+def _run_lines(results: Leaderboard, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for run in results.rows:
+        yield {
+            "line": "run",
+            **run.model_dump(include={*_BY, *_REST}),
+            **{name: run.numbers.get(name) for name in names},
+        }
 
 
-def _mean_lines(document: Document, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    board = document["board"]
-    for cell in board["cells"]:
-        for entry in board["labels"]:
-            found, rows = cell["labels"][entry["label"]], runs_of(document, cell, entry["label"])
-            means = {name: mean for name in names if (mean := found["means"].get(name)) is not None}
+def _mean_lines(results: Leaderboard, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for cell in results.board.cells:
+        for entry in results.board.labels:
+            found, runs = cell.labels[entry.label], results.runs_of(cell, entry.label)
+            means = {name: mean for name in names if (mean := found.means.get(name)) is not None}
             yield {
                 "line": "mean",
-                "label": entry["label"],
-                "method": entry["method"],
-                "data": cell["data"],
-                "trained_on": " and ".join(dict.fromkeys(row["trained_on"] for row in rows if row.get("trained_on"))),
-                "scenario": cell["scenario"],
-                "metric": " and ".join(dict.fromkeys(row["metric"] for row in runs_of(document, cell))),
-                "seeds": len(cell["seeds"]) - found["failed"] - found["missing"],
-                "rank": found["rank"],
-                "failure": f"{found['failed']} failed, {found['missing']} not run" * (not found["complete"]),
-                **{name: mean["mean"] for name, mean in means.items()},
-                **{f"{name}_deviation": mean["deviation"] for name, mean in means.items()},
+                "label": entry.label,
+                "method": entry.method,
+                "data": cell.data,
+                "trained_on": " and ".join(dict.fromkeys(run.trained_on for run in runs if run.trained_on)),
+                "scenario": cell.scenario,
+                "metric": " and ".join(results.metrics(cell)),
+                "seeds": len(cell.seeds) - found.failed - found.missing,
+                "rank": found.rank,
+                "failure": f"{found.failed} failed, {found.missing} not run" * (not found.complete),
+                **{name: mean.mean for name, mean in means.items()},
+                **{f"{name}_deviation": mean.deviation for name, mean in means.items()},
             }
 
 
-def leaderboard_text(document: Document) -> str:
+def leaderboard_text(results: Leaderboard) -> str:
     """Return the board for a terminal: the headline, the table, what it tells apart and every failure."""
-    lines = [document["suite"]["title"], headline(document), "", *_aligned(*leaderboard_table(document)), ""]
-    lines += [plain_text(told) for told in (*sentences(document), *footnotes(document))]
-    for found in over_sets(document):
+    lines = [results.title, headline(results), "", *_aligned(*leaderboard_table(results)), ""]
+    lines += [plain_text(told) for told in (*sentences(results), *footnotes(results))]
+    for found in over_sets(results):
         rows = [[row[0], *map(plain_text, row[1:])] for row in found.numbers.rows]
         lines += ["", f"{_over(found)}:", *_aligned(found.numbers.columns, rows)]
-    failed = _failed(document)
+    failed = _failed(results)
     lines += ["", "Failed:", *(f"  {one}" for one in failed)] if failed else []
     return "\n".join(lines) + "\n"
 
 
-def _failed(document: Document) -> list[str]:
+def _failed(results: Leaderboard) -> list[str]:
     """Return a line for every run that failed."""
     return [
-        f"{row['label']}, {data_name(row)}, {row['scenario']}, seed {row['seed']}: {row['failure']}"
-        for row in failures(document)
+        f"{run.label}, {data_name(run)}, {run.scenario}, seed {run.seed}: {run.failure}" for run in results.failures
     ]
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from holdfast.reports.leaderboard_results import in_order, measure_name, training_words
+from holdfast.bench.leaderboard import CombinedRun, Leaderboard, SeedMean
+from holdfast.reports.leaderboard_names import measure_name, sets_name
 from holdfast.reports.leaderboard_tables import MARK, Numbers, kinds_of, named, standings, with_deviation
-
-Document = Mapping[str, Any]
-Row = Mapping[str, Any]  # one of document["combined"]
 
 MEASURES = ("p_up", "p_comp", "p_score")
 
@@ -33,34 +31,29 @@ class OverSets(NamedTuple):
     incomplete: bool
 
 
-def over_sets(document: Document) -> list[OverSets]:
+def over_sets(results: Leaderboard) -> list[OverSets]:
     """Return a table for all test sets and scenarios that were measured together, in the order of their runs."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in document.get("combined") or ():
-        groups.setdefault((_sets(row), row["scenario"]), []).append(row)
-    return [_over_sets(sets, scenario, rows, document) for (sets, scenario), rows in groups.items()]
+    groups: dict[tuple[str, str], list[CombinedRun]] = {}
+    for run in results.combined:
+        groups.setdefault((sets_name(run), run.scenario), []).append(run)
+    return [_over_sets(sets, scenario, runs, results) for (sets, scenario), runs in groups.items()]
 
 
-def _sets(row: Row) -> str:
-    training = training_words(row["data"], [row])
-    return f"{row['data']} ({training})" if training else str(row["data"])
-
-
-def _over_sets(sets: str, scenario: str, rows: Sequence[Row], document: Document) -> OverSets:
-    present = {row["label"] for row in rows}
-    shown = [entry for entry in in_order(document["board"]) if entry["label"] in present]
-    seeds = sorted({row["seed"] for row in rows})
+def _over_sets(sets: str, scenario: str, runs: Sequence[CombinedRun], results: Leaderboard) -> OverSets:
+    present = {run.label for run in runs}
+    shown = [entry for entry in results.board.in_order if entry.label in present]
+    seeds = sorted({run.seed for run in runs})
     written, values, incomplete = [], [], False
     for entry in shown:
-        of_label = [row for row in rows if row["label"] == entry["label"]]
+        of_label = [run for run in runs if run.label == entry.label]
         means = [_mean_over_seeds(of_label, measure) for measure in MEASURES]
-        fewer = [mean is not None and mean["seeds"] < len(seeds) for mean in means]
+        fewer = [mean is not None and mean.seeds < len(seeds) for mean in means]
         cells = [
             with_deviation(measure, mean) + MARK * less
             for measure, mean, less in zip(MEASURES, means, fewer, strict=True)
         ]
         written.append([named(entry), *cells])
-        values.append([None if mean is None or less else mean["mean"] for mean, less in zip(means, fewer, strict=True)])
+        values.append([None if mean is None or less else mean.mean for mean, less in zip(means, fewer, strict=True)])
         incomplete |= any(fewer)
     kinds = kinds_of(shown)
     ranked = [row for row, kind in zip(values, kinds, strict=True) if kind == "ranked"]
@@ -69,11 +62,11 @@ def _over_sets(sets: str, scenario: str, rows: Sequence[Row], document: Document
     return OverSets(sets, scenario, seeds, numbers, incomplete)
 
 
-def _mean_over_seeds(rows: Sequence[Row], measure: str) -> dict[str, Any] | None:
-    found = [row[measure] for row in rows if row.get(measure) is not None]
+def _mean_over_seeds(runs: Sequence[CombinedRun], measure: str) -> SeedMean | None:
+    found = [value for run in runs if (value := run.p_metrics[measure]) is not None]
     if not found:
         return None
-    return {"mean": fmean(found), "deviation": stdev(found) if len(found) > 1 else None, "seeds": len(found)}
+    return SeedMean(mean=fmean(found), deviation=stdev(found) if len(found) > 1 else None, seeds=len(found))
 
 
 def over_sets_headings(found: Sequence[OverSets]) -> tuple[str, list[str]]:

@@ -6,23 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.leaderboard import Leaderboard, Run
 from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import leaderboard_plots, leaderboard_rank_plot
 from holdfast.reports import leaderboard_words as words
 from holdfast.reports.formats import MISSING, score, signed
-from holdfast.reports.leaderboard_over_sets import over_sets, over_sets_headings, over_sets_notes
-from holdfast.reports.leaderboard_results import (
+from holdfast.reports.leaderboard_names import (
     cell_name,
-    checked_leaderboard,
     data_name,
-    failures,
-    in_order,
     measure_name,
     metric_names,
     scale_name,
-    trained_elsewhere,
     training_words,
 )
+from holdfast.reports.leaderboard_over_sets import over_sets, over_sets_headings, over_sets_notes
 from holdfast.reports.leaderboard_speed import SPEEDS, known_speeds, speed_written
 from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, footnotes, summary
 from holdfast.reports.tables import Table
@@ -30,95 +27,88 @@ from holdfast.reports.template import PHONE, Drawing, page_template, plain
 
 FILE_NAME = "leaderboard.html"
 
-Document = Mapping[str, Any]
-
 STYLE = leaderboard_plots.STYLE + leaderboard_rank_plot.STYLE
 _STANDING = {BEST: "best", SECOND: "second", 0: ""}
-_P = ("p_up", "p_comp", "p_score")
 
 
-def write_leaderboard_page(document: Document, folder: str | Path) -> Path:
+def write_leaderboard_page(results: Leaderboard, folder: str | Path) -> Path:
     """Write leaderboard.html into a folder, wholly or not at all, and return its path.
 
     Args:
-        document: What `leaderboard_document` or `read_leaderboard` returned.
+        results: What a bench came to.
         folder: Where to write.
 
     Raises:
-        ConfigError: Jinja2 is missing, or the document is not complete.
+        ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_leaderboard(document)
+    page = render_leaderboard(results)
     return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
 
 
-def render_leaderboard(document: Document) -> str:
+def render_leaderboard(results: Leaderboard) -> str:
     """Return the page as text; see `write_leaderboard_page`."""
-    found = checked_leaderboard(dict(document))
-    board, over = found["board"], over_sets(found)
+    over = over_sets(results)
     page: str = page_template(FILE_NAME, values={"standing": _STANDING}).render(
-        document={"holdfast": None, "versions": None, **found, "title": found["suite"]["title"]},
+        document=results,
         style=STYLE,
-        headline=words.headline(found),
-        sentences=words.sentences(found),
-        steps=words.steps(found),
-        terms=words.terms(found),
-        scale=scale_name(found),
-        metrics=metric_names(found),
-        counts=_counts(found),
-        summary=summary(found),
-        by_cell=by_cell(found),
-        footnotes=footnotes(found),
+        headline=words.headline(results),
+        sentences=words.sentences(results),
+        steps=words.steps(results),
+        terms=words.terms(results),
+        scale=scale_name(results),
+        metrics=metric_names(results),
+        counts=_counts(results),
+        summary=summary(results),
+        by_cell=by_cell(results),
+        footnotes=footnotes(results),
         over_sets=over,
         over_sets_headings=over_sets_headings(over),
         over_sets_notes=over_sets_notes(over),
-        charts=_charts(found),
-        failures=[{**row, "data": data_name(row)} for row in failures(found)],
-        key=list(points) if leaderboard_plots.numbered(points := leaderboard_plots.pareto_points(found)) else [],
-        labels=in_order(board),
-        options=_options(found),
-        trials=record_rows(found["tuning"]),
-        published=record_rows(found["suite"].get("published") or []),
-        runs=run_rows(found),
-        rules=[rule for rule in (words.rank_rule(found), words.chance_rule(found)) if rule],
-        duration=words.duration(found["wall_seconds"]),
+        charts=_charts(results),
+        failures=[(run, data_name(run)) for run in results.failures],
+        key=list(points) if leaderboard_plots.numbered(points := leaderboard_plots.pareto_points(results)) else [],
+        labels=results.board.in_order,
+        options=_options(results),
+        trials=record_rows(results.tuning),
+        published=record_rows(results.suite.published),
+        runs=run_rows(results),
+        rules=[rule for rule in (words.rank_rule(results), words.chance_rule(results)) if rule],
+        duration=words.duration(results.wall_seconds),
     )
     return page
 
 
-def _counts(document: Document) -> dict[str, Any]:
-    board = document["board"]
+def _counts(results: Leaderboard) -> dict[str, Any]:
+    board = results.board
     return {
-        "labels": len(board["labels"]),
-        "cells": len(board["cells"]),
-        "data": _data_sets(document),
-        "scenarios": list(dict.fromkeys(cell["scenario"] for cell in board["cells"])),
-        "seeds": sorted({seed for cell in board["cells"] for seed in cell["seeds"]}),
-        "runs": len(document["rows"]),
+        "labels": len(board.labels),
+        "cells": len(board.cells),
+        "data": _data_sets(results),
+        "scenarios": list(dict.fromkeys(cell.scenario for cell in board.cells)),
+        "seeds": sorted({seed for cell in board.cells for seed in cell.seeds}),
+        "runs": len(results.rows),
     }
 
 
-def _data_sets(document: Document) -> list[str]:
+def _data_sets(results: Leaderboard) -> list[str]:
     """Write the names of the data; last and together those whose models were trained on the same other data."""
     found: dict[str, list[str]] = {"": []}
-    for data in dict.fromkeys(cell["data"] for cell in document["board"]["cells"]):
-        training = training_words(data, (row for row in document["rows"] if row["data"] == data))
+    for data in dict.fromkeys(cell.data for cell in results.board.cells):
+        training = training_words(data, (run.trained_on for run in results.rows if run.data == data))
         found.setdefault(training, []).append(data)
     own = ", ".join(found.pop(""))
     return [*[own] * bool(own), *(f"{words.listed(names)} {training}" for training, names in found.items())]
 
 
-def _charts(document: Document) -> dict[str, Any]:
+def _charts(results: Leaderboard) -> dict[str, Any]:
     charts: dict[str, Any] = {
-        "cells": {
-            cell_name(cell, document): leaderboard_plots.cell_dots(document, cell)
-            for cell in document["board"]["cells"]
-        }
+        "cells": {cell_name(cell, results): leaderboard_plots.cell_dots(results, cell) for cell in results.board.cells}
     }
-    if document["board"]["nemenyi"] is not None:
-        charts["ranks"] = _both(lambda width: leaderboard_rank_plot.rank_diagram(document, width=width), 900)
-    if document["board"]["front"] is not None:
-        charts["pareto"] = _both(lambda width: leaderboard_plots.pareto_plot(document, width=width), 640)
+    if results.board.nemenyi is not None:
+        charts["ranks"] = _both(lambda width: leaderboard_rank_plot.rank_diagram(results, width=width), 900)
+    if results.board.front is not None:
+        charts["pareto"] = _both(lambda width: leaderboard_plots.pareto_plot(results, width=width), 640)
     return charts
 
 
@@ -126,18 +116,18 @@ def _both(draw: Callable[[float], str | None], wide: float) -> Drawing:
     return Drawing(draw(wide) or "", draw(PHONE) or "")
 
 
-def _options(document: Document) -> dict[str, list[str]]:
+def _options(results: Leaderboard) -> dict[str, list[str]]:
     """Return the options of every label and what else it sets, each way they were set once."""
     found: dict[str, list[str]] = {}
-    for row in document["rows"]:
-        written = _settings(row)
-        if written not in found.setdefault(row["label"], []):
-            found[row["label"]].append(written)
+    for run in results.rows:
+        written = _settings(run)
+        if written not in found.setdefault(run.label, []):
+            found[run.label].append(written)
     return found
 
 
-def _settings(row: Mapping[str, Any]) -> str:
-    return plain({**(row.get("options") or {}), **(row.get("settings") or {})})
+def _settings(run: Run) -> str:
+    return plain({**run.options, **run.settings})
 
 
 def record_rows(records: Sequence[Mapping[str, Any]]) -> Table:
@@ -147,24 +137,22 @@ def record_rows(records: Sequence[Mapping[str, Any]]) -> Table:
     return [measure_name(name) for name in columns], rows
 
 
-def run_rows(document: Document) -> Table:
+def run_rows(results: Leaderboard) -> Table:
     """Return columns and rows of all runs; with their options where a label was not set alike everywhere."""
-    board, rows = document["board"], document["rows"]
-    names = board["measures"]
-    several = any(len(ways) > 1 for ways in _options(document).values())
-    elsewhere = any(trained_elsewhere(row["data"], [row]) for row in rows)
-    speeds = known_speeds(document)
+    names = results.board.measures
+    several = any(len(ways) > 1 for ways in _options(results).values())
+    elsewhere = any(training_words(run.data, [run.trained_on]) for run in results.rows)
+    speeds = known_speeds(results)
     columns = ["method", "data", *["trained on"] * elsewhere, "scenario", "seed", *map(measure_name, names), "verdict"]
     columns += ["seconds", *(SPEEDS[key] for key in speeds), *["options"] * several]
     found = []
-    for row in rows:
-        scores = {**(row["scores"] or {}), **{name: row.get(name) for name in _P}}
-        written = [_written(scores.get(name), name) for name in names]
-        seconds = MISSING if row.get("seconds") is None else f"{row['seconds']:,.1f}"
-        verdict = "failed" if row.get("failure") else row.get("verdict") or MISSING
-        line = [row["label"], row["data"], *[row.get("trained_on") or MISSING] * elsewhere, row["scenario"]]
-        line += [str(row["seed"]), *written, verdict, seconds, *(speed_written(key, row.get(key)) for key in speeds)]
-        found.append([*line, *[_settings(row)] * several])
+    for run in results.rows:
+        written = [_written(run.numbers.get(name), name) for name in names]
+        seconds = MISSING if run.seconds is None else f"{run.seconds:,.1f}"
+        verdict = "failed" if run.failure else run.verdict or MISSING
+        line = [run.label, run.data, *[run.trained_on or MISSING] * elsewhere, run.scenario]
+        line += [str(run.seed), *written, verdict, seconds, *(speed_written(key, run.speeds[key]) for key in speeds)]
+        found.append([*line, *[_settings(run)] * several])
     return columns, found
 
 

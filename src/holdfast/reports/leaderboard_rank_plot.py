@@ -7,10 +7,9 @@ its bars stand at the left of the rows that they join.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from holdfast.reports.leaderboard_results import Entry, entries
+from holdfast.bench.leaderboard import Entry, Leaderboard, NemenyiTest
 from holdfast.reports.leaderboard_tables import average_rank, marked
 from holdfast.reports.svg import Scale, chart, line, marker, path, text, tick_label, width_of
 
@@ -23,17 +22,19 @@ STYLE = """.joined{stroke:var(--cross);stroke-width:5;stroke-linecap:round;opaci
 _SIDE, _LINE, _LEVEL = 0.24, 22.0, 10.0  # share of the width for names, pixels per name and per bar
 _ROW, _NARROW = 36.0, 480.0
 
+_Ranked = tuple[Entry, float]  # and its average rank
 
-def rank_diagram(document: Mapping[str, Any], *, width: float = 900) -> str | None:
+
+def rank_diagram(results: Leaderboard, *, width: float = 900) -> str | None:
     """Draw the average ranks of the labels with the critical difference; None where ranks were not tested."""
-    board = document["board"]
-    if board["nemenyi"] is None:
+    tested = results.board.nemenyi
+    if tested is None:
         return None
-    ranked = [entry for entry in entries(board, ranked=True) if entry["rank"] is not None]
-    bars = _levels(board["nemenyi"]["groups"], [entry["label"] for entry in ranked])
+    ranked = [(entry, entry.rank) for entry in results.board.ranked if entry.rank is not None]
+    bars = _levels(tested.groups, [entry.label for entry, _ in ranked])
     draw = _demsar if width >= _NARROW else _rows
-    height, parts = draw(ranked, bars, board["nemenyi"]["critical_difference"], width)
-    return chart(width, height, "Average ranks, and what is not told apart", _in_words(ranked, board), parts)
+    height, parts = draw(ranked, bars, tested.critical_difference, width)
+    return chart(width, height, "Average ranks, and what is not told apart", _in_words(ranked, tested), parts)
 
 
 def _levels(groups: Sequence[Sequence[str]], labels: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -49,7 +50,7 @@ def _levels(groups: Sequence[Sequence[str]], labels: Sequence[str]) -> list[tupl
 
 
 def _demsar(
-    ranked: Sequence[Entry], bars: Sequence[tuple[int, int, int]], difference: float, width: float
+    ranked: Sequence[_Ranked], bars: Sequence[tuple[int, int, int]], difference: float, width: float
 ) -> tuple[float, list[str]]:
     side, count = _SIDE * width, len(ranked)
     x, axis = Scale(1.0, float(count), side + 12, width - side - 12), 62.0
@@ -59,22 +60,22 @@ def _demsar(
     parts = [*_ruler(x, difference), line(x.start, axis, x.stop, axis, "zero")]
     for tick in _ticks(count, x.stop - x.start):
         parts += [line(x(tick), axis - 5, x(tick), axis, "zero"), text(x(tick), axis - 10, str(tick), "tick", "middle")]
-    for place, entry in enumerate(ranked):
+    for place, (entry, rank) in enumerate(ranked):
         at_left = place < len(left)
         row = place if at_left else count - 1 - place
-        y, at, end = first_name + _LINE * row, x(entry["rank"]), side if at_left else width - side
+        y, at, end = first_name + _LINE * row, x(rank), side if at_left else width - side
         parts.append(path([(at, axis), (at, y), (end, y)], "elbow"))
         parts += _named(entry, end, y + 4.5, side, at_left=at_left)
     for first, last, level in bars:
         y = axis + 14 + _LEVEL * level
-        parts.append(line(x(ranked[first]["rank"]) - 4, y, x(ranked[last]["rank"]) + 4, y, "joined"))
+        parts.append(line(x(ranked[first][1]) - 4, y, x(ranked[last][1]) + 4, y, "joined"))
     return first_name + _LINE * (len(left) - 1) + 16, parts
 
 
 def _named(entry: Entry, end: float, y: float, room: float, *, at_left: bool) -> list[str]:
     """Write a label and its rank at the end of its line, on its outer side."""
     away, anchor = (-1, "end") if at_left else (1, "start")
-    rank = text(end + 8 * away, y, average_rank(entry["rank"]), "number", anchor)
+    rank = text(end + 8 * away, y, average_rank(entry.rank), "number", anchor)
     return [rank, text(end + 52 * away, y, cut(marked(entry), room - 54), "name", anchor)]
 
 
@@ -92,7 +93,7 @@ def _ticks(count: int, room: float) -> range:
 
 
 def _rows(
-    ranked: Sequence[Entry], bars: Sequence[tuple[int, int, int]], difference: float, width: float
+    ranked: Sequence[_Ranked], bars: Sequence[tuple[int, int, int]], difference: float, width: float
 ) -> tuple[float, list[str]]:
     levels = 1 + max((level for *_, level in bars), default=-1)
     left = 8.0 + _LEVEL * levels
@@ -104,11 +105,11 @@ def _rows(
             line(x(tick), top - 8, x(tick), bottom, "grid"),
             text(x(tick), 44, tick_label(tick), "tick", "middle"),
         ]
-    for place, entry in enumerate(ranked):
+    for place, (entry, rank) in enumerate(ranked):
         y = top + _ROW * place
         parts.append(text(left, y + 11, cut(marked(entry), width - left - 44), "name"))
-        parts.append(text(width, y + 11, average_rank(entry["rank"]), "number halo", "end"))
-        parts.append(marker(x(entry["rank"]), y + 23, 0, "rank-dot", 5))
+        parts.append(text(width, y + 11, average_rank(entry.rank), "number halo", "end"))
+        parts.append(marker(x(rank), y + 23, 0, "rank-dot", 5))
     for first, last, level in bars:
         at = 4 + _LEVEL * level
         parts.append(line(at, top + _ROW * first + 6, at, top + _ROW * last + 24, "joined"))
@@ -126,7 +127,7 @@ def cut(words: str, width: float, size: float = 13.0) -> str:
     return words if len(words) <= room else f"{words[:head]}…{words[head + 1 - room :]}"
 
 
-def _in_words(ranked: Sequence[Entry], board: Mapping[str, Any]) -> str:
-    told = "; ".join(f"{entry['label']}: {average_rank(entry['rank'])}" for entry in ranked)
-    groups = "; ".join(", ".join(group) for group in board["nemenyi"]["groups"]) or "none"
-    return f"{told}. Critical difference {board['nemenyi']['critical_difference']:.2f}. Not told apart: {groups}."
+def _in_words(ranked: Sequence[_Ranked], tested: NemenyiTest) -> str:
+    told = "; ".join(f"{entry.label}: {average_rank(rank)}" for entry, rank in ranked)
+    groups = "; ".join(", ".join(group) for group in tested.groups) or "none"
+    return f"{told}. Critical difference {tested.critical_difference:.2f}. Not told apart: {groups}."

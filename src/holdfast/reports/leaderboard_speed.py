@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import median
-from typing import Any
 
+from holdfast.bench.leaderboard import Leaderboard
 from holdfast.reports.formats import MISSING, percent
-
-Document = Mapping[str, Any]
 
 SPEEDS = {"images_per_second": "images/s", "waiting": "waiting"}
 """The keys of runs, and the heads of their columns."""
@@ -19,16 +16,17 @@ _MEANING = {
 }
 
 
-def known_speeds(document: Document) -> list[str]:
+def known_speeds(results: Leaderboard) -> list[str]:
     """Return which of them any run has."""
-    return [key for key in SPEEDS if any(row.get(key) is not None for row in document["rows"])]
+    return [key for key in SPEEDS if any(run.speeds[key] is not None for run in results.rows)]
 
 
-def median_speeds(document: Document, label: str) -> list[str]:
+def median_speeds(results: Leaderboard, label: str) -> list[str]:
     """Write the medians over the runs of a label of those that any run has."""
     written = []
-    for key in known_speeds(document):
-        found = [row[key] for row in document["rows"] if row["label"] == label and row.get(key) is not None]
+    for key in known_speeds(results):
+        values = (run.speeds[key] for run in results.rows if run.label == label)
+        found = [value for value in values if value is not None]
         written.append(speed_written(key, median(found) if found else None))
     return written
 
@@ -48,7 +46,7 @@ def speed_written(key: str, value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def speed_notes(document: Document) -> list[str]:
+def speed_notes(results: Leaderboard) -> list[str]:
     """Return what has to be said below a table of medians; nothing where no run has any."""
-    told = "; ".join(_MEANING[key] for key in known_speeds(document))
+    told = "; ".join(_MEANING[key] for key in known_speeds(results))
     return [f"Medians over runs: {told}."] if told else []

@@ -12,6 +12,7 @@ from holdfast.errors import unknown_name
 from holdfast.evaluation.disk import Disk
 from holdfast.evaluation.examples import Example, Found
 from holdfast.evaluation.protocols import PROTOCOLS
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports import tables, words
 from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements
 from holdfast.reports.change_words import CLEAR, class_finding, flips
@@ -21,7 +22,6 @@ from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
 from holdfast.reports.pictures import Picture, data_uris
 from holdfast.reports.plots import difference_plot, measured, score_bars
 from holdfast.reports.protocol_rows import protocol_rows
-from holdfast.reports.results import checked
 from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.reports.trade_off_plot import trade_off, trade_off_points
 from holdfast.reports.uncertainty_plot import (
@@ -35,7 +35,6 @@ from holdfast.reports.uncertainty_plot import (
 
 FILE_NAME = "report.html"
 
-Document = Mapping[str, Any]
 Examples = Mapping[str, Sequence[Example]]
 Disks = Mapping[str, Disk | None]
 
@@ -54,7 +53,7 @@ KINDS = {
 
 
 def write_report(
-    document: Document,
+    results: EvaluationResults,
     folder: str | Path,
     *,
     examples: Examples | None = None,
@@ -65,7 +64,7 @@ def write_report(
     """Write report.html into a folder, wholly or not at all, and return its path.
 
     Args:
-        document: What `results_document` or `read_results` returned.
+        results: What was measured.
         folder: Where to write.
         examples: What `choose_examples` returned, by the name of the evaluation; None shows none.
         picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
@@ -74,16 +73,15 @@ def write_report(
         facts: Returns for the id of an item its text and metadata by name, which examples show beside the id.
 
     Raises:
-        ConfigError: Jinja2 is missing, the document is incomplete, or examples or disks are of an unknown
-            evaluation.
+        ConfigError: Jinja2 is missing, or examples or disks are of an unknown evaluation.
         DataError: The file could not be written, or a picture is none.
     """
-    page = render_report(document, examples=examples, picture=picture, disks=disks, facts=facts)
+    page = render_report(results, examples=examples, picture=picture, disks=disks, facts=facts)
     return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
 
 
 def render_report(
-    document: Document,
+    results: EvaluationResults,
     *,
     examples: Examples | None = None,
     picture: Picture | None = None,
@@ -91,7 +89,7 @@ def render_report(
     facts: FactsOf | None = None,
 ) -> str:
     """Return the page as text; see `write_report`."""
-    evaluations = checked(dict(document), "These results")["evaluations"]
+    evaluations = results.evaluations
     shown = {name: list(chosen) for name, chosen in (examples or {}).items() if chosen}
     placed = {name: disk for name, disk in (disks or {}).items() if disk}
     for name in (*shown, *placed):
@@ -100,12 +98,12 @@ def render_report(
     uris = data_uris(_items(shown), picture) if picture else {}
     known = {name: facts(name) for name in dict.fromkeys(_items(shown))} if facts else {}
     rows = measured(evaluations)
-    judged = {name: record for name, record in rows.items() if record["verdict"] != "unlabelled"}
+    judged = {name: record for name, record in rows.items() if record.verdict != "unlabelled"}
     page: str = _template().render(
-        document=document,
+        document=results,
         evaluations=evaluations,
-        first=next(iter(evaluations.values())),
-        headline=words.headline(document),
+        first=results.first,
+        headline=words.headline(results),
         findings=[words.finding(name, record) for name, record in evaluations.items()],
         measured=rows,
         judged=judged,
@@ -115,14 +113,14 @@ def render_report(
         uncertainty=_uncertainty(evaluations),
         disks={name: _disk(name, disk, alone=len(placed) == 1) for name, disk in placed.items()},
         placed=placed,
-        summary=tables.summary_rows(document, typeset=True),
+        summary=tables.summary_rows(results, typeset=True),
         fingerprints=_fingerprints(evaluations),
         examples=shown,
         opened=_opened(shown, evaluations),
         pictures={name: f"p{number}" for number, name in enumerate(uris)},
         uris=list(uris.values()),
         known=known,
-        protocol=protocol_rows(next(iter(evaluations.values()))),
+        protocol=protocol_rows(results.first),
         systems=SYSTEMS,
         kinds=KINDS,
         orders=ORDERS,
@@ -131,7 +129,7 @@ def render_report(
     return page
 
 
-def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
+def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     """Draw everything that the evaluations have numbers for."""
     rows = measured(evaluations)
     if not rows:
@@ -143,10 +141,10 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
             curve_plot(name, record, limits, width=PHONE) or "",
         )
         for name, record in rows.items()
-        if limits and record["upgrade_curve"]
+        if limits and record.upgrade_curve
     }
     placed = trade_off_points(rows)
-    mapped = [name for name in rows if name not in curves and "query" in (rows[name].get("mapped") or {})]
+    mapped = [name for name in rows if name not in curves and "query" in (rows[name].mapped or {})]
     return {
         "bars": Drawing(score_bars(rows), score_bars(rows, width=PHONE)),
         "differences": Drawing(difference_plot(rows), difference_plot(rows, width=PHONE)),
@@ -161,14 +159,14 @@ def _charts(evaluations: Mapping[str, words.Record]) -> dict[str, Any]:
     }
 
 
-def _could_turn(record: words.Record) -> bool:
+def _could_turn(record: Evaluation) -> bool:
     """Return whether a half re-embedded gallery could have been measured: queries rank it, and have classes."""
-    protocol = PROTOCOLS.get(str(record["protocol"].get("name", "labels")))
-    ranks = protocol is None or protocol.has_curve
-    return ranks and (record.get("class_change") is not None or "class_change" not in record)
+    protocol = PROTOCOLS.get(record.protocol.name)
+    classes = record.class_change is not None or "class_change" not in record.model_fields_set  # of earlier versions
+    return (protocol is None or protocol.has_curve) and classes
 
 
-def _classes(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
+def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
     """Draw the change per class of every model; a single class has no picture. None where no classes are known."""
     changes = class_changes(evaluations)
     if not changes:
@@ -179,14 +177,14 @@ def _classes(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
             class_plot(name, change, limits, width=640, height=330),
             class_plot(name, change, limits, width=PHONE, height=280),
         )
-        if change["classes"] > 1
+        if change.classes > 1
         else None
         for name, change in changes.items()
     }
     return {"changes": changes, "charts": charts}
 
 
-def _agreement(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
+def _agreement(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
     """Draw the agreement of every model with today's results; None where labels say more."""
     found = agreements(evaluations)
     if not found:
@@ -199,7 +197,7 @@ def _agreement(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None
     return {"found": found, "charts": charts}
 
 
-def _uncertainty(evaluations: Mapping[str, words.Record]) -> dict[str, Any] | None:
+def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
     """Draw the uncertainty of every model that knows it; None where none does."""
     found = uncertainties(evaluations)
     if not found:
@@ -232,19 +230,20 @@ def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
                 yield from found.ids
 
 
-def _fingerprints(evaluations: Mapping[str, words.Record]) -> dict[str, str]:
+def _fingerprints(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
     """Return the fingerprint of every model, the common ones once."""
     found: dict[str, str] = {}
     for record in evaluations.values():
         for role in ("old", "independent"):
-            if record["fingerprints"].get(role):
-                found.setdefault(f"{role} model", record["fingerprints"][role]["fingerprint"])
-    return found | {name: record["fingerprints"]["new"]["fingerprint"] for name, record in evaluations.items()}
+            if model := record.fingerprints.get(role):
+                found.setdefault(f"{role} model", model.fingerprint)
+    new = {name: record.fingerprints["new"] for name, record in evaluations.items()}
+    return found | {name: model.fingerprint for name, model in new.items() if model}
 
 
-def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, words.Record]) -> str | None:
+def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) -> str | None:
     """Return whose examples are seen at first: those of a compatible model where there is one."""
-    compatible = (name for name in examples if evaluations[name]["verdict"] == "compatible")
+    compatible = (name for name in examples if evaluations[name].verdict == "compatible")
     return next(compatible, next(iter(examples), None))
 
 
@@ -267,6 +266,5 @@ def _template() -> Any:
         "group_swatch": group_swatch,
         "class_swatch": class_swatch,
         "class_words": class_words,
-        "value": tables.value,
     }
     return page_template(FILE_NAME, filters={"level": words.level}, values=values)

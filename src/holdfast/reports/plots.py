@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.evaluation.results import Evaluation, System
 from holdfast.reports.formats import interval, metric_name, score, signed
 from holdfast.reports.svg import Scale, box, chart, line, marker, reaching, shortened, text, whisker, width_of, x_axis
-from holdfast.reports.tables import value
-from holdfast.reports.words import MARKS, SHAPES, Record, difference, difference_interval
+from holdfast.reports.words import MARKS, SHAPES
 
-Evaluations = Mapping[str, Record]
+Evaluations = Mapping[str, Evaluation]
 
 _ROW, _TOP, _BOTTOM = 66, 44, 44
-_BARS = (("cross", 24), ("self_new", 40))
-_REFERENCES = (("self_old", "old"), ("self_independent", "independent"))
+_BARS: tuple[tuple[System, int], ...] = (("cross", 24), ("self_new", 40))
+_REFERENCES: tuple[tuple[System, str], ...] = (("self_old", "old"), ("self_independent", "independent"))
 _GUTTER, _WIDE_GUTTER = 58, 116
 _MOST = 2.0  # differences beyond this many times the others' would flatten them, and become arrows
 
 
-def measured(evaluations: Evaluations) -> dict[str, Record]:
+def measured(evaluations: Evaluations) -> dict[str, Evaluation]:
     """Return the evaluations that have scores."""
-    return {name: record for name, record in evaluations.items() if record["self_old"] is not None}
+    return {name: record for name, record in evaluations.items() if record.scored}
 
 
 def score_bars(evaluations: Evaluations, *, width: float = 640) -> str:
@@ -47,8 +47,7 @@ def score_bars(evaluations: Evaluations, *, width: float = 640) -> str:
     return chart(width, height, f"Scores in {metric_name(metric)}", _bars_in_words(rows), parts)
 
 
-def _bar_row(x: Scale, top: float, name: str, record: Record, width: float) -> list[str]:
-    metric = record["gate_metric"]
+def _bar_row(x: Scale, top: float, name: str, record: Evaluation, width: float) -> list[str]:
     parts = []
     for system, _ in _REFERENCES:
         if system in _systems(record):
@@ -57,23 +56,23 @@ def _bar_row(x: Scale, top: float, name: str, record: Record, width: float) -> l
     for system, down in _BARS:
         if system not in _systems(record):
             continue
-        found, (low, high) = value(record[system], metric) or 0.0, _ends(record, system)
+        found, (low, high) = record.score(system) or 0.0, _ends(record, system)
         note = f"{score(found)} {interval((low, high))}"
         parts.append(box(x(0), top + down, x(found) - x(0), 13, f"bar {system}", note))
         parts.append(whisker(x(low), x(high), top + down + 6.5))
         parts.append(text(width, top + down + 11, score(found), "number", "end"))
     for system, _ in _REFERENCES:
         if system in _systems(record):
-            at = x(value(record[system], metric) or 0.0)
+            at = x(record.score(system) or 0.0)
             parts.append(line(at, top, at, top + _ROW, f"reference {system}"))
-    return [*parts, text(0, top + 16, f"{shortened(name, width - 40)} {MARKS[record['verdict']]}", "name")]
+    return [*parts, text(0, top + 16, f"{shortened(name, width - 40)} {MARKS[record.verdict]}", "name")]
 
 
 def _reference_labels(x: Scale, rows: Evaluations, width: float) -> list[str]:
     labels: list[str] = []
     taken = 0.0
     for system, name in _REFERENCES:
-        values = {value(record[system], record["gate_metric"]) for record in rows.values()} - {None}
+        values = {record.score(system) for record in rows.values()} - {None}
         if not values:
             continue
         words = f"{name} {score(next(iter(values)))}" if len(values) == 1 else name
@@ -101,10 +100,10 @@ def difference_plot(evaluations: Evaluations, *, width: float = 400) -> str:
     return chart(width, height, "Cross-test minus self-test of the old model", _differences_in_words(rows), parts)
 
 
-def _difference_row(x: Scale, top: float, name: str, record: Record, width: float) -> list[str]:
-    metric, y = record["gate_metric"], top + 38.5
-    found, around = difference(record, metric) or 0.0, difference_interval(record, metric)
-    kind = record["verdict"].replace(" ", "-")
+def _difference_row(x: Scale, top: float, name: str, record: Evaluation, width: float) -> list[str]:
+    y = top + 38.5
+    found, around = record.gain() or 0.0, record.gain_interval()
+    kind = record.verdict.replace(" ", "-")
     note = f"{signed(found)} {interval(around, sign=True)}"
     parts = [
         text(0, top + 16, shortened(name, width), "name"),
@@ -118,18 +117,19 @@ def _difference_row(x: Scale, top: float, name: str, record: Record, width: floa
             *parts,
             text(at, y + 5, "◂ off the scale" if left else "off the scale ▸", "far", "start" if left else "end"),
         ]
-    if around:
-        parts.append(whisker(x(around[0]), x(around[1]), y, f"whisker {kind}", 5))
-    return [*parts, marker(x(found), y, SHAPES[record["verdict"]], f"point {kind}", 6, note)]
+    low, high = around or (None, None)
+    if low is not None and high is not None:
+        parts.append(whisker(x(low), x(high), y, f"whisker {kind}", 5))
+    return [*parts, marker(x(found), y, SHAPES[record.verdict], f"point {kind}", 6, note)]
 
 
 def _extent(rows: Evaluations) -> tuple[float, float]:
     """Return the lowest and highest difference to draw, with zero well inside."""
     ends = {}
     for name, record in rows.items():
-        around = difference_interval(record, record["gate_metric"]) or ()
-        ends[name] = [end or 0.0 for end in (difference(record, record["gate_metric"]), *around)]
-    usual = [abs(end) for name in rows if rows[name]["verdict"] != "not compatible" for end in ends[name]]
+        around = record.gain_interval() or ()
+        ends[name] = [end or 0.0 for end in (record.gain(), *around)]
+    usual = [abs(end) for name in rows if rows[name].verdict != "not compatible" for end in ends[name]]
     most = _MOST * max(usual) if usual else float("inf")
     drawn = [end for found in ends.values() if max(map(abs, found)) <= most for end in found]
     room = 0.4 * max(map(abs, drawn)) or 0.01
@@ -137,25 +137,24 @@ def _extent(rows: Evaluations) -> tuple[float, float]:
 
 
 def _metric(rows: Evaluations) -> str:
-    return str(next(iter(rows.values()))["gate_metric"])
+    return next(iter(rows.values())).gate_metric
 
 
-def _systems(record: Record) -> list[str]:
+def _systems(record: Evaluation) -> list[System]:
     """Return the systems of the chart that have a score."""
     systems = (*(system for system, _ in _BARS), *(system for system, _ in _REFERENCES))
-    return [system for system in systems if value(record[system], record["gate_metric"]) is not None]
+    return [system for system in systems if record.score(system) is not None]
 
 
-def _ends(record: Record, system: str) -> tuple[float, float]:
+def _ends(record: Evaluation, system: System) -> tuple[float, float]:
     """Return the interval of a score, or the score twice where it has none."""
-    metric = record["gate_metric"]
-    found = value(record[system], metric) or 0.0
-    low, high = ((record["mean_interval"] or {}).get(system) or {}).get(metric) or (None, None)
+    found = record.score(system) or 0.0
+    low, high = record.score_interval(system) or (None, None)
     return found if low is None else low, found if high is None else high
 
 
 def _bars_in_words(rows: Evaluations) -> str:
-    names = {
+    names: dict[System, str] = {
         "cross": "cross-test",
         "self_new": "self-test",
         "self_old": "old model",
@@ -164,7 +163,7 @@ def _bars_in_words(rows: Evaluations) -> str:
     return " ".join(
         f"{name}: "
         + ", ".join(
-            f"{words} {score(value(record[system], record['gate_metric']))} {interval(_ends(record, system))}"
+            f"{words} {score(record.score(system))} {interval(_ends(record, system))}"
             for system, words in names.items()
             if system in _systems(record)
         )
@@ -174,9 +173,7 @@ def _bars_in_words(rows: Evaluations) -> str:
 
 
 def _differences_in_words(rows: Evaluations) -> str:
-    metric = _metric(rows)
     return " ".join(
-        f"{name}: {signed(difference(record, metric))} "
-        f"{interval(difference_interval(record, metric), sign=True)}, {record['verdict']}."
+        f"{name}: {signed(record.gain())} {interval(record.gain_interval(), sign=True)}, {record.verdict}."
         for name, record in rows.items()
     )

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from holdfast.continual.results import LearnerResults
 from holdfast.reports.sessions_plots import tick_step
-from holdfast.reports.sessions_results import Learner, embedded_again
 from holdfast.reports.svg import Scale, box, chart, line, shortened, text, width_of
 
 STYLE = """.layer{stroke:var(--paper)}
@@ -63,21 +63,14 @@ class Growth(NamedTuple):
         return [("kept" if place < session else "new", place, size) for place, size in enumerate(sizes)]
 
 
-def growths(learners: Mapping[str, Learner]) -> list[Growth]:
-    """Return how galleries grow, learners whose gallery grows alike together, the least embedded again first.
-
-    >>> def grown(*rows):
-    ...     return {"sessions": [{"gallery_rows": held, "embedded_rows": new} for held, new in rows]}
-    >>> once, again = grown((10, 10), (15, 5)), grown((10, 10), (15, 15))
-    >>> [(growth.names, growth.again) for growth in growths({"cvs": once, "joint": again, "ewc": once})]
-    [(('cvs', 'ewc'), 0), (('joint',), 10)]
-    """
+def growths(learners: Mapping[str, LearnerResults]) -> list[Growth]:
+    """Return how galleries grow, learners whose gallery grows alike together, the least embedded again first."""
     alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
     for name, learner in learners.items():
-        gallery = tuple(session["gallery_rows"] for session in learner["sessions"])
-        embedded = tuple(session["embedded_rows"] for session in learner["sessions"])
+        gallery = tuple(session.gallery_rows for session in learner.sessions)
+        embedded = tuple(session.embedded_rows for session in learner.sessions)
         alike.setdefault((gallery, embedded), []).append(name)
-    found = [Growth(tuple(names), *key, embedded_again(learners[names[0]])) for key, names in alike.items()]
+    found = [Growth(tuple(names), *key, learners[names[0]].embedded_again) for key, names in alike.items()]
     return sorted(found, key=lambda growth: growth.again)
 
 
@@ -201,14 +194,14 @@ def _costs_in_words(
     return f"By session, {kinds[0]} + {kinds[1]}. {'; '.join(told)}."
 
 
-def images_of(learner: Learner) -> list[tuple[float, float]]:
+def images_of(learner: LearnerResults) -> list[tuple[float, float]]:
     """Return for every session the images that went through training steps, and those only embedded."""
-    return [(session["trained_images"], session["encoded_images"]) for session in learner["sessions"]]
+    return [(session.trained_images, session.encoded_images) for session in learner.sessions]
 
 
-def seconds_by_session(learner: Learner) -> list[tuple[float, float]]:
+def seconds_by_session(learner: LearnerResults) -> list[tuple[float, float]]:
     """Return for every session the seconds of training, and of everything else."""
-    return [(session["seconds"]["training"], session["seconds"]["rest"]) for session in learner["sessions"]]
+    return [(session.seconds.training, session.seconds.rest) for session in learner.sessions]
 
 
 def count_of(images: float) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from holdfast.continual.results import Bounds, LearnerResults, SessionsResults
 from holdfast.reports.formats import score
 from holdfast.reports.heat_map import cell, share_of
-from holdfast.reports.sessions_results import Learner, best_first, sessions_done
 from holdfast.reports.svg import Scale, chart, element, line, marker, path, reaching, shortened, text, width_of, y_axis
 
 STYLE = """.series-0{--own:var(--cross)}
@@ -51,14 +51,13 @@ class Look(NamedTuple):
     shape: int | None
 
 
-def looks(document: Mapping[str, Any]) -> dict[str, Look]:
-    """Return how every learner is drawn; bounds as black lines, others by their place in the document.
+def looks(results: SessionsResults) -> dict[str, Look]:
+    """Return how every learner is drawn; bounds as black lines, others by their place in the results.
 
     Of 42 learners no two have both colour and shape alike.
     """
-    names = {name: f"bound {bound}" for bound, name in document["bounds"].items() if name is not None}
-    others = [name for name in document["learners"] if name not in names]
-    found = {name: Look(kind, None) for name, kind in names.items()}
+    found = {name: Look(f"bound {side}", None) for name, side in results.bounds.by_name().items()}
+    others = [name for name in results.learners if name not in found]
     for number, name in enumerate(others):
         second = " second" if number // _COLOURS % 2 else ""
         found[name] = Look(f"series-{number % _COLOURS}{second}", number % _SHAPES)
@@ -72,14 +71,15 @@ def swatch(look: Look) -> str:
     return element("svg", drawn, kind="swatch", viewBox="0 0 26 12", aria_hidden="true")
 
 
-def recall_lines(document: Mapping[str, Any], *, width: float = 640) -> str:
+def recall_lines(results: SessionsResults, *, width: float = 640) -> str:
     """Draw recall@1 after every session, a line per learner with its name at the end.
 
     Between the bounds, where both are known, lies a band. The learner that comes first of those that are no bounds
     has a thicker line. Where names do not fit below each other, none is written: a legend is needed anyway.
     """
-    names, done, found = best_first(document), sessions_done(document), looks(document)
-    series = {name: recall_series(document["learners"][name]) for name in names}
+    done, found = results.done, looks(results)
+    series = {name: recall_series(learner) for name, learner in results.best_first().items()}
+    names = list(series)
     height = max(400.0 if width >= 480 else 350.0, min(560.0, _TOP + _BOTTOM + _LINE * len(names)))
     top, bottom = _TOP, height - _BOTTOM
     named = _LINE * (len(names) - 1) <= bottom - top
@@ -89,17 +89,17 @@ def recall_lines(document: Mapping[str, Any], *, width: float = 640) -> str:
     points = {name: [(x(place + 1), y(value)) for place, value in enumerate(drawn)] for name, drawn in series.items()}
     led = next((name for name in names if found[name].shape is not None), None)
     parts = [y_axis(y, _LEFT, x.stop, "recall@1; further up is better ↑"), *_session_axis(x, done, top, bottom)]
-    parts += _band(document["bounds"], points)
+    parts += _band(results.bounds, points)
     for name in reversed(names):
         parts += _track(name, series[name], points[name], found[name], led=name == led)
     if named:
         parts += _line_names({name: points[name][-1] for name in names}, found, (top, bottom), x.stop, room, led)
-    return chart(width, height, "Recall@1 after every session", _lines_in_words(series, document["bounds"]), parts)
+    return chart(width, height, "Recall@1 after every session", _lines_in_words(series, results.bounds), parts)
 
 
-def recall_series(learner: Learner) -> list[float]:
+def recall_series(learner: LearnerResults) -> list[float]:
     """Return recall@1 after every session."""
-    return [session["recall"]["1"] for session in learner["sessions"]]
+    return [session.recall["1"] for session in learner.sessions]
 
 
 def _extent(series: Mapping[str, Sequence[float]]) -> tuple[float, float]:
@@ -123,10 +123,10 @@ def tick_step(count: int, across: float) -> int:
     return max(1, math.ceil((width_of(str(count), 12) + 4) / across))
 
 
-def _band(bounds: Mapping[str, str | None], points: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
-    if bounds["lower"] is None or bounds["upper"] is None:
+def _band(bounds: Bounds, points: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
+    if bounds.lower is None or bounds.upper is None:
         return []
-    return [path([*points[bounds["upper"]], *reversed(points[bounds["lower"]])], "between")]
+    return [path([*points[bounds.upper], *reversed(points[bounds.lower])], "between")]
 
 
 def _track(
@@ -188,25 +188,15 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return found
 
 
-def _lines_in_words(series: Mapping[str, Sequence[float]], bounds: Mapping[str, str | None]) -> str:
-    roles = {name: f", the {bound} bound" for bound, name in bounds.items()}
+def _lines_in_words(series: Mapping[str, Sequence[float]], bounds: Bounds) -> str:
+    roles = {name: f", the {side} bound" for name, side in bounds.by_name().items()}
     told = (
         f"{name}{roles.get(name, '')}: {', '.join(score(value) for value in values)}" for name, values in series.items()
     )
     return f"After sessions 1 to {len(next(iter(series.values())))}. {'; '.join(told)}."
 
 
-def home_recalls(learner: Learner) -> list[list[float | None]]:
-    """Return recall@1 after every session of the classes that each session introduced, (sessions done, groups).
-
-    Groups are those of which anything was asked, up to the last.
-    """
-    rows = [session["recall_by_home"] for session in learner["sessions"]]
-    groups = max((place + 1 for row in rows for place, value in enumerate(row) if value is not None), default=0)
-    return [row[:groups] for row in rows]
-
-
-def recall_map(name: str, learner: Learner, limits: tuple[float, float], *, width: float = 340) -> str:
+def recall_map(name: str, learner: LearnerResults, limits: tuple[float, float], *, width: float = 340) -> str:
     """Draw recall@1 of the classes of every session (columns) after every session (rows).
 
     Cells on the diagonal, the classes of the session itself, are outlined; a group of which nothing was asked although
@@ -218,7 +208,7 @@ def recall_map(name: str, learner: Learner, limits: tuple[float, float], *, widt
         limits: Ends of the colour scale, the same for learners beside each other.
         width: Width in pixels.
     """
-    rows = home_recalls(learner)
+    rows = learner.recall_by_age
     groups = max(1, len(rows[0]))
     across = (width - _MAP_LEFT - 2) / groups
     down = min(_ASPECT * across, _HIGHEST)
@@ -264,12 +254,12 @@ def _map_in_words(rows: Sequence[Sequence[float | None]]) -> str:
     return f"{'; '.join(told)}."
 
 
-def recall_range(document: Mapping[str, Any]) -> tuple[float, float]:
+def recall_range(results: SessionsResults) -> tuple[float, float]:
     """Return the lowest and the highest recall@1 of any group of classes, so that maps share one scale."""
     values = [
         value
-        for learner in document["learners"].values()
-        for row in home_recalls(learner)
+        for learner in results.learners.values()
+        for row in learner.recall_by_age
         for value in row
         if value is not None
     ]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from holdfast.continual.results import SessionsResults
 from holdfast.reports.formats import percent, score
 from holdfast.reports.sessions_cost_plots import count_of, duration
-from holdfast.reports.sessions_results import best_first, embedded_again, seconds_of, sessions_done
-
-Document = Mapping[str, Any]
 
 _CLOSE = 0.01  # of AR@1: a lead below this is taken for chance, since one seed says nothing of others
 
@@ -54,7 +51,7 @@ class Standing:
     """Who leads, between which bounds.
 
     Args:
-        document: The results.
+        results: Of the comparison.
         leader: The learner of the highest AR@1 among those that embed every image once, or of all where there are
             none.
         others: The remaining learners that are no bounds, the highest AR@1 first.
@@ -62,7 +59,7 @@ class Standing:
         upper: The upper bound, if there is one.
     """
 
-    document: Document
+    results: SessionsResults
     leader: str
     others: tuple[str, ...]
     lower: str | None
@@ -70,7 +67,7 @@ class Standing:
 
     def average(self, name: str) -> float:
         """Return a learner's AR@1."""
-        return float(self.document["learners"][name]["average_recall"]["1"])
+        return self.results.learners[name].average_recall["1"]
 
     @property
     def roles(self) -> list[str]:
@@ -87,7 +84,7 @@ class Standing:
     @property
     def once(self) -> str:
         """What to add about a leader that embeds nothing again; nothing for another one."""
-        return "" if embedded_again(self.document["learners"][self.leader]) else ", with nothing embedded again"
+        return "" if self.results.learners[self.leader].embedded_again else ", with nothing embedded again"
 
     @property
     def rival(self) -> str | None:
@@ -96,14 +93,13 @@ class Standing:
         return max(rivals, key=self.average, default=None)
 
 
-def standing(document: Document) -> Standing:
+def standing(results: SessionsResults) -> Standing:
     """Find out who leads."""
-    lower, upper = document["bounds"]["lower"], document["bounds"]["upper"]
-    names = best_first(document)
-    once = [name for name in names if document["learners"][name]["gallery_policy"] == "append"]
-    leader = next(iter(once or names))
-    others = tuple(name for name in names if name not in (leader, lower, upper))
-    return Standing(document, leader, others, lower, upper)
+    lower, upper, learners = results.bounds.lower, results.bounds.upper, results.best_first()
+    once = [name for name, learner in learners.items() if learner.gallery_policy == "append"]
+    leader = next(iter(once or learners))
+    others = tuple(name for name in learners if name not in (leader, lower, upper))
+    return Standing(results, leader, others, lower, upper)
 
 
 def gap_closed(found: Standing, name: str) -> float | None:
@@ -168,7 +164,7 @@ def _next_step(found: Standing) -> str:
         return f"Run “--method {missing}” beside it, to see how much there is to gain{'' if lower else ' and to lose'}."
     if found.average(upper) <= found.average(leader):
         return f"Train the next session with {leader}: embedding everything again would bring nothing here."
-    again = count_of(embedded_again(found.document["learners"][upper]))
+    again = count_of(found.results.learners[upper].embedded_again)
     return (
         f"Train the next session with {leader} and leave the gallery alone, unless "
         f"{score(found.average(upper) - found.average(leader))} more AR@1 is worth embedding {again} images again."
@@ -193,47 +189,47 @@ def _quality_notes(found: Standing) -> list[str]:
     if below and found.leader != found.lower:
         worse = listed([f"{name} ({score(found.average(name))})" for name in below])
         notes.append(f"Below the lower bound: {worse}.")
-    notes.append(f"One seed ({found.document['seed']}): how far these numbers depend on it was not measured.")
+    notes.append(f"One seed ({found.results.seed}): how far these numbers depend on it was not measured.")
     return notes
 
 
 def _forgetting(found: Standing) -> SessionsFinding | None:
-    learners = found.document["learners"]
-    roles = [name for name in found.roles if learners[name]["forgetting"] is not None]
-    if found.leader not in roles:
+    learners = found.results.learners
+    lost = {name: value for name in found.roles if (value := learners[name].forgetting) is not None}
+    if found.leader not in lost:
         return None
-    lost = {name: float(learners[name]["forgetting"]) for name in roles}
     sentence = f"Classes of earlier sessions lost {_each(found, lost, score, ' of their best recall@1')}."
     if min(lost.values()) < 0:
         sentence += " A negative loss is a gain."
-    oldest = [row["recall_by_home"][0] for row in learners[found.leader]["sessions"]]
+    oldest = [session.recall_by_home[0] for session in learners[found.leader].sessions]
     if oldest[0] is not None and oldest[-1] is not None:
         sentence += (
             f" The classes of session 1 stood at {score(oldest[0])} with {found.leader} when they were new, and stand "
             f"at {score(oldest[-1])} now."
         )
     notes = []
-    harder = not found.document["plan"]["known_from_start"]  # a later session asks for more classes
+    harder = not found.results.plan.known_from_start  # a later session asks for more classes
     if harder and found.upper not in (None, found.leader) and lost.get(found.upper, 0.0) > 0:
         notes.append(
             f"What {found.upper} loses is hardly forgetting, since it sees everything again: with every class the "
             "search itself grows harder, for all learners alike."
         )
-    return SessionsFinding("Forgetting", sentence, "", tuple(notes), tuple((score(lost[name]), name) for name in roles))
+    steps = tuple((score(value), name) for name, value in lost.items())
+    return SessionsFinding("Forgetting", sentence, "", tuple(notes), steps)
 
 
 def _cost(found: Standing) -> SessionsFinding:
-    learners = found.document["learners"]
-    seconds = {name: seconds_of(learners[name]) for name in found.roles}
+    learners = found.results.learners
+    seconds = {name: learners[name].seconds for name in found.roles}
     sentence = f"All sessions together took {_each(found, seconds, duration)}, on the machine that ran them."
-    again = {name: embedded_again(learner) for name, learner in learners.items() if embedded_again(learner)}
+    again = {name: learner.embedded_again for name, learner in learners.items() if learner.embedded_again}
     if again:
         counted = listed([f"{name} embedded {count_of(number)} images again" for name, number in again.items()])
         sentence += f" {counted}" + ("; the others none." if len(again) < len(learners) else ".")
     else:
         sentence += " No image was embedded for the gallery twice."
     notes = []
-    replayed = max(session["replayed"] for session in learners[found.leader]["sessions"])
+    replayed = max(session.replayed for session in learners[found.leader].sessions)
     if replayed:
         notes.append(f"{found.leader} trained on up to {count_of(replayed)} exemplars of earlier sessions at a time.")
     return SessionsFinding(
@@ -250,7 +246,7 @@ def _each(found: Standing, values: Mapping[str, float], form: Callable[[float], 
 
 
 def _sessions(found: Standing) -> str:
-    done, planned = sessions_done(found.document), found.document["plan"]["sessions"]
+    done, planned = found.results.done, found.results.plan.sessions
     counted = f"{done} session{'' if done == 1 else 's'}"
     return counted if done == planned else f"{done} of {planned} sessions"
 

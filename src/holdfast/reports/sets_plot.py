@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from holdfast.evaluation.combined import SetScores
+from holdfast.evaluation.results import System
 from holdfast.reports.formats import interval, metric_name, score
 from holdfast.reports.svg import Scale, chart, element, line, marker, reaching, shortened, text, whisker, x_axis
 
-Sets = Mapping[str, Mapping[str, Any]]
+Sets = Mapping[str, SetScores]
 
-SYSTEMS = {
+SYSTEMS: dict[System, str] = {
     "self_old": "old queries, old gallery",
     "cross": "new queries, old gallery: after the swap",
     "self_new": "new queries, new gallery: re-embedded",
     "self_independent": "independent model on its own gallery",
 }
-_SHAPES = {"self_old": 1, "cross": 0, "self_new": 0, "self_independent": 3}
+_SHAPES: dict[System, int] = {"self_old": 1, "cross": 0, "self_new": 0, "self_independent": 3}
+_DRAWN: tuple[System, ...] = ("self_old", "self_independent", "self_new", "cross")
 _ROW, _TOP, _BOTTOM = 58, 8, 44
 
 STYLE = """.system.self_old{fill:var(--old)}.system.cross{fill:var(--cross)}
@@ -33,7 +35,7 @@ def sets_plot(sets: Sets, *, width: float = 640) -> str:
     """Draw the four scores of every test set with their intervals, in its own metric.
 
     Args:
-        sets: "sets" of a results document.
+        sets: Scores by the name of the test set.
         width: Width in pixels.
     """
     ends = [end for found in sets.values() for system in _given(found) for end in _ends(found, system)]
@@ -45,43 +47,44 @@ def sets_plot(sets: Sets, *, width: float = 640) -> str:
     return chart(width, height, "Scores on every test set", _in_words(sets), parts)
 
 
-def _row(x: Scale, top: float, name: str, found: Mapping[str, Any], width: float) -> list[str]:
-    metric = metric_name(found["metric"])
-    y, values = top + 40, [found[system] for system in _given(found)]
+def _row(x: Scale, top: float, name: str, found: SetScores, width: float) -> list[str]:
+    metric = metric_name(found.metric)
+    y, values = top + 40, [found.score(system) or 0.0 for system in _given(found)]
     parts = [
         text(0, top + 16, shortened(name, width - 110), "name"),
         text(width, top + 16, metric, "gain", "end"),
         line(x(min(values)), y, x(max(values)), y, "span"),
     ]
-    for system in ("self_old", "self_independent", "self_new", "cross"):
-        if found[system] is None:
+    for system in _DRAWN:
+        value = found.score(system)
+        if value is None:
             continue
         low, high = _ends(found, system)
-        note = f"{SYSTEMS[system]}: {score(found[system])} {interval((low, high))}"
+        note = f"{SYSTEMS[system]}: {score(value)} {interval((low, high))}"
         parts.append(whisker(x(low), x(high), y, f"whisker of-{system}", 3))
-        parts.append(marker(x(found[system]), y, _SHAPES[system], f"system {system}", 6, note))
+        parts.append(marker(x(value), y, _SHAPES[system], f"system {system}", 6, note))
     return parts
 
 
-def set_swatch(system: str) -> str:
+def set_swatch(system: System) -> str:
     """Return the mark of a system for a legend."""
     mark = marker(13, 6, _SHAPES[system], f"system {system}", 5)
     return element("svg", mark, kind="swatch", viewBox="0 0 26 12", aria_hidden="true")
 
 
-def _given(found: Mapping[str, Any]) -> list[str]:
-    return [system for system in SYSTEMS if found[system] is not None]
+def _given(found: SetScores) -> list[System]:
+    return [system for system in SYSTEMS if found.score(system) is not None]
 
 
-def _ends(found: Mapping[str, Any], system: str) -> tuple[float, float]:
-    low, high = found["mean_interval"].get(system) or (found[system], found[system])
-    return float(low), float(high)
+def _ends(found: SetScores, system: System) -> tuple[float, float]:
+    value = found.score(system) or 0.0
+    return found.mean_interval.get(system) or (value, value)
 
 
 def _in_words(sets: Sets) -> str:
     return " ".join(
-        f"{name} in {metric_name(found['metric'])}: "
-        + ", ".join(f"{SYSTEMS[system]} {score(found[system])}" for system in _given(found))
+        f"{name} in {metric_name(found.metric)}: "
+        + ", ".join(f"{SYSTEMS[system]} {score(found.score(system))}" for system in _given(found))
         + "."
         for name, found in sets.items()
     )

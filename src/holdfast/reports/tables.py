@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Literal
 
+from holdfast.evaluation.compatibility import Variant
+from holdfast.evaluation.results import Evaluation, EvaluationResults, System
 from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, probability, score, signed
-from holdfast.reports.words import difference, difference_interval, p_value, short_verdict
+from holdfast.reports.words import short_verdict
 
 Table = tuple[list[str], list[list[str]]]
 
-SYSTEMS = ("self_old", "cross", "self_new", "self_independent")
+SYSTEMS: tuple[System, ...] = ("self_old", "cross", "self_new", "self_independent")
 _HEADS = {
     "self_old": "self (old)",
     "cross": "cross",
     "self_new": "self (new)",
     "self_independent": "self (independent)",
 }
-MEASURES = {
+MEASURES: dict[System, str] = {
     "self_old": "old queries, old gallery: self (old)",
     "cross": "new queries, old gallery: cross",
     "self_new": "new queries, new gallery: self (new)",
@@ -28,16 +30,18 @@ _DIFFERENCES = {
     "cross_minus_self_old": "cross − self (old), paired interval",
     "self_new_minus_self_independent": "self (new) − self (independent), paired interval",
 }
+_P_METRICS: dict[Literal["p_up", "p_comp", "p_score"], str] = {"p_up": "P_up", "p_comp": "P_comp", "p_score": "P_score"}
+_VARIANTS: dict[Variant, Callable[[float | None], str]] = {"raw": signed, "sigmoid": score}
 _YES_NO = {True: "yes", False: "no", None: MISSING}
 
 
-def summary_rows(document: Mapping[str, Any], *, typeset: bool = False) -> Table:
+def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
     """Return columns and rows on the gate metric, one row per new model; a dash stands for what is missing.
 
     Scores are fractions; "cross - self (old)" is followed by its interval, P_up and P_comp are raw, negative flips
     those of new queries on the old gallery. Minus signs are hyphens unless ``typeset``.
     """
-    metric = next(iter(document["evaluations"].values()))["gate_metric"]
+    metric = results.first.gate_metric
     columns = [
         f"model ({metric_name(metric)})",
         *_HEADS.values(),
@@ -50,23 +54,23 @@ def summary_rows(document: Mapping[str, Any], *, typeset: bool = False) -> Table
     rows = [
         [
             name,
-            *(score(value(record[system], metric)) for system in SYSTEMS),
-            f"{signed(difference(record, metric))} {interval(difference_interval(record, metric), sign=True)}".strip(),
-            signed(value(record["p_up"], "raw", metric)),
-            signed(value(record["p_comp"], "raw", metric)),
-            percent(value(record["negative_flip_rate"], "cross")),
+            *(score(record.score(system)) for system in SYSTEMS),
+            f"{signed(record.gain())} {interval(record.gain_interval(), sign=True)}".strip(),
+            signed(record.p("p_up")),
+            signed(record.p("p_comp")),
+            percent((record.negative_flip_rate or {}).get("cross")),
             short_verdict(record),
         ]
-        for name, record in document["evaluations"].items()
+        for name, record in results.evaluations.items()
     ]
     if typeset:
         return columns, rows
     return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
 
 
-def markdown_table(document: Mapping[str, Any]) -> str:
+def markdown_table(results: EvaluationResults) -> str:
     """Return the table of `summary_rows` in Markdown, numbers to the right, ending with a line break."""
-    columns, rows = summary_rows(document)
+    columns, rows = summary_rows(results)
     return as_markdown(columns, rows, ["---", *["---:"] * (len(columns) - 2), "---"])
 
 
@@ -76,9 +80,9 @@ def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], rule: Seq
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def metric_rows(record: Mapping[str, Any]) -> Table:
+def metric_rows(record: Evaluation) -> Table:
     """Return every number of one evaluation that belongs to a metric: a column per metric, a row per measure."""
-    metrics = list(record["self_old"] or {})
+    metrics = list(record.self_old or {})
     rows = [
         [head, *(_with_interval(record, system, metric) for metric in metrics)] for system, head in MEASURES.items()
     ]
@@ -86,38 +90,26 @@ def metric_rows(record: Mapping[str, Any]) -> Table:
         [head, *(_difference(record, name, metric) for metric in metrics)] for name, head in _DIFFERENCES.items()
     ]
     chances = [
-        [head.replace("paired interval", "p"), *(probability(p_value(record, metric, name)) for metric in metrics)]
+        [head.replace("paired interval", "p"), *(probability(record.chance(metric, name)) for metric in metrics)]
         for name, head in _DIFFERENCES.items()
-        if record.get("p_value")
+        if record.p_value
     ]
     rest = [
-        [f"{head}, {variant}", *(written(value(record[name], variant, metric)) for metric in metrics)]
-        for name, head in (("p_up", "P_up"), ("p_comp", "P_comp"), ("p_score", "P_score"))
-        for variant, written in (("raw", signed), ("sigmoid", score))
-        if record[name] and record[name].get(variant)
+        [f"{head}, {variant}", *(written(record.p(name, variant, metric)) for metric in metrics)]
+        for name, head in _P_METRICS.items()
+        for variant, written in _VARIANTS.items()
+        if (getattr(record, name) or {}).get(variant)
     ]
-    strictly = ["cross > self (old)", *(_YES_NO[(record["compatible"] or {}).get(metric)] for metric in metrics)]
+    strictly = ["cross > self (old)", *(_YES_NO[(record.compatible or {}).get(metric)] for metric in metrics)]
     return ["", *map(metric_name, metrics)], [*rows, *differences, *chances, strictly, *rest]
 
 
-def _with_interval(record: Mapping[str, Any], system: str, metric: str) -> str:
-    found = interval(((record["mean_interval"] or {}).get(system) or {}).get(metric))
-    return f"{score(value(record[system], metric))} {found}".strip()
+def _with_interval(record: Evaluation, system: System, metric: str) -> str:
+    return f"{score(record.score(system, metric))} {interval(record.score_interval(system, metric))}".strip()
 
 
-def _difference(record: Mapping[str, Any], name: str, metric: str) -> str:
-    return interval(((record["interval"] or {}).get(metric) or {}).get(name), sign=True) or MISSING
-
-
-def value(nested: Any, *keys: str) -> float | None:
-    """Return the number below these keys, or None where any of them is missing.
-
-    >>> value({"raw": {"map": 0.5}}, "raw", "map"), value(None, "raw"), value({}, "raw", "map")
-    (0.5, None, None)
-    """
-    for key in keys:
-        nested = (nested or {}).get(key)
-    return None if nested is None else float(nested)
+def _difference(record: Evaluation, name: str, metric: str) -> str:
+    return interval(record.gain_interval(metric, name), sign=True) or MISSING
 
 
 def _escaped(name: str) -> str:

@@ -6,7 +6,6 @@ from holdfast.reports.formats import signed
 from holdfast.reports.p_plane import beyond, named_marks, plane_parts, plane_scales
 from holdfast.reports.plots import Evaluations, measured
 from holdfast.reports.svg import chart, shortened
-from holdfast.reports.tables import value
 
 
 def trade_off(evaluations: Evaluations, *, width: float = 640, height: float = 400) -> str | None:
@@ -31,7 +30,7 @@ def trade_off_points(evaluations: Evaluations) -> dict[str, tuple[float, float]]
     """Return (P_comp, P_up), raw and on the gate metric, of the models that have both."""
     points = {}
     for name, record in measured(evaluations).items():
-        p_comp, p_up = (value(record[key], "raw", record["gate_metric"]) for key in ("p_comp", "p_up"))
+        p_comp, p_up = record.p("p_comp"), record.p("p_up")
         if p_comp is not None and p_up is not None:
             points[name] = (p_comp, p_up)
     return points

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
+from holdfast.evaluation.uncertainty import Histogram
 from holdfast.reports.formats import percent, score
 from holdfast.reports.plots import Evaluations
 from holdfast.reports.svg import Scale, chart, element, line, path, reaching, text, width_of, x_axis, y_axis
@@ -15,26 +15,24 @@ _SHORT = {"seen": "seen", "unseen": "not seen", "all": "mean"}
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 18, 58, 46
 
-Histogram = Mapping[str, Any]  # what `evaluation.uncertainty.histogram` returned
-
 
 def uncertainties(evaluations: Evaluations) -> dict[str, Histogram]:
     """Return the histogram of every model that knows its uncertainty: "old" first, new models by name."""
     found: dict[str, Histogram] = {}
     for record in evaluations.values():
-        if (record.get("uncertainty") or {}).get("old"):
-            found.setdefault("old", record["uncertainty"]["old"])
+        if record.uncertainty and record.uncertainty.old:
+            found.setdefault("old", record.uncertainty.old)
     for name, record in evaluations.items():
-        if (record.get("uncertainty") or {}).get("new"):
-            found[name if name != "old" else "old (new)"] = record["uncertainty"]["new"]
+        if record.uncertainty and record.uncertainty.new:
+            found[name if name != "old" else "old (new)"] = record.uncertainty.new
     return found
 
 
 def uncertainty_range(histograms: Mapping[str, Histogram]) -> tuple[float, float]:
     """Return the lowest and highest edge of all bins, so that panels of several models share one scale."""
     return (
-        min(found["edges"][0] for found in histograms.values()),
-        max(found["edges"][-1] for found in histograms.values()),
+        min(found.edges[0] for found in histograms.values()),
+        max(found.edges[-1] for found in histograms.values()),
     )
 
 
@@ -56,7 +54,7 @@ def uncertainty_plot(
     parts = [
         x_axis(x, _TOP, y.start, "uncertainty", 5),
         y_axis(y, _LEFT, x.stop, "items of the group, in per cent"),
-        *(_steps(found["edges"], values, x, y, group) for group, values in groups.items()),
+        *(_steps(found.edges, values, x, y, group) for group, values in groups.items()),
         *_means(found, x, y),
     ]
     return chart(width, height, f"Uncertainty of {name}", _in_words(found), parts)
@@ -64,9 +62,9 @@ def uncertainty_plot(
 
 def shares(found: Histogram) -> dict[str, list[float]]:
     """Return what part of every group's items is in each bin, in per cent, groups in the order of `GROUPS`."""
-    groups = found["groups"]
+    groups = found.groups
     return {
-        group: [100 * count / groups[group]["items"] for count in groups[group]["counts"]]
+        group: [100 * count / groups[group].items for count in groups[group].counts]
         for group in GROUPS
         if group in groups
     }
@@ -84,7 +82,7 @@ def _means(found: Histogram, x: Scale, y: Scale) -> list[str]:
     """Draw the mean of every group as a line with a label, each label on a line of its own."""
     parts = []
     for row, group in enumerate(shares(found)):
-        at, words = x(found["groups"][group]["mean"]), f"{_SHORT[group]} {score(found['groups'][group]['mean'])}"
+        at, words = x(found.groups[group].mean), f"{_SHORT[group]} {score(found.groups[group].mean)}"
         top = y.stop - 22 + 16 * row
         left = at + 6 + width_of(words, 12) > x.stop
         parts.append(line(at, top - 9, at, y.start, f"mean {group}"))
@@ -101,16 +99,16 @@ def group_swatch(group: str) -> str:
 def histogram_rows(found: Histogram) -> tuple[list[str], list[list[str]]]:
     """Return the histogram as a table: a row per bin, a column per group, in per cent of its items."""
     groups = shares(found)
-    edges = [f"{edge:g}" for edge in found["edges"]]
+    edges = [f"{edge:g}" for edge in found.edges]
     bins = [f"{low} – {high}" for low, high in pairwise(edges)]
     rows = [[name, *(percent(values[row] / 100) for values in groups.values())] for row, name in enumerate(bins)]
     return ["uncertainty", *(GROUPS[group] for group in groups)], rows
 
 
 def _in_words(found: Histogram) -> str:
-    edges, groups = found["edges"], found["groups"]
+    edges, groups = found.edges, found.groups
     return " ".join(
-        f"{GROUPS[group]}: mean {score(groups[group]['mean'])}, {groups[group]['items']:,} items, most of them between "
+        f"{GROUPS[group]}: mean {score(groups[group].mean)}, {groups[group].items:,} items, most of them between "
         f"{edges[(mode := values.index(max(values)))]:g} and {edges[mode + 1]:g}."
         for group, values in shares(found).items()
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.evaluation.bootstrap import FEW
+from holdfast.evaluation.combined import SetScores
+from holdfast.evaluation.compatibility import clearly_worse
+from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.uncertainty import Histogram
 from holdfast.reports.change_words import agreement_finding, flips, p_words
 from holdfast.reports.formats import interval, metric_name, score, signed
 
-Record = Mapping[str, Any]  # one entry of "evaluations" in a results document
+Judged = Evaluation | SetScores
+"""What has a verdict."""
 
 MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–", "mixed": "±"}
 """Signs of the verdicts."""
@@ -77,65 +81,72 @@ class Finding:
     notes: tuple[str, ...]
 
 
-def finding(name: str, record: Record) -> Finding:
+def finding(name: str, record: Evaluation) -> Finding:
     """Put one evaluation into words."""
-    verdict = record["verdict"]
-    if verdict == "unlabelled" and record["self_old"] is not None:
+    verdict = record.verdict
+    if verdict == "unlabelled" and record.scored:
         sentence = f"{CLICKS} {_scores(record)}"
         return Finding(name, verdict, verdict, sentence, _UNJUDGED_NEXT, tuple(_unjudged_notes(record)))
     if verdict == "unlabelled":
-        sentence = agreement_finding(record["agreement"], level(record))
+        sentence = agreement_finding(record.agreement, level(record))
         return Finding(name, verdict, verdict, sentence, _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
     return Finding(name, verdict, spoken_verdict(record), _scores(record), _next_step(record), tuple(_notes(record)))
 
 
-def spoken_verdict(record: Record) -> str:
+def spoken_verdict(record: Judged) -> str:
     """Write a verdict for people: that of several metrics names them.
 
-    >>> spoken_verdict({"verdict": "mixed", "gate_metric": "map", "worse": ["recall@1", "recall@5"]})
+    >>> from types import SimpleNamespace
+    >>> spoken_verdict(SimpleNamespace(verdict="mixed", gate_metric="map", worse=("recall@1", "recall@5")))
     'compatible in mAP, worse at the first hit (recall@1) and in recall@5'
-    >>> spoken_verdict({"verdict": "compatible"})
-    'compatible'
     """
-    verdict = str(record["verdict"])
-    if verdict != "mixed":
-        return verdict
-    return f"compatible in {metric_name(record['gate_metric'])}, worse {listed(worse_places(record))}"
+    if record.verdict != "mixed":
+        return record.verdict
+    return f"compatible in {metric_name(record.gate_metric)}, worse {listed(worse_places(record))}"
 
 
-def short_verdict(record: Record) -> str:
+def short_verdict(record: Judged) -> str:
     """Write a verdict for a table.
 
-    >>> short_verdict({"verdict": "mixed", "gate_metric": "map"}), short_verdict({"verdict": "inconclusive"})
-    ('compatible in mAP only', 'inconclusive')
+    >>> from types import SimpleNamespace
+    >>> short_verdict(SimpleNamespace(verdict="mixed", gate_metric="map"))
+    'compatible in mAP only'
     """
-    verdict = str(record["verdict"])
-    return f"compatible in {metric_name(record['gate_metric'])} only" if verdict == "mixed" else verdict
+    return f"compatible in {metric_name(record.gate_metric)} only" if record.verdict == "mixed" else record.verdict
 
 
-def worse_places(record: Record) -> list[str]:
-    """Say where new queries are clearly worse than old ones: "at the first hit (recall@1)", "in mAP"."""
+def worse_places(record: Judged) -> list[str]:
+    """Say where new queries are clearly worse than old ones."""
+    return places(record.worse)
+
+
+def places(metrics: Iterable[str]) -> list[str]:
+    """Say where something is worse.
+
+    >>> places(["recall@1", "map"])
+    ['at the first hit (recall@1)', 'in mAP']
+    """
     return [
         f"at the first hit ({metric_name(metric)})" if metric in FIRST_HIT else f"in {metric_name(metric)}"
-        for metric in record.get("worse") or ()  # absent in documents of earlier versions
+        for metric in metrics
     ]
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def headline(results: EvaluationResults) -> str:
     """Say in one sentence how many of the new models may search the old gallery."""
-    verdicts = {name: record["verdict"] for name, record in document["evaluations"].items()}
+    verdicts = {name: record.verdict for name, record in results.evaluations.items()}
     if set(verdicts.values()) == {"unlabelled"}:
-        if any(record["self_old"] is not None for record in document["evaluations"].values()):
+        if any(record.scored for record in results.evaluations.values()):
             return "Scores were measured by clicks, and no verdict is spoken."
         return "Nothing could be judged: the data has no labels."
     good = [name for name, verdict in verdicts.items() if verdict == "compatible"]
     if len(verdicts) == 1:
-        (name, record), *_ = document["evaluations"].items()
+        (name, record), *_ = results.evaluations.items()
         return _headline_of(name, record)
     worse = [
         f" {name} is {spoken_verdict(record)}."
-        for name, record in document["evaluations"].items()
-        if record["verdict"] == "mixed"
+        for name, record in results.evaluations.items()
+        if record.verdict == "mixed"
     ]
     if not good:
         return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery.{''.join(worse)}"
@@ -143,26 +154,35 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"{count}: {listed(good)}.{''.join(worse)}"
 
 
-def _headline_of(name: str, record: Record) -> str:
+def _headline_of(name: str, record: Evaluation) -> str:
     """Say what one new model may do, and where it is clearly worse whatever the verdict."""
     worse = listed(worse_places(record))
-    metric = metric_name(record["gate_metric"])
+    metric = metric_name(record.gate_metric)
+    once = " once it is mapped." if "gallery" in (record.mapped or {}) else " today."
     said = {
-        "compatible": f"{name} can search your old gallery today.",
+        "compatible": f"{name} can search your old gallery{once}",
         "mixed": f"{name} finds more in your old gallery in {metric}, and clearly less {worse}.",
         "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
-    }.get(record["verdict"], f"{name} cannot search your old gallery.")
-    return f"{said} It is clearly worse {worse}." if worse and record["verdict"] == "inconclusive" else said
+    }.get(record.verdict, f"{name} cannot search your old gallery.")
+    if _equal(record) and not worse:
+        said = f"{name} finds in your old gallery just what the old model does; in {metric} a swap gains nothing."
+    return f"{said} It is clearly worse {worse}." if worse and record.verdict == "inconclusive" else said
 
 
-def uncertainty_finding(found: Mapping[str, Any]) -> str:
+def _equal(record: Evaluation) -> bool:
+    """Say whether old and new queries score the same on the old gallery, whatever queries are drawn."""
+    return record.gain() == 0 and record.gain_interval() == (0, 0)
+
+
+def uncertainty_finding(found: Histogram) -> str:
     """Say whether the old model is more uncertain of classes that it has not seen.
 
-    >>> group = {"items": 5, "counts": [5]}
-    >>> uncertainty_finding({"groups": {"seen": group | {"mean": 0.25}, "unseen": group | {"mean": 0.3125}}})
+    >>> from holdfast.evaluation.uncertainty import Group
+    >>> groups = {name: Group(items=5, mean=mean, counts=[5]) for name, mean in (("seen", 0.25), ("unseen", 0.3125))}
+    >>> uncertainty_finding(Histogram(edges=[0, 1], groups=groups))
     'The old model is more uncertain of classes that it has not seen: 0.312 against 0.250 on average.'
     """
-    groups = found["groups"]
+    groups = found.groups
     if "all" in groups:
         return (
             "Which of these classes the old model has seen is not known here; “holdfast evaluate --old-release” tells, "
@@ -170,7 +190,7 @@ def uncertainty_finding(found: Mapping[str, Any]) -> str:
         )
     if len(groups) == 1:
         return f"The old model has seen {'all' if 'seen' in groups else 'none'} of these classes."
-    seen, unseen = groups["seen"]["mean"], groups["unseen"]["mean"]
+    seen, unseen = groups["seen"].mean, groups["unseen"].mean
     more = "more" if unseen > seen else "not more"
     return (
         f"The old model is {more} uncertain of classes that it has not seen: {score(unseen)} against {score(seen)} "
@@ -194,34 +214,17 @@ def metric_note(metric: str) -> str:
     return f"mean average precision{extent}; 1 if every right item comes before every wrong one"
 
 
-def difference(record: Record, metric: str) -> float | None:
-    """Return cross minus self_old as it is written beside its interval."""
-    cross, old = (record[system] and record[system].get(metric) for system in ("cross", "self_old"))
-    return None if cross is None or old is None else cross - old
-
-
-def difference_interval(record: Record, metric: str) -> Any:
-    """Return the interval of cross minus self_old, or None."""
-    return ((record["interval"] or {}).get(metric) or {}).get("cross_minus_self_old")
-
-
-def p_value(record: Record, metric: str, difference: str = "cross_minus_self_old") -> float | None:
-    """Return the p-value of a difference, or None."""
-    found: float | None = ((record.get("p_value") or {}).get(metric) or {}).get(difference)
-    return found
-
-
-def level(record: Record) -> str:
+def level(record: Evaluation) -> str:
     """Write the level of the intervals."""
-    return f"{100 * record['protocol']['bootstrap']['level']:g}\N{NO-BREAK SPACE}%"
+    return f"{100 * record.protocol.bootstrap.level:g}\N{NO-BREAK SPACE}%"
 
 
-def units(record: Record) -> str:
+def units(record: Evaluation) -> str:
     """Return what scores are averaged over, such as queries."""
-    return str(record["protocol"].get("units", "queries"))  # absent in documents of earlier versions
+    return record.protocol.units
 
 
-def flip_meaning(record: Record) -> str:
+def flip_meaning(record: Evaluation) -> str:
     """Explain a negative flip of what scores are averaged over."""
     if units(record) == "queries":
         return TERMS["negative flip"]
@@ -231,70 +234,76 @@ def flip_meaning(record: Record) -> str:
     )
 
 
-def drawn(record: Record) -> str:
+def drawn(record: Evaluation) -> str:
     """Return what the bootstrap draws: units, or whole classes of them, and from how many."""
-    bootstrap = record["protocol"]["bootstrap"]
-    what = units(record) if bootstrap["resample"] == "queries" else str(bootstrap["resample"])
-    return f"{bootstrap['groups']:,} {what}" if "groups" in bootstrap else what  # absent in earlier versions
+    bootstrap = record.protocol.bootstrap
+    what = units(record) if bootstrap.resample == "queries" else bootstrap.resample
+    return what if bootstrap.groups is None else f"{bootstrap.groups:,} {what}"
 
 
-def _scores(record: Record) -> str:
-    metric = record["gate_metric"]
+def _scores(record: Evaluation) -> str:
+    metric = record.gate_metric
     name = metric_name(metric)
-    cross, old, new = (score(record[system][metric]) for system in ("cross", "self_old", "self_new"))
+    cross, old, new = (score(record.score(system)) for system in ("cross", "self_old", "self_new"))
     return (
         f"New queries on the old gallery score {name} {cross}, old queries {old}; the difference "
-        f"{signed(difference(record, metric))} {_judged(record, metric)}. Re-embedding everything would give {new}."
+        f"{signed(record.gain(metric))} {_judged(record, metric)}. Re-embedding everything would give {new}."
     )
 
 
-def _judged(record: Record, metric: str) -> str:
-    found = interval(difference_interval(record, metric), sign=True)
-    if record["gate"] == "point":
+def _judged(record: Evaluation, metric: str) -> str:
+    found = interval(record.gain_interval(metric), sign=True)
+    if record.gate == "point":
         return f"{found} is judged by its sign alone, as asked"
     verdict = {
         "unlabelled": "is not judged",
         "compatible": "excludes zero",
         "mixed": "excludes zero",
-        "inconclusive": f"includes zero: {record['protocol'].get('queries_counted', 0):,} {units(record)} cannot tell",
+        "inconclusive": f"includes zero: {record.protocol.queries_counted or 0:,} {units(record)} cannot tell",
     }
-    chance = p_value(record, metric)
+    chance = record.chance(metric)
     around = f"{level(record)} interval over {drawn(record)}"
     measured = around if chance is None else f"{around}; {p_words(chance)}"
-    return f"{found} ({measured}) {verdict.get(record['verdict'], 'has no part above zero')}"
+    return f"{found} ({measured}) {verdict.get(record.verdict, 'has no part above zero')}"
 
 
-def _next_step(record: Record) -> str:
-    metric = record["gate_metric"]
-    if record["verdict"] == "inconclusive":
-        return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
-    if record["verdict"] == "mixed":
+def _next_step(record: Evaluation) -> str:
+    if record.verdict == "mixed" or (record.verdict == "inconclusive" and record.worse):
         return (
-            "Look in the report at queries that lost a right first hit, and decide what counts for your users. Name it "
-            "(“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate again, or embed the "
-            "gallery anew before you swap."
+            "Look at queries that lost a right first hit, of which the report shows some, and decide what counts for "
+            "your users. Name it (“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate "
+            "again, or embed the gallery anew before you swap."
         )
-    if record["verdict"] == "not compatible":
+    if record.verdict == "inconclusive":
+        return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
+    if _equal(record):
+        return (
+            "Keep the old model, or evaluate by a metric in which the two differ (--gate-metric): this one may be as "
+            "good as it gets."
+        )
+    if record.verdict == "not compatible":
         return (
             "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
             "compatibility method (holdfast methods lists them)."
         )
-    if (record["self_new"][metric] or 0) <= (record["cross"][metric] or 0):
+    if "gallery" in (record.mapped or {}):
+        return "Map the old gallery (“holdfast embed --stored GALLERY --adapter ADAPTER”), then swap the query model."
+    if (record.score("self_new") or 0) <= (record.score("cross") or 0):
         return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
     return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."
 
 
-def _notes(record: Record) -> list[str]:
+def _notes(record: Evaluation) -> list[str]:
     notes = [*_guard_notes(record), *_mapped_notes(record), *_class_notes(record)]
-    told = flips(record["negative_flip_rate"], record.get("positive_flip_rate"), units(record))
+    told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
     if told:
         notes.append(told)
-    if record["self_independent"] is None:
+    if record.self_independent is None:
         notes.append(
             "No independent model was given, so P_comp and P_up are missing: train one with "
             "“holdfast train --method independent” and evaluate again with it."
         )
-    elif ((record["p_comp"] or {}).get("raw") or {}).get(record["gate_metric"]) is None:
+    elif record.p("p_comp") is None:
         notes.append(
             "P_comp is not defined: the independent model does not score more than the old one, so there is no "
             "improvement that could arrive early. A new recipe that is better is worth more than compatibility here."
@@ -302,27 +311,31 @@ def _notes(record: Record) -> list[str]:
     return notes
 
 
-def _guard_notes(record: Record) -> list[str]:
-    """Say by how much new queries are worse in each metric where they clearly are."""
+def _guard_notes(record: Evaluation) -> list[str]:
+    """Say by how much new queries are worse in each metric where they clearly are, guarded or not."""
+    found = {metric: record.gain_interval(metric) for metric in record.interval or {}}
+    beside = [metric for metric in clearly_worse(found) if metric not in (*record.worse, record.gate_metric)]
+    told = [(metric, "Clearly worse") for metric in record.worse]
+    told += [(metric, "Clearly worse, and not guarded") for metric in beside]
     return [
-        f"Clearly worse: {metric_name(metric)} {score(record['cross'][metric])}, {score(record['self_old'][metric])} "
-        f"with old queries, {signed(difference(record, metric))} "
-        f"{interval(difference_interval(record, metric), sign=True)}."
-        for metric in record.get("worse") or ()
+        f"{said}: {metric_name(metric)} {score(record.score('cross', metric))}, "
+        f"{score(record.score('self_old', metric))} with old queries, {signed(record.gain(metric))} "
+        f"{interval(record.gain_interval(metric), sign=True)}."
+        for metric, said in told
     ]
 
 
-def _class_notes(record: Record) -> list[str]:
+def _class_notes(record: Evaluation) -> list[str]:
     """Say how few classes there are, where they are few."""
-    bootstrap = record["protocol"]["bootstrap"]
-    if bootstrap["resample"] == "queries" or bootstrap.get("groups", FEW) >= FEW:
+    bootstrap = record.protocol.bootstrap
+    if bootstrap.resample == "queries" or (bootstrap.groups or FEW) >= FEW:
         return []
-    return [f"The queries are of {bootstrap['groups']} classes only, which makes intervals wide: measure with more."]
+    return [f"The queries are of {bootstrap.groups} classes only, which makes intervals wide: measure with more."]
 
 
-def _mapped_notes(record: Record) -> list[str]:
+def _mapped_notes(record: Evaluation) -> list[str]:
     """Say which side of the cross-test a map or a head made, and what could not be measured then."""
-    mapped = record.get("mapped") or {}  # absent in documents of earlier versions
+    mapped = record.mapped or {}
     if not mapped:
         return []
     sides = {"query": "the new queries", "gallery": "the old gallery"}
@@ -353,9 +366,9 @@ _UNJUDGED_NEXT = (
 )
 
 
-def _unjudged_notes(record: Record) -> list[str]:
+def _unjudged_notes(record: Evaluation) -> list[str]:
     """Say how alike results are, which needs no judgement, and what a map did."""
-    found = record["agreement"] or {}
+    found = record.agreement
     notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
     return [*notes, *_mapped_notes(record)[:1]]
 

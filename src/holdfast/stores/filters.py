@@ -17,6 +17,7 @@ COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
+_ORDERED = ("<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ def _read_condition(word: str, columns: Mapping[str, str]) -> Condition:
     refuse(not found, f"The condition '{word}'.", f"COLUMN, one of {' '.join(_COMPARE)}, and a value, such as price<10")
     sign = min(found)[2]
     name, _, text = word.partition(sign)
+    refuse(
+        text.strip().startswith(tuple("<>=!")),
+        f"The condition '{word}' has more than one comparison.",
+        f"COLUMN, one of {' '.join(_COMPARE)}, and a value, such as price<10",
+    )
     return checked(Condition(name.strip(), sign, text.strip()), columns, from_text=True)
 
 
@@ -94,12 +100,25 @@ def checked(condition: Condition, columns: Mapping[str, str], *, from_text: bool
         raise unknown_name("comparison", condition.comparison, _COMPARE)
     kind = columns[condition.column]
     value = _from_text(condition.value, kind) if from_text else condition.value
+    if from_text and kind == "text" and condition.comparison in _ORDERED and _is_number(value):
+        raise ConfigError(
+            f"The condition '{condition.column}{condition.comparison}{value}' compares texts, among which '10' comes "
+            f"before '3': the column '{condition.column}' holds texts.",
+            expected="= or != and the text, or a column of numbers",
+        )
     if not fits(value, kind):
         raise ConfigError(
             f"The condition '{condition.column} {condition.comparison} {brief(condition.value)}'.",
             expected=f"a value of the column's type, {kind}",
         )
     return Condition(condition.column, condition.comparison, value)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return math.isfinite(float(str(value)))
+    except ValueError:
+        return False
 
 
 def fits(value: object, kind: str) -> bool:

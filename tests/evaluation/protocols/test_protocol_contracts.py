@@ -239,6 +239,6 @@ def test_the_upgrade_curve_begins_at_the_cross_test_and_ends_at_the_self_test(wo
     assert (found.upgrade_curve is not None) == world.protocol.has_curve
     if found.upgrade_curve is not None:
         gate = world.protocol.gate_metric
-        for values in found.upgrade_curve["values"].values():
+        for values in found.upgrade_curve.values.values():
             np.testing.assert_allclose(values[0], found.cross[gate], rtol=1e-12)
             np.testing.assert_allclose(values[-1], found.self_new[gate], rtol=1e-12)

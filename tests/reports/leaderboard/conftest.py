@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.board import board_document
-from holdfast.reports.leaderboard_results import leaderboard_document
+from holdfast.bench.board import leaderboard_of
+from holdfast.bench.leaderboard import BenchRuns, Leaderboard
 
 Label = tuple[str, float, float]  # method, P_comp and P_up about which its runs lie
 
@@ -28,12 +28,13 @@ LABELS: dict[str, Label] = {
 }
 CELLS = [(data, kind) for data in ("glyphs", "omniglot") for kind in ("extended-class", "open-class", "extended-data")]
 REASON = "RuntimeError: the loss is not finite in epoch 3"
-WHERE = {"machine": "two cores", "command": "holdfast bench small --out runs/small", "wall_seconds": 4210.5}
+MACHINE = "two cores"
+WHERE: dict[str, Any] = {"command": "holdfast bench small --out runs/small", "wall_seconds": 4210.5}
 
 
 @pytest.fixture(scope="session")
-def make_board() -> Callable[..., dict[str, Any]]:
-    """Build the document of simulated runs; `fail` holds labels with cell, or also seed, whose runs fail."""
+def make_board() -> Callable[..., Leaderboard]:
+    """Build the board of simulated runs; `fail` holds labels with cell, or also seed, whose runs fail."""
 
     def build(
         labels: Mapping[str, Label] = LABELS,
@@ -45,7 +46,7 @@ def make_board() -> Callable[..., dict[str, Any]]:
         noise: float = 0.006,
         tuning: Any = (),
         **suite: Any,
-    ) -> dict[str, Any]:
+    ) -> Leaderboard:
         rng = np.random.default_rng(0)
         rows = [
             _failed(label, method, cell, seed)
@@ -56,13 +57,14 @@ def make_board() -> Callable[..., dict[str, Any]]:
             for label, (method, p_comp, p_up) in labels.items()
         ]
         described = {"name": "small", "title": "Which one?", "description": "Runs", "metric": "map", "kind": "images"}
-        return leaderboard_document(board_document(rows, described | suite, tuning=tuning, **WHERE))
+        found = {"suite": described | suite, "machine": MACHINE, "rows": rows, "tuning": list(tuning)}
+        return leaderboard_of(BenchRuns.model_validate(found), **WHERE)
 
     return build
 
 
 @pytest.fixture(scope="session")
-def landmarks() -> dict[str, Any]:
+def landmarks() -> Leaderboard:
     """Models of a small set of labels, trained on gldv2 and searched with three test sets, one of which failed once.
 
     Labels differ in a setting beside the options, runs tell their speed, and there are rows over all test sets.
@@ -85,7 +87,8 @@ def landmarks() -> dict[str, Any]:
                 where = {"data": "rparis, roxford and gldv2", "trained_on": "gldv2", "tests": [*sets]}
                 over.append({**where, "scenario": scenario, "label": label, "method": method, "seed": seed, **means})
     suite = {"name": "landmarks", "title": "Landmarks", "description": "", "metric": "map", "kind": "images"}
-    return leaderboard_document({**board_document(rows, suite, **WHERE), "combined": over})
+    found = {"suite": suite, "machine": MACHINE, "rows": rows, "combined": over}
+    return leaderboard_of(BenchRuns.model_validate(found), **WHERE)
 
 
 def _head(label: str, method: str, cell: tuple[str, str], seed: int) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def _run(
 
 
 @pytest.fixture(scope="session")
-def session_board() -> dict[str, Any]:
+def session_board() -> Leaderboard:
     """Six learners through two plans with two seeds, one of them an upper bound."""
     rng = np.random.default_rng(1)
     rows = []
@@ -142,4 +145,5 @@ def session_board() -> dict[str, Any]:
                 row = _failed(label, label, ("cifar-100", plan), seed)
                 rows.append(row | {"scores": scores, "metric": "ar@1", "seconds": 60.0, "failure": None})
     suite = {"name": "learners", "title": "Learners", "description": "", "metric": "ar@1", "kind": "sessions"}
-    return leaderboard_document(board_document(rows, suite, references={"joint": "upper bound"}, **WHERE))
+    found = BenchRuns.model_validate({"suite": suite, "machine": MACHINE, "rows": rows})
+    return leaderboard_of(found, references={"joint": "upper bound"}, **WHERE)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
 from holdfast.reports.leaderboard_page import render_leaderboard, run_rows, write_leaderboard_page
 from holdfast.reports.leaderboard_plots import cell_dots, pareto_plot, pareto_points
@@ -25,7 +26,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def document(make_board: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def results(make_board: Callable[..., Leaderboard]) -> Leaderboard:
     tuning = [
         {"label": "bct", "changes": {"weight": weight}, "p_comp": weight / 7, "chosen": True} for weight in (1, 2)
     ]
@@ -33,20 +34,20 @@ def document(make_board: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return make_board(fail=fail, undefined={("glyphs", "extended-data")}, tuning=tuning)
 
 
-def test_every_number_of_every_run_is_on_the_page(document: dict[str, Any]) -> None:
-    page = Page(render_leaderboard(document))
-    for row in document["rows"]:
-        for number in (row["scores"] or {}).values():
+def test_every_number_of_every_run_is_on_the_page(results: Leaderboard) -> None:
+    page = Page(render_leaderboard(results))
+    for run in results.rows:
+        for number in (run.scores or {}).values():
             assert f"{number:.3f}" in page.text
-    for entry in document["board"]["labels"]:
-        assert f"{entry['rank']:.2f}" in page.text
-    for words in ("RuntimeError: the loss is not finite", document["command"], "two cores", "1 h 10 min", "0, 1, 2"):
+    for entry in results.board.labels:
+        assert f"{entry.rank:.2f}" in page.text
+    for words in ("RuntimeError: the loss is not finite", results.command, "two cores", "1 h 10 min", "0, 1, 2"):
         assert words in page.text
     assert "weight: 2" in page.text and "0.286" in page.text  # a trial
 
 
-def test_the_page_needs_nothing_from_anywhere(document: dict[str, Any]) -> None:
-    text = render_leaderboard(document)
+def test_the_page_needs_nothing_from_anywhere(results: Leaderboard) -> None:
+    text = render_leaderboard(results)
     page = Page(text)
     assert not page.addresses
     assert not {"script", "img", "link", "iframe", "object", "form"} & set(page.tags)
@@ -55,93 +56,96 @@ def test_the_page_needs_nothing_from_anywhere(document: dict[str, Any]) -> None:
     assert page.tags.count("h1") == 1
 
 
-def test_names_and_reasons_are_escaped(make_board: Callable[..., dict[str, Any]]) -> None:
+def test_names_and_reasons_are_escaped(make_board: Callable[..., Leaderboard]) -> None:
     nasty = '<script>alert("x")</script>&'
-    document = make_board(labels={nasty: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, 0.0)}, title=nasty, description=nasty)
-    document = deepcopy(document) | {"machine": nasty, "command": nasty, "tuning": [{nasty: nasty}]}
+    results = make_board(labels={nasty: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, 0.0)}, title=nasty, description=nasty)
+    document = results.to_dict() | {"machine": nasty, "command": nasty, "tuning": [{nasty: nasty}]}
     document["rows"][0] |= {"scores": None, "failure": nasty}
-    page = Page(render_leaderboard(document))
+    page = Page(render_leaderboard(Leaderboard.parse(document)))
     assert "script" not in page.tags
     assert page.text.count("alert") > 5
 
 
-def test_a_board_of_one_cell_says_why_nothing_is_told_apart(make_board: Callable[..., dict[str, Any]]) -> None:
-    document = make_board(cells=[("glyphs", "open-class")], seeds=1)
-    page = Page(render_leaderboard(document))
-    assert rank_diagram(document) is None
+def test_a_board_of_one_cell_says_why_nothing_is_told_apart(make_board: Callable[..., Leaderboard]) -> None:
+    results = make_board(cells=[("glyphs", "open-class")], seeds=1)
+    page = Page(render_leaderboard(results))
+    assert rank_diagram(results) is None
     assert "whether several data sets order the labels alike, and one data set was ranked" in page.text
     assert "One seed: there is no deviation" in page.text and "±" not in page.text
     assert "Nothing: all 9 runs came to an end." in page.text
 
 
-def test_a_board_where_everything_failed_is_still_a_page(make_board: Callable[..., dict[str, Any]]) -> None:
+def test_a_board_where_everything_failed_is_still_a_page(make_board: Callable[..., Leaderboard]) -> None:
     cells = [("glyphs", "open-class"), ("omniglot", "open-class")]
-    document = make_board({"bct": ("bct", 0.5, 0.0)}, cells=cells, fail={("bct", *cell) for cell in cells})
-    page = Page(render_leaderboard(document))
+    results = make_board({"bct": ("bct", 0.5, 0.0)}, cells=cells, fail={("bct", *cell) for cell in cells})
+    page = Page(render_leaderboard(results))
     assert "Nothing could be ranked: 6 of 6 runs failed." in page.text
     assert page.text.count("RuntimeError") == 6
 
 
-def test_what_the_papers_print_is_shown_where_a_suite_says_it(make_board: Callable[..., dict[str, Any]]) -> None:
+def test_what_the_papers_print_is_shown_where_a_suite_says_it(make_board: Callable[..., Leaderboard]) -> None:
     assert "What the papers print" not in render_leaderboard(make_board())
     page = Page(render_leaderboard(make_board(published=[{"label": "bct", "source": "its table 2", "map": 0.4321}])))
     assert "What the papers print" in page.text and "its table 2" in page.text and "0.432" in page.text
 
 
-def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., dict[str, Any]]) -> None:
+def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., Leaderboard]) -> None:
     labels = {name: (name, p_comp, 0.0) for name, p_comp in (("a", 0.9), ("b", 0.6), ("c", 0.2))}
-    document = make_board(labels, cells=[(f"data {place}", "open-class") for place in range(6)], noise=0.0)
+    results = make_board(labels, cells=[(f"data {place}", "open-class") for place in range(6)], noise=0.0)
     for width in (900.0, 350.0):
-        drawn = rank_diagram(document, width=width)
+        drawn = rank_diagram(results, width=width)
         assert drawn is not None and drawn.count('class="joined"') == 2
         assert "Not told apart: a, b; b, c." in drawn
         assert all(f">{name}</text>" in drawn for name in labels)
-    wide = rank_diagram(document, width=900) or ""
+    wide = rank_diagram(results, width=900) or ""
     bars = [
         (float(a), float(b)) for a, b in re.findall(r'class="joined" x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)"', wide)
     ]
     assert bars[0][0] < bars[1][0] < bars[0][1] < bars[1][1]
 
 
-def test_failed_runs_and_far_labels_are_drawn_as_such(document: dict[str, Any], make_board: Callable[..., Any]) -> None:
-    cell = document["board"]["cells"][0]
-    drawn = cell_dots(document, cell)
+def test_failed_runs_and_far_labels_are_drawn_as_such(
+    results: Leaderboard, make_board: Callable[..., Leaderboard]
+) -> None:
+    drawn = cell_dots(results, results.board.cells[0])
     assert drawn.count('class="seed"') == 3 * 8  # not of the independent model, which is an arrow
     assert drawn.count("◂") == 1 and drawn.count('class="best-dot"') == 1
     broken = make_board(fail={("bct", "glyphs", "open-class")}, cells=[("glyphs", "open-class")])
-    assert ">failed</text>" in cell_dots(broken, broken["board"]["cells"][0])
+    assert ">failed</text>" in cell_dots(broken, broken.board.cells[0])
 
 
-def test_the_front_is_drawn_through_its_labels(document: dict[str, Any], make_board: Callable[..., Any]) -> None:
-    drawn = pareto_plot(document) or ""
+def test_the_front_is_drawn_through_its_labels(results: Leaderboard, make_board: Callable[..., Leaderboard]) -> None:
+    drawn = pareto_plot(results) or ""
     assert drawn.count('class="front"') == 1 and "advbct</text>" in drawn
-    assert drawn.count('class="whisker faint"') == 2 * len(pareto_points(document))
-    assert "mixbct" not in pareto_points(document)  # failed somewhere
+    assert drawn.count('class="whisker faint"') == 2 * len(pareto_points(results))
+    assert "mixbct" not in pareto_points(results)  # failed somewhere
     many = make_board(LONG)
     numbers = re.findall(r'class="name"[^>]*>(\d+)[ <]', pareto_plot(many) or "")
     assert sorted(map(int, numbers)) == list(range(1, 21))
     assert pareto_plot(make_board(undefined={("glyphs", "open-class")}, cells=[("glyphs", "open-class")])) is None
 
 
-def test_options_that_differ_between_cells_are_told_run_by_run(document: dict[str, Any]) -> None:
-    tuned = deepcopy(document)
-    for place, row in enumerate(tuned["rows"]):
+def test_options_that_differ_between_cells_are_told_run_by_run(results: Leaderboard) -> None:
+    document = results.to_dict()
+    for place, row in enumerate(document["rows"]):
         row["options"] = {"weight": place % 2}
+    tuned = Leaderboard.parse(document)
     columns, rows = run_rows(tuned)
     assert columns[-1] == "options" and {row[-1] for row in rows} == {"weight: 0", "weight: 1"}
     assert "2 settings, by cell; see all runs" in Page(render_leaderboard(tuned)).text
-    assert "options" not in run_rows(document)[0]
+    assert "options" not in run_rows(results)[0]
 
 
-def test_a_document_without_versions_is_a_page_too(document: dict[str, Any]) -> None:
-    bare = {key: value for key, value in document.items() if key not in ("holdfast", "versions")}
-    assert "Written by holdfast. All numbers" in Page(render_leaderboard(bare)).text
+def test_a_document_without_versions_is_a_page_too(results: Leaderboard) -> None:
+    bare = {key: value for key, value in results.to_dict().items() if key not in ("holdfast", "versions")}
+    assert "Written by holdfast. All numbers" in Page(render_leaderboard(Leaderboard.parse(bare))).text
 
 
-def test_the_page_is_written_or_refused(document: dict[str, Any], tmp_path: Path) -> None:
-    assert write_leaderboard_page(document, tmp_path) == tmp_path / "leaderboard.html"
+def test_the_page_is_written_or_refused(results: Leaderboard, tmp_path: Path) -> None:
+    assert write_leaderboard_page(results, tmp_path) == tmp_path / "leaderboard.html"
+    (tmp_path / "results.json").write_text(json.dumps(results.to_dict() | {"board": {}}))
     with pytest.raises(ConfigError, match="board"):
-        write_leaderboard_page({key: document[key] for key in document if key != "board"}, tmp_path / "other")
+        write_leaderboard_page(Leaderboard.load(tmp_path), tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
@@ -150,14 +154,14 @@ def test_the_page_is_written_or_refused(document: dict[str, Any], tmp_path: Path
 @pytest.mark.parametrize("name", ["usual", "one cell", "many", "sessions", "landmarks"])
 def test_the_page_fits_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]],
-    document: dict[str, Any],
-    make_board: Callable[..., dict[str, Any]],
-    session_board: dict[str, Any],
-    landmarks: dict[str, Any],
+    results: Leaderboard,
+    make_board: Callable[..., Leaderboard],
+    session_board: Leaderboard,
+    landmarks: Leaderboard,
     name: str,
 ) -> None:
     boards = {
-        "usual": (lambda: document, 6 + 2),
+        "usual": (lambda: results, 6 + 2),
         "one cell": (lambda: make_board(cells=[("glyphs", "open-class")], seeds=1), 1 + 1),
         "many": (lambda: make_board(LONG, fail={(next(iter(LONG)), "glyphs", "open-class")}, title="x" * 200), 6 + 2),
         "sessions": (lambda: session_board, 2),  # of one data set, whose ranks are not tested

@@ -6,13 +6,14 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from holdfast.adapting.results import AdaptResults
+from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
 from holdfast.reports.leaderboard_files import (
     leaderboard_csv,
@@ -21,28 +22,22 @@ from holdfast.reports.leaderboard_files import (
     leaderboard_text,
     write_tables,
 )
-from holdfast.reports.leaderboard_results import (
-    checked_leaderboard,
-    read_leaderboard,
-    write_leaderboard,
-)
 from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
 from holdfast.reports.leaderboard_words import headline, sentences, steps, terms
-from holdfast.reports.sessions_results import read_sessions
 
 NASTY = "50 % of $x_i^{2}$ & <b>#1</b> | \\end{table} ~*`"
 
 
 @pytest.fixture
-def document(make_board: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def results(make_board: Callable[..., Leaderboard]) -> Leaderboard:
     return make_board(fail={("mixbct", "omniglot", "open-class", 1)}, undefined={("glyphs", "extended-data")})
 
 
-def test_written_and_read_again_it_is_the_same(document: dict[str, Any], tmp_path: Path) -> None:
-    write_leaderboard(document, tmp_path)
-    assert read_leaderboard(tmp_path) == document
+def test_written_and_read_again_it_is_the_same(results: Leaderboard, tmp_path: Path) -> None:
+    results.save(tmp_path)
+    assert Leaderboard.load(tmp_path) == results
     with pytest.raises(ConfigError, match="kind"):
-        read_sessions(tmp_path)
+        AdaptResults.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -65,29 +60,29 @@ def test_written_and_read_again_it_is_the_same(document: dict[str, Any], tmp_pat
     ],
 )
 def test_parts_that_are_missing_or_contradict_each_other_are_refused(
-    document: dict[str, Any], change: Callable[[dict[str, Any]], Any], place: str
+    results: Leaderboard, change: Callable[[dict[str, Any]], Any], place: str
 ) -> None:
-    broken = deepcopy(document)
+    broken = results.to_dict()
     change(broken)
     with pytest.raises(ConfigError, match=re.escape(place)):
-        checked_leaderboard(broken)
+        Leaderboard.parse(broken)
 
 
-def test_the_board_is_sorted_by_average_rank_and_ends_with_what_it_is_compared_with(document: dict[str, Any]) -> None:
-    columns, rows = leaderboard_table(document)
+def test_the_board_is_sorted_by_average_rank_and_ends_with_what_it_is_compared_with(results: Leaderboard) -> None:
+    columns, rows = leaderboard_table(results)
     table = [dict(zip(columns, row, strict=True)) for row in rows]
     ranks = [float(row["average rank"]) for row in table[:-2]]
     assert ranks == sorted(ranks) and len(ranks) == 9
     assert [row["method"] for row in table[-2:]] == ["old system", "independent model"]
-    assert table[-2]["cross"] == f"{document['board']['references']['self_old']:.3f}"
-    assert table[-1]["self (new)"] == f"{document['board']['references']['self_independent']:.3f}"
+    assert table[-2]["cross"] == f"{results.board.references['self_old']:.3f}"
+    assert table[-1]["self (new)"] == f"{results.board.references['self_independent']:.3f}"
     failed = next(row for row in table if row["method"] == "mixbct*")
     assert (failed["failed"], failed["cross"], failed["compatible"]) == ("1 of 18", "–", "17 of 18")
     assert re.fullmatch(r"0\.\d{3} ± 0\.\d{3}", table[0]["cross"])
 
 
-def test_best_and_second_are_those_of_each_column(document: dict[str, Any]) -> None:
-    found = summary(document)
+def test_best_and_second_are_those_of_each_column(results: Leaderboard) -> None:
+    found = summary(results)
     for column in range(1, len(found.columns) - 3):
         values = [
             float(row[column].split(" ")[0].replace("−", "-"))
@@ -99,21 +94,21 @@ def test_best_and_second_are_those_of_each_column(document: dict[str, Any]) -> N
         marks = [standing[column - 1] for standing in found.standing]
         assert marks.count(BEST) == marks.count(SECOND) == 1
         assert found.rows[marks.index(BEST)][0] in {n for n, v in zip(names, values, strict=False) if v == best}
-    cells = by_cell(document)
+    cells = by_cell(results)
     failed = next(place for place, row in enumerate(cells.rows) if row[0] == "mixbct*")
     column = cells.columns.index("omniglot, open-class")
     assert cells.rows[failed][column].endswith("*")
     assert cells.standing[failed][column - 1] == 0
 
 
-def test_csv_holds_every_run_and_every_mean_unrounded(document: dict[str, Any]) -> None:
-    lines = list(csv.DictReader(io.StringIO(leaderboard_csv(document))))
+def test_csv_holds_every_run_and_every_mean_unrounded(results: Leaderboard) -> None:
+    lines = list(csv.DictReader(io.StringIO(leaderboard_csv(results))))
     runs, means = ([line for line in lines if line["line"] == kind] for kind in ("run", "mean"))
-    assert len(runs) == len(document["rows"]) and len(means) == 9 * 6
-    for line, row in zip(runs, document["rows"], strict=True):
-        assert (line["label"], line["data"], line["seed"]) == (row["label"], row["data"], str(row["seed"]))
-        assert line["cross"] == ("" if row["scores"] is None else repr(row["scores"]["cross"]))
-        assert line["failure"] == (row["failure"] or "")
+    assert len(runs) == len(results.rows) and len(means) == 9 * 6
+    for line, run in zip(runs, results.rows, strict=True):
+        assert (line["label"], line["data"], line["seed"]) == (run.label, run.data, str(run.seed))
+        assert line["cross"] == ("" if run.scores is None else repr(run.scores["cross"]))
+        assert line["failure"] == (run.failure or "")
     for line in means:
         of = [
             run for run in runs if all(run[key] == line[key] for key in ("label", "data", "scenario")) and run["cross"]
@@ -125,9 +120,9 @@ def test_csv_holds_every_run_and_every_mean_unrounded(document: dict[str, Any]) 
         assert bool(line["failure"]) == (len(values) < 3)
 
 
-def test_markdown_has_a_cell_for_every_column_whatever_the_names(make_board: Callable[..., dict[str, Any]]) -> None:
-    document = make_board(labels={NASTY: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, -0.1)})
-    text = leaderboard_markdown(document)
+def test_markdown_has_a_cell_for_every_column_whatever_the_names(make_board: Callable[..., Leaderboard]) -> None:
+    results = make_board(labels={NASTY: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, -0.1)})
+    text = leaderboard_markdown(results)
     for table in text.split("\n\n"):
         bars = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines() if line.startswith("|")}
         assert len(bars) <= 1
@@ -136,16 +131,16 @@ def test_markdown_has_a_cell_for_every_column_whatever_the_names(make_board: Cal
     assert "By cell" not in leaderboard_markdown(make_board(cells=[("glyphs", "open-class")]))
 
 
-def test_markdown_says_what_was_found_how_and_what_failed(document: dict[str, Any]) -> None:
-    text = leaderboard_markdown(document)
-    assert text.startswith("# Which one?\n") and headline(document) in text
-    assert f"`{document['command']}` took " in text and document["machine"] in text
+def test_markdown_says_what_was_found_how_and_what_failed(results: Leaderboard) -> None:
+    text = leaderboard_markdown(results)
+    assert text.startswith("# Which one?\n") and headline(results) in text
+    assert f"`{results.command}` took " in text and results.machine in text
     assert "Failed: mixbct, omniglot, open-class, seed 1: RuntimeError: the loss is not finite" in text
 
 
-def test_latex_escapes_names_and_marks_the_best(make_board: Callable[..., dict[str, Any]]) -> None:
-    document = make_board(labels={NASTY: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, -0.1)}, title=NASTY)
-    text = leaderboard_latex(document)
+def test_latex_escapes_names_and_marks_the_best(make_board: Callable[..., Leaderboard]) -> None:
+    results = make_board(labels={NASTY: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, -0.1)}, title=NASTY)
+    text = leaderboard_latex(results)
     assert r"50 \% of \$x\_i\textasciicircum{}\{2\}\$ \& \textless{}b\textgreater{}\#1" in text
     assert r"\textbackslash{}end\{table\}" in text
     tables = re.findall(r"\\toprule\n(.*?)\\bottomrule", text, re.DOTALL)
@@ -158,25 +153,23 @@ def test_latex_escapes_names_and_marks_the_best(make_board: Callable[..., dict[s
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
 
 
-def test_the_terminal_shows_the_table_and_every_failure(document: dict[str, Any]) -> None:
-    text = leaderboard_text(document)
-    assert headline(document) in text and text.endswith("\n")
+def test_the_terminal_shows_the_table_and_every_failure(results: Leaderboard) -> None:
+    text = leaderboard_text(results)
+    assert headline(results) in text and text.endswith("\n")
     assert "  mixbct, omniglot, open-class, seed 1: RuntimeError: the loss is not finite" in text
     assert "P_comp and P_score: means over 5 of 6 cells" in text
     assert "−" not in text and "\N{NO-BREAK SPACE}" not in text
     columns = next(line for line in text.splitlines() if line.startswith("method"))
-    first = next(line for line in text.splitlines() if line.startswith(document["board"]["labels"][0]["label"] + "  "))
+    first = next(line for line in text.splitlines() if line.startswith(results.board.labels[0].label + "  "))
     assert len(columns) == len(first)
 
 
-def test_tables_are_written(document: dict[str, Any], tmp_path: Path) -> None:
-    assert [path.name for path in write_tables(document, tmp_path)] == [
-        f"leaderboard.{e}" for e in ("md", "csv", "tex")
-    ]
-    assert (tmp_path / "leaderboard.csv").read_bytes() == leaderboard_csv(document).encode()
+def test_tables_are_written(results: Leaderboard, tmp_path: Path) -> None:
+    assert [path.name for path in write_tables(results, tmp_path)] == [f"leaderboard.{e}" for e in ("md", "csv", "tex")]
+    assert (tmp_path / "leaderboard.csv").read_bytes() == leaderboard_csv(results).encode()
 
 
-def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., dict[str, Any]]) -> None:
+def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., Leaderboard]) -> None:
     even = {name: (name, 0.9, 0.0) for name in ("bct", "p2s", "l2")}
     steady = {"bct": ("bct", 0.9, 0.0), "l2": ("l2", 0.1, 0.0)}
     many = [(f"data {number}", "open-class") for number in range(8)]
@@ -196,8 +189,8 @@ def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., dict[s
     assert leaderboard_text(broken).count("RuntimeError") == 72
 
 
-def test_every_sentence_has_its_reason(make_board: Callable[..., dict[str, Any]], document: dict[str, Any]) -> None:
-    told = " ".join(sentences(document))
+def test_every_sentence_has_its_reason(make_board: Callable[..., Leaderboard], results: Leaderboard) -> None:
+    told = " ".join(sentences(results))
     assert "Friedman’s test over 2 data sets: p" in told and "So many labels over so few data sets" in told
     many = " ".join(sentences(make_board(cells=[(f"data {number}", "open-class") for number in range(8)])))
     assert "Friedman’s test over 8 data sets: p" in many and "By Nemenyi’s test at level 0.05" in many
@@ -209,27 +202,27 @@ def test_every_sentence_has_its_reason(make_board: Callable[..., dict[str, Any]]
     assert "there is no front of the two" in " ".join(sentences(undefined))
 
 
-def test_steps_lead_from_the_old_system_to_the_independent_model(document: dict[str, Any]) -> None:
-    board = document["board"]
-    first = board["labels"][0]
-    assert [number for number, *_ in steps(document)] == [
+def test_steps_lead_from_the_old_system_to_the_independent_model(results: Leaderboard) -> None:
+    board = results.board
+    first = board.labels[0]
+    assert [number for number, *_ in steps(results)] == [
         f"{value:.3f}"
         for value in (
-            board["references"]["self_old"],
-            first["means"]["cross"]["mean"],
-            board["references"]["self_independent"],
+            board.references["self_old"],
+            first.means["cross"].mean,
+            board.references["self_independent"],
         )
     ]
 
 
-def test_one_seed_says_so_and_shows_no_deviation(make_board: Callable[..., dict[str, Any]]) -> None:
-    document = make_board(seeds=1)
-    text = leaderboard_text(document)
+def test_one_seed_says_so_and_shows_no_deviation(make_board: Callable[..., Leaderboard]) -> None:
+    results = make_board(seeds=1)
+    text = leaderboard_text(results)
     assert "One seed: there is no deviation" in text and "±" not in text
-    assert "±" not in terms(document)
+    assert "±" not in terms(results)
 
 
-def test_sessions_have_a_board_of_their_own_measures(session_board: dict[str, Any]) -> None:
+def test_sessions_have_a_board_of_their_own_measures(session_board: Leaderboard) -> None:
     columns, rows = leaderboard_table(session_board)
     assert columns == ["method", "average rank", "AR@1", "AR@2", "AR@4", "forgetting", "failed", "minutes"]
     assert rows[-1][0] == "joint (upper bound)" and rows[-1][1] == "–"

@@ -1,23 +1,29 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from holdfast.adapters import SuspectPairs, build_adapter
 from holdfast.adapting.candidates import Candidate, Link, identity, measure
-from holdfast.adapting.document import Names, document
 from holdfast.adapting.learning_curve import LearningCurve, learning_curve
 from holdfast.adapting.recommendation import recommend
+from holdfast.adapting.results import AdaptResults, Names, ScoreMapRecord
 
 QUICK = {"resamples": 200, "level": 0.9, "seed": 5}
 NAMES = Names(data="things", old="A", new="B")
 
 
+def written_of(held_out, comparison, **values):
+    """Return what results.json holds."""
+    return AdaptResults.gather(held_out, comparison, recommend(comparison), **values).to_dict()
+
+
 @pytest.fixture(scope="module")
 def found(labelled, unlabelled, adapter):
-    """Build the document of each kind of data, with an adapter, a head, and an adapter that fails."""
+    """Build what is written of each kind of data, with an adapter, a head, and an adapter that fails."""
 
     def build(kind: str, **values):
         held_out = {"labelled": labelled, "unlabelled": unlabelled}[kind]
@@ -28,7 +34,7 @@ def found(labelled, unlabelled, adapter):
         ]
         comparison = measure(candidates, held_out, **QUICK)
         texts = {"title": "A to B", "names": NAMES, "direction": "new_to_old"}
-        return comparison, document(held_out, comparison, recommend(comparison), **texts, **values)
+        return comparison, written_of(held_out, comparison, **texts, **values)
 
     return build
 
@@ -36,14 +42,15 @@ def found(labelled, unlabelled, adapter):
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
 def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) -> None:
     curve = learning_curve(adapter("ridge"), labelled, resamples=50)
-    score_map = {"error": np.float32(0.25), "text": "t", "knots": np.array([[0, 1], [0.5, 2]])}
+    score_map = ScoreMapRecord(error=0.25, text="t", knots=[(0, 1), (0.5, 2)])
     suspects = SuspectPairs(0.1, 0.05, 0.2, 300)
     written = found(kind, curve=curve, score_map=score_map, suspects=suspects, pair_sentences=("odd",))[1]
-    assert json.loads(json.dumps(written, allow_nan=False)) == written
-    assert list(written) == [
-        "schema_version", "kind", "title", "data", "models", "suspects", "protocol", "systems", "candidates",
-        "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation",
-    ]  # fmt: skip
+    again = json.loads(json.dumps(written, allow_nan=False))
+    assert again == written == AdaptResults.parse(again).to_dict()
+    assert set(written) == {
+        "schema_version", "holdfast", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
+        "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation",
+    }  # fmt: skip
     assert written["suspects"] == {
         "share": 0.1, "low": 0.05, "high": 0.2, "tested": 300, "sentence": suspects.sentence(),
     }  # fmt: skip
@@ -102,7 +109,7 @@ def test_the_gallery_of_a_head_after_a_full_backfill(labelled) -> None:
     candidate = Candidate("head", "head", lambda old, new: Link(identity, mapped, own=identity))
     comparison = measure([candidate], labelled, **QUICK)
     texts = {"title": "t", "names": NAMES, "direction": "old_to_new"}
-    written = document(labelled, comparison, recommend(comparison), **texts)
+    written = written_of(labelled, comparison, **texts)
     own = written["candidates"][0]["own"]
     assert own["mean"] == written["systems"]["self_new"]["mean"] != written["candidates"][0]["cross"]["mean"]
     assert (
@@ -122,6 +129,15 @@ def test_what_is_said_without_labels(found) -> None:
         "action": advised.action, "candidate": advised.candidate, "sentences": list(advised.sentences),
         "worse": [],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("unknown", [math.nan, math.inf, None])
+def test_a_gain_that_is_no_number_is_left_out(labelled, adapter, unknown: float | None) -> None:
+    comparison = measure([adapter("ridge")], labelled, **QUICK)
+    candidates = (replace(comparison.candidates[0], recovered=unknown),)
+    texts = {"title": "t", "names": NAMES, "direction": "new_to_old"}
+    written = written_of(labelled, replace(comparison, candidates=candidates), **texts)
+    assert written["candidates"][0]["recovered"] is None
 
 
 def test_a_curve_without_points_is_left_out(found) -> None:

@@ -1,0 +1,30 @@
+"""Conditions as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.stores.filters import Condition, checked, read_filter
+
+COLUMNS = {"label": "text", "price": "integer"}
+
+
+@pytest.mark.parametrize("word", ["label<3", "label>=10", "label<2.5e3"])
+def test_numbers_are_not_compared_among_texts(word: str) -> None:
+    with pytest.raises(ConfigError, match="'10' comes before '3': the column 'label' holds texts"):
+        read_filter([word], COLUMNS)
+
+
+def test_texts_are_compared_as_texts_and_numbers_as_numbers() -> None:
+    for word in ("label=3", "label!=3", "label<m", "price<3"):
+        assert len(read_filter([word], COLUMNS)) == 1
+    assert checked(Condition("label", "<", "3"), COLUMNS).value == "3", (
+        "who writes a condition in Python knows the column"
+    )
+
+
+@pytest.mark.parametrize("word", ["price<<3", "price==3", "label=!x"])
+def test_a_second_comparison_is_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match="more than one comparison"):
+        read_filter([word], COLUMNS)
