@@ -33,6 +33,7 @@ from holdfast.stores.lance_places import Edit, Place
 from holdfast.stores.lance_rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
 
 _READERS = 32  # open versions that are kept
+_SESSION = 1_024  # versions that are opened until readers begin with empty caches
 _INDEX_CACHE, _FILE_CACHE = 2 << 30, 64 << 20  # bytes at most that readers keep of indexes, and of all other files
 _SUFFIX, _LAST = ".lance", 2**64 - 1
 _HINT = "latest_version_hint.json"  # written anew by every change; Lance looks for itself where it is wrong
@@ -127,7 +128,7 @@ class LanceTables:
         self._guard = threading.Lock()
         self._readers: OrderedDict[Place, Table] = OrderedDict()
         self._schemas: dict[str, pa.Schema] = {}
-        self._session = lance.Session(_INDEX_CACHE, _FILE_CACHE)
+        self._session, self._opened_versions = lance.Session(_INDEX_CACHE, _FILE_CACHE), 0
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="holdfast-lance")
         self.forget()
 
@@ -143,6 +144,19 @@ class LanceTables:
         self._durable: dict[str, set[str]] = {}
         self._changes = {}
 
+    def _current_session(self) -> lance.Session:
+        """Return the session to open another version with.
+
+        Lance keeps what was used often before what is new: once its cache is full of files of versions that are gone,
+        those of new ones are read again by every search.
+        """
+        with self._guard:
+            self._opened_versions += 1
+            if self._opened_versions > _SESSION:
+                self._session, self._opened_versions = lance.Session(_INDEX_CACHE, _FILE_CACHE), 1
+                self._readers.clear()
+            return self._session
+
     # Reading
 
     def reader(self, place: Place) -> Table:
@@ -152,7 +166,7 @@ class LanceTables:
                 self._readers.move_to_end(place)
                 return self._readers[place]
         refuse_forked()
-        opened = self._opened(place, self._session)
+        opened = self._opened(place, self._current_session())
         with self._guard:
             self._readers[place] = opened
             while len(self._readers) > _READERS:
