@@ -48,6 +48,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_three_commands(photos: Path) -> None:
     lines = commands()[:3]
     assert [line.split()[1] for line in lines] == ["train", "embed", "evaluate"]
@@ -65,6 +66,7 @@ def test_the_command_for_sessions(photos: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_commands_for_two_frozen_models_and_a_live_gallery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +143,7 @@ def write_logs(folder: Path) -> None:
     (folder / "clicks.csv").write_text("query,item\n" + "\n".join(clicks) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_example_of_two_text_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,6 +114,18 @@ def test_new_results_are_refused_where_something_is_missing_or_another_type() ->
         made(scores={"one": {}})
 
 
+def test_an_unknown_name_is_refused_where_results_are_made() -> None:
+    with pytest.raises(ConfigError, match=r"Unknown part of results 'winers'\. Did you mean 'winner'"):
+        made(winers="one")
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", Path("x")])
+def test_what_json_has_no_word_for_is_refused(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be written as JSON"):
+        made(about={"a": value}).save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_parts_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"These results: winner is three\.") as refused:
         made(winner="three")

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError
 
 from holdfast import documents
 from holdfast.embeddings.storage import write_atomically
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError, DataError, unknown_name
 from holdfast.version import __version__
 
 FILE_NAME = "results.json"
@@ -100,6 +100,8 @@ class Results(Part):
         Raises:
             ConfigError: Some are missing, of another type, or contradict each other.
         """
+        for name in values.keys() - cls.model_fields.keys():
+            raise unknown_name("part of results", name, list(cls.model_fields))
         kind = {} if cls.KIND is None else {"kind": cls.KIND}
         wrote = {"schema_version": cls.VERSION, **kind, "holdfast": __version__, "versions": packages()}
         return cls._validated({**wrote, **values}, "These results", python=True)
@@ -179,7 +181,8 @@ class Results(Part):
             DataError: It could not be written, or a value is no JSON.
         """
         try:
-            text = json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+            plain = self.model_dump(by_alias=True)  # in JSON's mode, sets, bytes and paths would become texts
+            text = json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         except (TypeError, ValueError, PydanticSerializationError) as error:
             raise DataError(
                 f"These results cannot be written as JSON: {error}.",

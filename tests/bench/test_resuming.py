@@ -108,6 +108,7 @@ def assert_nothing_was_run_twice(before: Mapping[Path, tuple[int, str]], after: 
     assert {path: after[path] for path in before} == dict(before)
 
 
+@pytest.mark.slow
 def test_killed_once_it_goes_on_and_ends_alike(content, uninterrupted, comparable, tmp_path) -> None:
     suite = content(recipe={"epochs": 2, "batch_size": 8, "learning_rate": 0.05})
     run = Killed(tmp_path, suite, processes=1)

@@ -40,4 +40,4 @@ def test_only_its_own_results_are_read(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_there_are_no_results_that_are_not_complete(kind: type[Results]) -> None:
     with pytest.raises(ConfigError, match=r"These results: Field required at .*(?s:.)*complete results of .*holdfast "):
-        kind.of(title="A title and nothing else")
+        kind.of()

@@ -237,7 +237,7 @@ class AdaptResults(Results):
         curve: LearningCurve | None = None,
         score_map: ScoreMapRecord | None = None,
     ) -> Self:
-        """Return results of what was measured; whatever is unknown, NaN or infinite is None.
+        """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
 
         Args:
             held_out: The pairs, as they were split.

@@ -222,7 +222,7 @@ def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
             now, done = time.monotonic(), event["epoch"] * event["steps"] + event["step"] + 1
             if done < before:  # another run, which has a rate of its own
                 progress.reset(task)
-                images, begun, shown = 0, now, 0.0
+                images, begun, shown = 0, now, now  # a rate needs some time
             before = done
             images += event["images"]
             if now - shown < 0.25:

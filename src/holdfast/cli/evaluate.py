@@ -123,7 +123,8 @@ def evaluate(
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
         guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
-            cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out.
+            cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out, of a
+            chain the first hit alone.
         no_guard: Let the gate metric alone decide.
         no_relevant: What a query without any relevant item is worth; the protocol's own rule when left out.
         resamples: Bootstrap resamples for the intervals.

@@ -124,9 +124,11 @@ class ChainResults(Results):
         if any(pair.violates != (pair.cross <= pair.self_old) for pair in self.pairs):
             yield "pairs", "marked otherwise than by their scores", "violations just where cross is not above self_old"
         count = sum(pair.violates for pair in self.pairs)
-        worse = any(pair.worse for pair in self.pairs)
-        if self.violations != count or self.compatible != (self.judged and not count and not worse):
+        if self.violations != count:
             yield "violations", self.violations, f"{count}, as the pairs say"
+        compatible = self.judged and not count and not any(pair.worse for pair in self.pairs)
+        if self.compatible != compatible:
+            yield "compatible", self.compatible, f"{compatible}, as the pairs say"
         if (self.independent_self is None) != (self.p_comp is None):
             yield "p_comp", self.p_comp, "there just where independent models were given"
 

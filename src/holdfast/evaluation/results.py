@@ -156,6 +156,10 @@ class Evaluation(Part):
     upgrade_curve: UpgradeCurves | None
     per_query: dict[str, dict[str, NDArray[np.float64]]] = Field(default_factory=dict, exclude=True, repr=False)
 
+    def __eq__(self, other: object) -> bool:
+        """Say whether two say the same; values per query, which are never written, do not count."""
+        return isinstance(other, Evaluation) and self.to_dict() == other.to_dict()
+
     @property
     def scored(self) -> bool:
         """Whether anything was scored."""
@@ -224,8 +228,9 @@ class EvaluationResults(Results):
             ConfigError: No evaluation, or a part of ``data`` is missing.
             DataError: The evaluations are of different old models, data or protocols.
         """
-        _check_comparable(values.get("evaluations", {}))
-        return super().of(**values)
+        results = super().of(**values)
+        _check_comparable(results.evaluations)
+        return results
 
     def disagreements(self) -> Iterator[Disagreement]:
         """Yield every part that contradicts another."""

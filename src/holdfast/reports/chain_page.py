@@ -59,9 +59,16 @@ def render_chain_report(results: ChainResults) -> str:
         pairs=tables.pair_table(results, typeset=True),
         p_comp=partial(tables.p_comp_table, results, typeset=True),
         p_score=partial(tables.p_score_table, results),
-        protocol=rule_rows(results.protocol, then=[("metric", metric_name(results.metric))]),
+        protocol=rule_rows(results.protocol, then=[("metric", metric_name(results.metric)), *_guarded(results)]),
     )
     return page
+
+
+def _guarded(results: ChainResults) -> list[tuple[str, str]]:
+    """Return what is guarded, where the results say so."""
+    if results.guards is None:
+        return []
+    return [("guarded", ", ".join(map(metric_name, results.guards)) or "nothing")]
 
 
 def _terms(results: ChainResults) -> dict[str, str]:

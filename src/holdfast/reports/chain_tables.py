@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.errors import ConfigError
 from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.p_metrics import Baseline
@@ -48,7 +49,7 @@ def pair_table(results: ChainResults, *, typeset: bool = False) -> Table:
             score(pair.self_old),
             f"{signed(pair.gain)} {interval(pair.interval, sign=True)}",
             "yes" if pair.violates else "no",
-            f"{pair.verdict}, worse {listed(places(pair.worse))}" if pair.verdict == "mixed" else pair.verdict,
+            f"{pair.verdict}, worse {listed(places(pair.worse))}" if pair.worse else pair.verdict,
         ]
         for pair in results.pairs
     ]
@@ -61,13 +62,15 @@ def p_comp_table(
     results: ChainResults, baseline: Baseline, variant: Variant = "raw", *, typeset: bool = False
 ) -> Table:
     """Return P_comp of every pair under one reading of "the old model"; rows are queries, columns galleries."""
-    assert results.p_comp is not None
+    if results.p_comp is None:
+        raise ConfigError("A chain without P_comp.", expected="one that was measured with independent models")
     return _triangle(results, results.p_comp[variant][baseline], signed if variant == "raw" else score, typeset)
 
 
 def p_score_table(results: ChainResults, baseline: Baseline) -> Table:
     """Return P_1 of every pair, of the sigmoid variant."""
-    assert results.p_score is not None
+    if results.p_score is None:
+        raise ConfigError("A chain without P_1.", expected="one that was measured with independent models")
     return _triangle(results, results.p_score[baseline], score, True)
 
 

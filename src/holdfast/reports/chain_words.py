@@ -14,7 +14,7 @@ TERMS_OF_CHAINS = {
     "compatible": "queries of a newer model score more on an older gallery than the queries of the model that embedded "
     "it; a tie is a violation",
     "self-test": TERMS["self-test"],
-    "AC": "average compatibility: the share of pairs of a newer and an older model that are compatible",
+    "AC": "average compatibility: the share of pairs of a newer and an older model that score more, guards apart",
     "AM": "average multi-model score: the mean of the whole matrix, self-tests included",
     "independent": "the recipe of a model trained without regard to its predecessors",
     "P_comp": TERMS["P_comp"],

@@ -165,7 +165,7 @@ def _headline_of(name: str, record: Evaluation) -> str:
         "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
     }.get(record.verdict, f"{name} cannot search your old gallery.")
     if _equal(record) and not worse:
-        said = f"{name} finds in your old gallery just what the old model does; in {metric} a swap gains nothing."
+        said = f"In {metric}, {name} scores on your old gallery just what the old model does: a swap gains nothing."
     return f"{said} It is clearly worse {worse}." if worse and record.verdict == "inconclusive" else said
 
 
@@ -316,7 +316,8 @@ def _guard_notes(record: Evaluation) -> list[str]:
     found = {metric: record.gain_interval(metric) for metric in record.interval or {}}
     beside = [metric for metric in clearly_worse(found) if metric not in (*record.worse, record.gate_metric)]
     told = [(metric, "Clearly worse") for metric in record.worse]
-    told += [(metric, "Clearly worse, and not guarded") for metric in beside]
+    unguarded = "Clearly worse" if record.guards is None else "Clearly worse, and not guarded"
+    told += [(metric, unguarded) for metric in beside]
     return [
         f"{said}: {metric_name(metric)} {score(record.score('cross', metric))}, "
         f"{score(record.score('self_old', metric))} with old queries, {signed(record.gain(metric))} "

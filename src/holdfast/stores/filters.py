@@ -81,7 +81,7 @@ def _read_condition(word: str, columns: Mapping[str, str]) -> Condition:
     sign = min(found)[2]
     name, _, text = word.partition(sign)
     refuse(
-        text.strip().startswith(tuple("<>=!")),
+        text.strip().startswith("=" if sign in ("=", "!=") else tuple("<>=!")),
         f"The condition '{word}' has more than one comparison.",
         f"COLUMN, one of {' '.join(_COMPARE)}, and a value, such as price<10",
     )
@@ -105,6 +105,7 @@ def checked(condition: Condition, columns: Mapping[str, str], *, from_text: bool
             f"The condition '{condition.column}{condition.comparison}{value}' compares texts, among which '10' comes "
             f"before '3': the column '{condition.column}' holds texts.",
             expected="= or != and the text, or a column of numbers",
+            to_do="keep such values as numbers where the items are added; nothing was changed.",
         )
     if not fits(value, kind):
         raise ConfigError(
@@ -115,8 +116,12 @@ def checked(condition: Condition, columns: Mapping[str, str], *, from_text: bool
 
 
 def _is_number(value: object) -> bool:
+    """Say whether a text is a number whose order among texts is another: no year or code, which have one length."""
+    text = str(value)
+    if text.isdecimal() and (len(text) >= 4 or text.startswith("0")):
+        return False
     try:
-        return math.isfinite(float(str(value)))
+        return math.isfinite(float(text))
     except ValueError:
         return False
 
