@@ -18,7 +18,7 @@ is broken:
 - Bytes: at most four times those of the rows and indexes of now, as each of the three sizes in `PIECES` may just have
   been merged, and what was merged still waits.
 - Memory: at most 384 MiB above that after the first 500 upserts: the caches of files of readers and writers, and that
-  of indexes of writers, are 128 MiB each.
+  of indexes of writers, are 64 MiB each, and the allocator keeps as much again.
 
 Writes gallery_upserts.json and gallery_upserts.txt.
 """
