@@ -22,11 +22,20 @@ from holdfast.bench.run import Bench
 from holdfast.bench.suite import suite_from
 
 SCRIPT = """
-import json, sys, torch
+import json, os, signal, sys, torch
 from pathlib import Path
 from holdfast.bench.cache import CellCache
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import read_suite
+
+finish = CellCache.finish
+
+def finish_or_die(cells, cell, *values):  # in every process, since each imports this
+    if cell.kind == os.environ.get("DIE_BEFORE_THE_RECORD_OF"):
+        os.killpg(0, signal.SIGKILL)
+    finish(cells, cell, *values)
+
+CellCache.finish = finish_or_die
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # as the tests do: other numbers of threads add in other orders
@@ -45,11 +54,15 @@ class Killed:
         (folder / "run.py").write_text(SCRIPT)
 
     @contextmanager
-    def started(self) -> Iterator[subprocess.Popen[bytes]]:
+    def started(self, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
         words = [self.folder / "suite.yaml", self.cells, self.folder / "document.json", str(self.processes)]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, self.folder / "run.py", *words], stdout=log, stderr=log, start_new_session=True
+                [sys.executable, self.folder / "run.py", *words],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **environment},
             )
         try:
             yield process
@@ -71,6 +84,12 @@ class Killed:
                 time.sleep(0.001)
             time.sleep(seconds)
             assert process.poll() is None, (self.folder / "log").read_text()
+        return self.unfinished()
+
+    def kill_before_the_record_of(self, kind: str) -> list[str]:
+        """Run until a cell of this kind has made all its files, and kill; return what was begun."""
+        with self.started(DIE_BEFORE_THE_RECORD_OF=kind) as process:
+            assert process.wait(300) == -signal.SIGKILL, (self.folder / "log").read_text()
         return self.unfinished()
 
     def to_the_end(self) -> BenchRuns:
@@ -127,15 +146,21 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
 ) -> None:
     suite = content(recipe={"epochs": 6, "batch_size": 8, "learning_rate": 0.05}, seeds=[0, 1])
     run = Killed(tmp_path, suite, processes=2)
-    generator, hit = np.random.default_rng(0), []
+    generator = np.random.default_rng(0)
     finished: dict[Path, tuple[int, str]] = {}
-    for kill in range(5):  # of 20 cells: the moments are spread over all of them, and within a cell by what it wrote
-        files, seconds = int(generator.integers(0, 4)), float(generator.uniform(0, 0.05))
-        hit += run.kill_after(4 * kill, files, seconds)
+
+    def look() -> None:
+        nonlocal finished
         assert_nothing_was_run_twice(finished, run.finished())
         finished = run.finished()
         assert not (tmp_path / "document.json").exists()
-    assert {"train", "embed"} <= set(hit)
+
+    for kind in ("train", "embed"):
+        assert kind in run.kill_before_the_record_of(kind)
+        look()
+    for records in (6, 9, 12):  # of 20 cells; and within a cell by what it wrote
+        run.kill_after(records, files=int(generator.integers(0, 4)), seconds=float(generator.uniform(0, 0.05)))
+        look()
     found = run.to_the_end()
     assert_nothing_was_run_twice(finished, run.finished())
     assert len(run.finished()) == 20 and not run.unfinished()
