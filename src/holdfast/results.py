@@ -32,6 +32,13 @@ def _none_if_nan(value: Any) -> Any:
 
 Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
 """A number, or None where it is not defined; NaN becomes None."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Difference = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+"""A difference of two shares."""
+Count = Annotated[int, Field(ge=0)]
+Several = Annotated[int, Field(ge=1)]
 Interval = tuple[Number, Number]
 """Lower and upper end."""
 Disagreement = tuple[str, Any, str]

@@ -15,13 +15,7 @@ from holdfast.adapting.held_out import HeldOut
 from holdfast.adapting.learning_curve import LearningCurve
 from holdfast.adapting.recommendation import Action, Recommendation
 from holdfast.embeddings import EmbeddingSet
-from holdfast.results import Disagreement, Part, Results
-
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Difference = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+from holdfast.results import Count, Difference, Disagreement, Finite, Part, Positive, Results, Several, Share
 
 KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}
 """Actions that use a candidate, and of which kind."""
@@ -56,7 +50,7 @@ class FrozenModel(Part):
 
     name: str
     fingerprint: str
-    dim: Annotated[int, Field(ge=1)]
+    dim: Several
 
 
 class Models(Part):
@@ -85,7 +79,7 @@ class AdaptProtocol(Part):
     metric: Literal["map", "overlap@10"]
     direction: Directions
     level: Annotated[float, Field(gt=0, lt=1)]
-    resamples: Annotated[int, Field(ge=1)]
+    resamples: Several
     seed: int
     resample: Literal["queries", "classes"] = "queries"
     guards: list[str] = Field(default_factory=list)
@@ -148,7 +142,7 @@ class CandidateScores(Part):
 class CurvePoint(Part):
     """A number of pairs, and what the candidate scores that was fitted on them."""
 
-    pairs: Annotated[int, Field(ge=1)]
+    pairs: Several
     cross: Score
 
 

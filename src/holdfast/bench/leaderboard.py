@@ -12,13 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from holdfast.results import Disagreement, Part, Results
+from holdfast.results import Count, Disagreement, Part, Positive, Results, Several, Share
 
-Count = Annotated[int, Field(ge=0)]
-Some = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Rank = Annotated[float, Field(ge=1)]
-AtLeast0 = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -53,8 +49,8 @@ class Facts(_Open):
         old_classes: Likewise.
     """
 
-    images: Some
-    classes: Some
+    images: Several
+    classes: Several
     old_images: int | None = None
     old_classes: int | None = None
 
@@ -141,8 +137,8 @@ class Run(_OneRun):
     scores: dict[str, Measured] | None
     verdict: str | None = None
     worse: list[str] | None = None
-    seconds: AtLeast0 | None = None
-    images_per_second: AtLeast0 | None = None
+    seconds: Positive | None = None
+    images_per_second: Positive | None = None
     waiting: Share | None = None
     failure: str | None = None
 
@@ -205,19 +201,19 @@ class Mean(_Exact):
     """A mean with the standard deviation over seeds, divided by n - 1; None where there is none, as of one seed."""
 
     mean: float
-    deviation: AtLeast0 | None
+    deviation: Positive | None
 
 
 class SeedMean(Mean):
     """A mean over so many seeds."""
 
-    seeds: Some
+    seeds: Several
 
 
 class CellMean(Mean):
     """A mean over so many cells."""
 
-    cells: Some
+    cells: Several
 
 
 class InCell(_Exact):
@@ -292,7 +288,7 @@ class Entry(_Exact):
     compatible: Count
     mixed: Count = 0  # absent, as not asked for, in documents of earlier versions
     judged: Count
-    seconds: AtLeast0
+    seconds: Positive
     best: Count
 
     @property
@@ -305,14 +301,14 @@ class Front(_Exact):
     """Which labels no other beats in both P_comp and P_up, over how many cells, and which take no part."""
 
     labels: list[str]
-    cells: Some
+    cells: Several
     incomplete: list[str]
 
 
 class FriedmanTest(_Exact):
     """Whether labels differ at all; see `holdfast.bench.statistics.Friedman`. F is None where it is infinite."""
 
-    chi_square: AtLeast0
+    chi_square: Positive
     f: float | None
     f_p_value: Share
     p_value: Share
@@ -397,7 +393,7 @@ class Leaderboard(Results):
     suite: SuiteRecord
     machine: str
     command: str
-    wall_seconds: AtLeast0
+    wall_seconds: Positive
     tuning: list[dict[str, Any]]
     rows: Annotated[list[Run], Field(min_length=1)]
     combined: list[CombinedRun] = Field(default_factory=list)

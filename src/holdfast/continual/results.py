@@ -11,12 +11,8 @@ from pydantic import ConfigDict, Field
 
 from holdfast.continual.setting import KS, Setting
 from holdfast.methods import METHODS, build_method
-from holdfast.results import Disagreement, Part, Results
+from holdfast.results import Count, Disagreement, Part, Positive, Results, Share
 from holdfast.training.recipe import Experiment
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(ge=0)]
 
 _CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PlainSerializer
 
 from holdfast.galleries.state import How
-from holdfast.results import Disagreement, Part, Results
+from holdfast.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
 
 Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "unlabelled", "failed"]
 Linked = How | Literal["none"]
@@ -19,12 +19,7 @@ ALIKE = ("overlap@10 with old", "overlap@10 with new")
 """Metrics of all queries: the share of the first ten items that old queries find before the swap, and that new queries
 find once everything is embedded anew."""
 
-Count = Annotated[int, Field(ge=0)]
-Several = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Change = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Difference = tuple[Change, Change, Change]
+Gain = tuple[Difference, Difference, Difference]
 """A mean and both ends of its interval."""
 
 
@@ -57,7 +52,7 @@ class OrderCurve(Part):
 
     shares: Annotated[tuple[Share, ...], Field(min_length=1)]
     values: dict[str, tuple[Share, ...]]
-    differences: dict[str, tuple[Difference, ...]] | None
+    differences: dict[str, tuple[Gain, ...]] | None
     area: dict[str, Positive]
 
     @classmethod
@@ -65,7 +60,7 @@ class OrderCurve(Part):
         cls,
         shares: Sequence[float],
         values: Mapping[str, Sequence[float]],
-        differences: Mapping[str, Sequence[Difference]] | None,
+        differences: Mapping[str, Sequence[Gain]] | None,
     ) -> Self:
         """Return the curve through these points, with its area."""
         area = {metric: _area(shares, found) for metric, found in values.items()}

@@ -18,10 +18,10 @@ from holdfast.galleries.drill_questions import DEPTH, Answers, Questions, Values
 from holdfast.galleries.drill_result import (
     ALIKE,
     RIGHT,
-    Difference,
     Example,
     FirstHit,
     FirstHits,
+    Gain,
     Linked,
     OrderCurve,
     Rehearsal,
@@ -291,7 +291,7 @@ class Run:
         """Return means and differences at the shares of one order."""
         old = self.before.right(self.questions)
         values: dict[str, list[float]] = {}
-        differences: dict[str, list[Difference]] = {}
+        differences: dict[str, list[Gain]] = {}
         for answers in found.values():
             per_query = self._per_query(answers)
             for name, value in per_query.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.galleries.drill_result import Difference, Rehearsal
+from holdfast.galleries.drill_result import Gain, Rehearsal
 from holdfast.reports.formats import metric_name, percent, score, signed
 
 SPACE = "\N{NO-BREAK SPACE}"
@@ -193,7 +193,7 @@ def findings(results: Rehearsal) -> list[str]:
     return sentences
 
 
-def _margin(differences: Mapping[str, Sequence[Difference]]) -> str:
+def _margin(differences: Mapping[str, Sequence[Gain]]) -> str:
     said = [
         f"{signed(mean)} {short_metric(metric)} ({signed(low)} to {signed(high)})"
         for metric, ((mean, low, high), *_) in differences.items()
