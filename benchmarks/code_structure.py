@@ -3,8 +3,8 @@
     python benchmarks/code_structure.py --before FOLDER     # a checkout of an earlier revision; this one is "after"
 
 Counted by parsing: lines and files per package, files of fewer than 100 lines, parameters and returned values that are
-annotated as dictionaries of anything, packages whose modules import each other in a circle. Counted by running: our files
-and functions that `holdfast evaluate` enters for 400 items with a page; seconds of processor time until commands have
+annotated as dictionaries of anything, packages whose modules import each other in a circle. Counted by running: files
+and functions of ours that `holdfast evaluate` enters for 400 items with a page; seconds of processor time until commands have
 started, the least of five. Writes code_structure.md.
 """
 
