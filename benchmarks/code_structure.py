@@ -4,8 +4,8 @@
 
 Counted by parsing: lines and files per package, files of fewer than 100 lines, parameters and returned values that are
 annotated as dictionaries of anything, packages whose modules import each other in a circle. Counted by running: files
-and functions of ours that `holdfast evaluate` enters for 400 items with a page; seconds of processor time until commands have
-started, the least of five. Writes code_structure.md.
+and functions of ours that `holdfast evaluate` enters for 400 items with a page; seconds of processor time until
+commands have started, the least of five. Writes code_structure.md.
 """
 
 from __future__ import annotations
