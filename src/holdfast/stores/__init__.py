@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from holdfast.stores.backup_files import Contents, DigestedFolder
 
 STORES = {
-    "lance": "holdfast.stores.lance:LanceStore",
-    "memory": "holdfast.stores.memory:MemoryStore",
-    "postgresql": "holdfast.stores.pgvector:PgvectorStore",
+    "lance": "holdfast.stores.lance.store:LanceStore",
+    "memory": "holdfast.stores.memory.store:MemoryStore",
+    "postgresql": "holdfast.stores.postgres.store:PgvectorStore",
 }
 """Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)``, ``open(...)``
 and ``restore(place, backup, contents, disk)``."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.stores.base import Hits, Metadata, Vectors
 from holdfast.stores.filters import Filter, literal
-from holdfast.stores.lance_rows import Table, column, metadata_columns
+from holdfast.stores.lance.rows import Table, column, metadata_columns
 from holdfast.stores.ledger import best_first
 
 _LEAST = -(2**63)

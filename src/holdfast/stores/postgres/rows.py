@@ -10,9 +10,9 @@ from psycopg import errors
 
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import NewGeneration, Vectors
-from holdfast.stores.pgvector_search import index_of, table_of
 from holdfast.stores.planning import Appended
-from holdfast.stores.postgres import PostgresDatabase, translated
+from holdfast.stores.postgres.ledger import PostgresDatabase, translated
+from holdfast.stores.postgres.search import index_of, table_of
 
 ROWS = "SELECT id, version, vector_send(vector) FROM"
 """Rows as the database encodes them, see `decoded`."""

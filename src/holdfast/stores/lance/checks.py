@@ -21,7 +21,7 @@ from lance.file import LanceFileReader
 from numpy.typing import NDArray
 
 from holdfast.errors import StoreError
-from holdfast.stores.lance_rows import Table, among, index_folders, portions
+from holdfast.stores.lance.rows import Table, among, index_folders, portions
 
 Piece = Any
 """A fragment of a Lance table: a file of rows, and a file that says which of them were removed."""

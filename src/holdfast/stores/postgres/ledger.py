@@ -21,7 +21,7 @@ from psycopg.types import TypeInfo
 from holdfast.errors import LastingStoreError, StoreError
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork, unforked
-from holdfast.stores.postgres_address import Address
+from holdfast.stores.postgres.address import Address
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.errors import GalleryError
 from holdfast.stores.base import Pointer
 from holdfast.stores.forks import at_fork
-from holdfast.stores.lance_places import Places
+from holdfast.stores.lance.places import Places
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import SqliteDatabase
 

@@ -15,7 +15,7 @@ from psycopg import errors, sql
 from psycopg.types import TypeInfo
 
 from holdfast.errors import ConfigError, DataError, StoreError, reason
-from holdfast.stores.postgres_address import read_address
+from holdfast.stores.postgres.address import read_address
 
 _ARROW = {
     "bool": pa.bool_(), "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "float4": pa.float32(),

@@ -19,10 +19,12 @@ from holdfast.stores.checks import checked_queries
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
-from holdfast.stores.lance_care import VECTOR_INDEX, index_vectors, merge
-from holdfast.stores.lance_history import TABLES, History, versions_by_table
-from holdfast.stores.lance_places import Place, Places, Remainder, edit_of_generation, edit_of_remainder
-from holdfast.stores.lance_rows import (
+from holdfast.stores.lance.care import VECTOR_INDEX, index_vectors, merge
+from holdfast.stores.lance.history import TABLES, History, versions_by_table
+from holdfast.stores.lance.leases import Leases
+from holdfast.stores.lance.places import Place, Places, Remainder, edit_of_generation, edit_of_remainder
+from holdfast.stores.lance.rebuilding import rebuild_items
+from holdfast.stores.lance.rows import (
     Table,
     among,
     generation_of,
@@ -31,13 +33,11 @@ from holdfast.stores.lance_rows import (
     portions,
     vectors_of,
 )
-from holdfast.stores.lance_search import nearest
-from holdfast.stores.lance_tables import INTACT, LanceTables, refuse_forked, translated
-from holdfast.stores.leases import Leases
+from holdfast.stores.lance.search import nearest
+from holdfast.stores.lance.tables import INTACT, LanceTables, refuse_forked, translated
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
 from holdfast.stores.planning import Plan, unknown_generation
-from holdfast.stores.rebuilding import rebuild_items
 from holdfast.stores.sqlite import DATABASE, SqliteDatabase, WriterLock
 
 TRIMMED_EVERY = 32  # commits

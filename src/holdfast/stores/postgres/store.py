@@ -19,14 +19,14 @@ from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
-from holdfast.stores.pgvector_backup import copy_in, copy_out
-from holdfast.stores.pgvector_rows import ROWS, append, create_table, decoded, drop_table, read, read_back
-from holdfast.stores.pgvector_search import Found, index_of, is_indexed, nearest, table_of
 from holdfast.stores.planning import Plan, unknown_generation
-from holdfast.stores.postgres import EXTENSION, Connection, PostgresDatabase, translated
-from holdfast.stores.postgres_address import read_address
-from holdfast.stores.postgres_schema import check_extension, create_schema, is_there, missing
-from holdfast.stores.postgres_sharing import ConnectionLock, Snapshots
+from holdfast.stores.postgres.address import read_address
+from holdfast.stores.postgres.backup import copy_in, copy_out
+from holdfast.stores.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
+from holdfast.stores.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
+from holdfast.stores.postgres.schema import check_extension, create_schema, is_there, missing
+from holdfast.stores.postgres.search import Found, index_of, is_indexed, nearest, table_of
+from holdfast.stores.postgres.sharing import ConnectionLock, Snapshots
 
 _WIDEST_INDEXED = 2000
 

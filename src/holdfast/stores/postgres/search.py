@@ -11,7 +11,7 @@ from psycopg.sql import Identifier
 
 from holdfast.stores.base import Vectors
 from holdfast.stores.filters import Filter
-from holdfast.stores.postgres import Connection, PostgresDatabase, translated
+from holdfast.stores.postgres.ledger import Connection, PostgresDatabase, translated
 
 Found = tuple[str, float, str]
 """Id, score, and metadata as JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast.stores.lance_rows import Table
+from holdfast.stores.lance.rows import Table
 
 INDEX_FROM = 5_000
 """Rows from which on an approximate index is worth building."""

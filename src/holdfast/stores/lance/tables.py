@@ -27,10 +27,10 @@ from holdfast.errors import GalleryError, HoldfastError, LastingStoreError, Stor
 from holdfast.stores.base import NewGeneration
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork
-from holdfast.stores.lance_care import merge_pieces, prune
-from holdfast.stores.lance_checks import compare, read_whole
-from holdfast.stores.lance_places import Edit, Place
-from holdfast.stores.lance_rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
+from holdfast.stores.lance.care import merge_pieces, prune
+from holdfast.stores.lance.checks import compare, read_whole
+from holdfast.stores.lance.places import Edit, Place
+from holdfast.stores.lance.rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
 
 _READERS = 32  # open versions that are kept
 _SESSION = 1_024  # versions that are opened until readers begin with empty caches

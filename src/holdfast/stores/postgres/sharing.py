@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from holdfast.errors import GalleryError
 from holdfast.stores.base import Commit
 from holdfast.stores.forks import at_fork
-from holdfast.stores.postgres import BEGIN, SNAPSHOT, Connection, PostgresDatabase, translated
+from holdfast.stores.postgres.ledger import BEGIN, SNAPSHOT, Connection, PostgresDatabase, translated
 from holdfast.stores.sqlite import holder, writer_refused
 
 KEPT_SECONDS = 5.0

@@ -11,9 +11,9 @@ from psycopg.sql import SQL, Identifier
 from holdfast.stores.backup_files import DigestedFolder
 from holdfast.stores.base import NewGeneration
 from holdfast.stores.ledger import Ledger
-from holdfast.stores.pgvector_rows import create_table
-from holdfast.stores.pgvector_search import definition, is_indexed
-from holdfast.stores.postgres import PostgresDatabase, translated
+from holdfast.stores.postgres.ledger import PostgresDatabase, translated
+from holdfast.stores.postgres.rows import create_table
+from holdfast.stores.postgres.search import definition, is_indexed
 
 _INDEXED = "indexed.json"
 _COPY = ".copy"

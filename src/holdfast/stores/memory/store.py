@@ -21,8 +21,8 @@ from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore, Lock, ThreadLock
-from holdfast.stores.memory_rows import TABLES, StoredRows
-from holdfast.stores.memory_table import Addition, MemoryTable, View
+from holdfast.stores.memory.rows import TABLES, StoredRows
+from holdfast.stores.memory.table import Addition, MemoryTable, View
 from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.sqlite import DATABASE, SqliteDatabase, WriterLock, translated
 
