@@ -18,7 +18,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.evaluation.bootstrap import Interval, paired_interval
+from holdfast.evaluation.intervals import Interval, paired_interval
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec

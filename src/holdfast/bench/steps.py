@@ -17,8 +17,8 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
-from holdfast.evaluation.bootstrap import clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.compatibility import clearly_worse, verdict
+from holdfast.evaluation.intervals import clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError
-from holdfast.evaluation.counting import Counter
-from holdfast.evaluation.first_items import First
-from holdfast.evaluation.row_lists import RowLists
-from holdfast.evaluation.side_by_side import available_cores, side_by_side
-from holdfast.evaluation.tiles import Bounds, Search
-from holdfast.evaluation.vector_rows import VectorRows, Vectors
+from holdfast.evaluation.ranking.counting import Counter
+from holdfast.evaluation.ranking.first_items import First
+from holdfast.evaluation.ranking.row_lists import RowLists
+from holdfast.evaluation.ranking.side_by_side import available_cores, side_by_side
+from holdfast.evaluation.ranking.tiles import Bounds, Search
+from holdfast.evaluation.ranking.vector_rows import VectorRows, Vectors
 
 FEW_TIED = 256  # up to here comparing for each tied item is faster than a stable sort with indices
 
@@ -146,7 +146,7 @@ def rank_blocks(
         return Ranked(ranks, pairs.offsets, len(search.gallery) - left_out.counts[slice(*bounds)])
 
     if device is not None:
-        from holdfast.evaluation.device_counting import ranks_on
+        from holdfast.evaluation.ranking.device_counting import ranks_on
     workers = available_cores() if device is None else 1
     yield from side_by_side(ranked, search.blocks(block, relevant, workers), workers)
 

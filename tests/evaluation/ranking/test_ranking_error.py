@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError
-from holdfast.evaluation import counting, ranking, tiles
-from holdfast.evaluation.ranking import nearest_rows, rank
-from holdfast.evaluation.row_lists import RowLists
-from holdfast.evaluation.tiles import Search, largest_error
+from holdfast.evaluation.ranking import counting, engine, tiles
+from holdfast.evaluation.ranking.engine import nearest_rows, rank
+from holdfast.evaluation.ranking.row_lists import RowLists
+from holdfast.evaluation.ranking.tiles import Search, largest_error
 
 Vectors = NDArray[np.float32]
 
@@ -77,7 +77,7 @@ def test_items_whose_products_err_most_are_ranked_by_their_scores(
     dim: int, way: str | None, device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each relevant item is a shade better or worse than an item whose product is far off."""
-    monkeypatch.setattr(ranking, "Counter", partial(counting.Counter, way=way))
+    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=way))
     rng = np.random.default_rng(dim)
     query = lopsided(rng, 12, dim, np.ones(dim))
     pool = lopsided(rng, 1000, dim, np.ones(dim))
@@ -99,7 +99,7 @@ def test_ranks_of_vectors_of_any_length(
     length: float, way: str | None, device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 1e-23 scores are a few times the smallest number of float32, and at 1e18 near the largest."""
-    monkeypatch.setattr(ranking, "Counter", partial(counting.Counter, way=way))
+    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=way))
     rng = np.random.default_rng(3)
     query, gallery = ((rng.normal(size=(rows, 5)) * length).astype(np.float32) for rows in (4, 90))
     wanted = list(range(0, 90, 4))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holdfast.devices import device_named
-from holdfast.evaluation.counting import Counter, Part
-from holdfast.evaluation.tiles import Pairs, QueryBlock, Search, columns_at_once
+from holdfast.evaluation.ranking.counting import Counter, Part
+from holdfast.evaluation.ranking.tiles import Pairs, QueryBlock, Search, columns_at_once
 
 
 def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> NDArray[np.int64]:

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from holdfast.adapters.score_map import ScoreMap
 from holdfast.errors import refuse
-from holdfast.evaluation.curve import random_order
-from holdfast.evaluation.matched_models import Sides
-from holdfast.evaluation.matching import check_sides, in_order_of, relevant_by_label, vectors_for
-from holdfast.evaluation.merging import on_the_common_scale
 from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.ranking import Ranked
+from holdfast.evaluation.ranking.engine import Ranked
+from holdfast.evaluation.ranking.merging import on_the_common_scale
+from holdfast.evaluation.ranking.row_lists import RowLists
+from holdfast.evaluation.ranking.scores import score_blocks
 from holdfast.evaluation.retrieval import check_any_relevant
-from holdfast.evaluation.row_lists import RowLists
-from holdfast.evaluation.scores import score_blocks
+from holdfast.evaluation.sides import Sides, check_sides, in_order_of, relevant_by_label, vectors_for
+from holdfast.evaluation.upgrade import random_order
 
 Rows = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.evaluation.tiles import QueryBlock, Search
+from holdfast.evaluation.ranking.tiles import QueryBlock, Search
 
 
 class First:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation import counting, ranking, scores, tiles
-from holdfast.evaluation.ranking import Ranked, nearest_rows, rank, tied_ranks
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.ranking import counting, engine, scores, tiles
+from holdfast.evaluation.ranking.engine import Ranked, nearest_rows, rank, tied_ranks
+from holdfast.evaluation.ranking.row_lists import RowLists
 
 
 def slow_ranks(
@@ -44,7 +44,7 @@ def tile_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
     """Each way of counting alone, in parts smaller than a block of queries, and with so few bins that they are full."""
-    monkeypatch.setattr(ranking, "Counter", partial(counting.Counter, way=request.param))
+    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=request.param))
     monkeypatch.setattr(counting, "PART_ROWS", 3)
     monkeypatch.setattr(counting, "BINS", 8)
     return None if request.param is None else str(request.param)
@@ -74,7 +74,7 @@ def test_ranks_of_any_small_gallery(seed: int, size: int, columns: int, way: str
     query, gallery = whole_numbers(rng, 3, columns), whole_numbers(rng, size, columns)
     relevant = [np.flatnonzero(rng.random(size) < 0.5) for _ in query]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "Counter", partial(counting.Counter, way=way))
+        patch.setattr(engine, "Counter", partial(counting.Counter, way=way))
         patch.setattr(tiles, "TILE_ROWS", int(rng.integers(1, size + 1)))
         ranked = rank(query, gallery, RowLists.of(relevant))
     for i, row in enumerate(query @ gallery.T):
@@ -149,7 +149,7 @@ def test_many_ties_give_the_same_ranks_as_few(monkeypatch: pytest.MonkeyPatch) -
     row = np.random.default_rng(1).integers(0, 4, size=500).astype(np.float32)
     items = np.arange(0, 500, 3)
     compared = tied_ranks(row, items)
-    monkeypatch.setattr(ranking, "FEW_TIED", 10)
+    monkeypatch.setattr(engine, "FEW_TIED", 10)
     assert tied_ranks(row, items).tolist() == compared.tolist()
     assert sorted(compared.tolist()) == slow_ranks(row, items.tolist())[0]
 

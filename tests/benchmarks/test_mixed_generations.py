@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,15 @@ import pytest
 from holdfast.adapters import ScoreMap
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation import Ranked, random_order, rank_metrics
-from holdfast.evaluation.matched_models import Sides
-from holdfast.evaluation.merging import calibrated_merge, reciprocal_rank_merge
 from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.mixed_generations import mixed_gallery
+from holdfast.evaluation.ranking.engine import Ranked
+from holdfast.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
+from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.evaluation.sides import Sides
+from holdfast.evaluation.upgrade import random_order
 from holdfast.geometry import Hypersphere
+
+mixed_gallery = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "mixed_generations.py"))["mixed_gallery"]
 
 EXACT = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [-1, 0, 0, 0], [0.5] * 4, [0.5, -0.5] * 2, [-0.5] * 4], np.float32)
 """Unit vectors whose inner products are -1, -0.5, 0, 0.5 and 1, without any rounding."""

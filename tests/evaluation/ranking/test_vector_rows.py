@@ -5,8 +5,8 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import Form
+from holdfast.evaluation.ranking.vector_rows import EmbeddingRows
 from holdfast.evaluation.retrieval import top_k
-from holdfast.evaluation.vector_rows import EmbeddingRows
 from holdfast.geometry import Hypersphere, Lorentz, Side, Space
 from holdfast.geometry.flat import Euclidean, InnerProduct
 

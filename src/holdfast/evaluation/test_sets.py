@@ -9,8 +9,15 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.compatibility import Variant, Verdict, undefined_p_metrics, verdict
-from holdfast.evaluation.p_metrics import PMetrics, SelfAndCross, p_metrics
+from holdfast.evaluation.compatibility import (
+    PMetrics,
+    SelfAndCross,
+    Variant,
+    Verdict,
+    p_metrics,
+    undefined_p_metrics,
+    verdict,
+)
 from holdfast.evaluation.results import Evaluation, EvaluationResults, Gate, ProtocolRecord, System
 from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 

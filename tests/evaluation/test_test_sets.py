@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import Evaluation, evaluate
-from holdfast.evaluation.combined import combine
+from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.results import Evaluation
+from holdfast.evaluation.test_sets import combine
 
 Make = Callable[..., EmbeddingSet]
 

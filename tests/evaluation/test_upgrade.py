@@ -10,10 +10,18 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation import margin_order, random_order, rank_metrics, reverse, upgrade_curve, upgrade_curves
-from holdfast.evaluation.curve import UpgradeCurves, label_margins
-from holdfast.evaluation.mixing import mixed_ranks
-from holdfast.evaluation.ranking import tied_ranks
+from holdfast.evaluation.ranking.engine import tied_ranks
+from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.evaluation.upgrade import (
+    UpgradeCurves,
+    label_margins,
+    margin_order,
+    mixed_ranks,
+    random_order,
+    reverse,
+    upgrade_curve,
+    upgrade_curves,
+)
 from holdfast.geometry import Hypersphere
 
 

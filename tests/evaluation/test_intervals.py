@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import bootstrap
-from holdfast.evaluation.bootstrap import (
+from holdfast.evaluation import intervals
+from holdfast.evaluation.intervals import (
     chosen_interval,
     clusters_of,
     counted_clusters,
@@ -29,7 +29,7 @@ def test_resampled_means_are_means_of_drawn_queries() -> None:
 def test_chunks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).normal(size=(33, 3))
     whole = resampled_means(values, resamples=50, seed=2)
-    monkeypatch.setattr(bootstrap, "_DRAWS_AT_ONCE", 100)
+    monkeypatch.setattr(intervals, "_DRAWS_AT_ONCE", 100)
     np.testing.assert_allclose(resampled_means(values, resamples=50, seed=2), whole, rtol=1e-12)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError
-from holdfast.evaluation.tiles import TILE_ROWS, check_rows
-from holdfast.evaluation.vector_rows import ArrayRows
+from holdfast.evaluation.ranking.tiles import TILE_ROWS, check_rows
+from holdfast.evaluation.ranking.vector_rows import ArrayRows
 
 SCORE_BYTES = 128 * 2**20  # memory of one block of scores when the caller does not choose
 MOST_QUERIES = 256  # per block: more gain nothing in the product and leave the cache

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.evaluation.tiles import Pairs, QueryBlock, Search
+from holdfast.evaluation.ranking.tiles import Pairs, QueryBlock, Search
 
 Scores = NDArray[np.float32]
 Integers = NDArray[np.int64]

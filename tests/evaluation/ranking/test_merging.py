@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from holdfast.adapters import ScoreMap
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.merging import calibrated_merge, reciprocal_rank_merge
+from holdfast.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
 
 
 def slow_merge(lists, score) -> list[tuple[str, float]]:

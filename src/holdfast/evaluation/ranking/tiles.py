@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError, SpaceMismatchError, refuse
-from holdfast.evaluation.row_lists import RowLists
-from holdfast.evaluation.vector_rows import VectorRows, Vectors, rows_of
+from holdfast.evaluation.ranking.row_lists import RowLists
+from holdfast.evaluation.ranking.vector_rows import VectorRows, Vectors, rows_of
 
 Bounds = tuple[int, int]
 
