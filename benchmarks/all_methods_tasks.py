@@ -18,13 +18,13 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.evaluation.bootstrap import Interval, paired_interval
+from holdfast.evaluation.intervals import Interval, paired_interval
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.encode import cached_embeddings, embed_images
 from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.upgrade import train_upgrade
+from holdfast.training.train import train_upgrade
 from task_pool import write_json
 
 Values = NDArray[np.float64]

@@ -49,7 +49,7 @@ def clustered(items: int, classes: int, dim: int, seed: int) -> tuple[Vectors, L
 
 def holdfast_metrics(vectors: Vectors, labels: Labels) -> dict[str, float]:
     from holdfast.embeddings import EmbeddingSet, StringArray
-    from holdfast.evaluation import rank_metrics
+    from holdfast.evaluation.retrieval import rank_metrics
     from holdfast.geometry import Hypersphere
 
     ids = StringArray.of(map(str, range(len(labels))))
@@ -135,8 +135,8 @@ def compare_with_scikit_learn(vectors: Vectors, labels: Labels) -> float:
     from sklearn.metrics import average_precision_score
 
     from holdfast.evaluation.metrics import average_precision
-    from holdfast.evaluation.ranking import rank
-    from holdfast.evaluation.row_lists import RowLists
+    from holdfast.evaluation.ranking.engine import rank
+    from holdfast.evaluation.ranking.row_lists import RowLists
 
     rows = np.arange(0, len(labels), -(-len(labels) // SAMPLE))
     ranked = rank(vectors[rows], vectors, RowLists.by_label(labels[rows], labels), RowLists.single(rows))

@@ -95,7 +95,7 @@ def bare(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Val
 
 def holdfast(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
     """Measure through the public function; `embedding_sets` were built before, as the others' arrays were."""
-    from holdfast.evaluation import rank_metrics
+    from holdfast.evaluation.retrieval import rank_metrics
 
     found = rank_metrics(*BUILT.pop(), NAMES)
     return {name: float(values.mean()) for name, values in found.items()}

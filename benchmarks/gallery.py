@@ -34,8 +34,8 @@ from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.galleries import Gallery
 from holdfast.galleries.sources import FileVectors
 from holdfast.geometry import Hypersphere
-from holdfast.stores.lance_care import PARTITION
-from holdfast.stores.lance_search import PROBES
+from holdfast.stores.lance.care import PARTITION
+from holdfast.stores.lance.search import PROBES
 from machine import describe
 from task_pool import write_json
 

@@ -31,7 +31,7 @@ from gallery_upgrade_models import UPGRADES, Upgrade
 from gallery_upgrade_tables import page
 from holdfast.cli.choices import data_root
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.curve import Curve
+from holdfast.evaluation.upgrade import Curve
 from holdfast.galleries import Gallery, Reply
 from holdfast.galleries.served import class_names_of, items_of_class, served
 from holdfast.galleries.sources import FileVectors

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.galleries import Gallery
 from holdfast.geometry import Hypersphere
-from holdfast.stores.lance import KEPT_SECONDS, TRIMMED_EVERY
-from holdfast.stores.lance_care import PIECES
+from holdfast.stores.lance.care import PIECES
+from holdfast.stores.lance.store import KEPT_SECONDS, TRIMMED_EVERY
 from machine import describe
 from task_pool import write_json
 

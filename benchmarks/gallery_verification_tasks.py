@@ -21,7 +21,7 @@ from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.galleries import Gallery
 from holdfast.galleries.sources import FileVectors
 from holdfast.geometry import Hypersphere
-from holdfast.stores import lance_tables
+from holdfast.stores.lance import tables as lance_tables
 
 OLD, NEW = "declared:old", "declared:new"
 SINGLE, BLOCKS, BLOCK, QUERIES = 100, 10, 1000, 100

@@ -16,7 +16,7 @@ from holdfast.data.datasets import DATASETS, load_dataset
 from holdfast.data.texts import TEXT_DATASETS, load_texts
 from holdfast.errors import ConfigError
 from holdfast.evaluation.metrics import FAMILIES, METRICS, metrics_named
-from holdfast.evaluation.ranking import Ranked
+from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.methods import METHODS, build_method
 from holdfast.models.backbones import BACKBONES, build_backbone
 from holdfast.models.heads import HEADS, build_head, default_head
@@ -35,7 +35,7 @@ from holdfast.data.datasets import Dataset, glyphs
 from holdfast.methods.p2s import P2S
 from holdfast.models.backbones import convnet
 from holdfast.models.heads import SoftmaxHead
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory.store import MemoryStore
 
 class Twisted(Procrustes):
     """A map of one's own."""

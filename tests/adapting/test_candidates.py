@@ -12,8 +12,8 @@ from holdfast.adapting.candidates import Candidate, Link, Measured, hold_out, id
 from holdfast.adapting.comparison import AGREEMENT, Failed
 from holdfast.adapting.recommendation import recommend
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import mean_interval, paired_interval, rank_metrics
-from holdfast.evaluation.bootstrap import chosen_interval
+from holdfast.evaluation.intervals import chosen_interval, mean_interval, paired_interval
+from holdfast.evaluation.retrieval import rank_metrics
 
 QUICK = {"resamples": 200}
 

@@ -9,7 +9,8 @@ from holdfast.adapters import build_adapter
 from holdfast.adapting.candidates import Candidate, Link, identity
 from holdfast.adapting.learning_curve import learning_curve
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import mean_interval, rank_metrics
+from holdfast.evaluation.intervals import mean_interval
+from holdfast.evaluation.retrieval import rank_metrics
 
 QUICK = {"resamples": 200}
 

@@ -24,7 +24,7 @@ from holdfast.bench.sources import Searched, protocol_digest
 from holdfast.bench.steps import read_sides
 from holdfast.bench.suite import Suite
 from holdfast.errors import ConfigError
-from holdfast.evaluation.p_metrics import SelfAndCross, p_metrics
+from holdfast.evaluation.compatibility import SelfAndCross, p_metrics
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.retrieval import rank_metrics
 

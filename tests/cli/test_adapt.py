@@ -23,7 +23,7 @@ from holdfast.adapting.linking import USUAL_HEADS, suiting
 from holdfast.adapting.results import AdaptResults
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation import rank_metrics
+from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.geometry import Lorentz
 from holdfast.models.text_encoders import TextEncoder
 from holdfast.reports.adapt_tables import adapt_table, failures

@@ -16,10 +16,10 @@ from holdfast.adapters import Adapter, Direction, build_adapter
 from holdfast.adapters.storage import load_adapter, save_adapter
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation import evaluate as measure
-from holdfast.evaluation import rank_metrics
+from holdfast.evaluation.evaluate import evaluate as measure
 from holdfast.evaluation.examples import choose_examples
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.retrieval import rank_metrics
 
 Fails = Callable[..., str]
 TOPICS = {

@@ -12,8 +12,8 @@ import pytest
 from holdfast.cli import main
 from holdfast.embeddings import storage
 from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.compatibility import compatibility_matrix
+from holdfast.evaluation.test_sets import CombinationResults
 
 CLASSES, ITEMS, DIM = 10, 8, 10
 NOISE = {"e1": 1.6, "e2": 1.2, "e3": 0.8, "worse": 1.7, "i2": 1.0, "i3": 0.6, "weak": 1.9}

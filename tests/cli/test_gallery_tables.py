@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast.cli import main
-from holdfast.stores.postgres_address import read_address
+from holdfast.stores.postgres.address import read_address
 
 TABLE = """
 CREATE EXTENSION IF NOT EXISTS vector;

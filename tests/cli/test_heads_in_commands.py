@@ -15,11 +15,11 @@ from safetensors.numpy import load_file, save_file
 
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation import rank_metrics
+from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.models.release import load_release
 from holdfast.models.static_words import static_files
 from holdfast.models.text_folders import find_model
-from holdfast.training.encode_features import embed_features
+from holdfast.training.encode import embed_features
 
 Fails = Callable[..., str]
 FAST = ["--method", "p2s", "--recipe.epochs", "5", "--recipe.batch-size", "32", "--resamples", "200",

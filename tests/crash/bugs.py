@@ -106,7 +106,7 @@ def _writer(store: Any) -> tuple[Any, str, tuple[str, ...]]:
 def journal_not_synced(store: Any) -> None:
     """The database does not make its commits durable."""
     if store.kind == "postgresql":
-        from holdfast.stores import postgres
+        from holdfast.stores.postgres import ledger as postgres
 
         postgres._SETTINGS = postgres._SETTINGS.replace("'off', 'on'", "'on', 'off'")
         return
@@ -286,7 +286,7 @@ def gc_ignores_age(store: Any) -> None:
 
 def reads_nothing_back(store: Any) -> None:
     """What a commit wrote to Lance is not looked at before it counts."""
-    from holdfast.stores import lance_tables
+    from holdfast.stores.lance import tables as lance_tables
 
     lance_tables.compare = lambda *values: None
 

@@ -75,9 +75,9 @@ def import_stores() -> None:
     """Import what stores need, so that forked processes have it; nothing is opened."""
     warnings.filterwarnings("ignore", message="lancedb fork support")
     import holdfast.galleries.backfill
-    import holdfast.stores.lance
-    import holdfast.stores.memory
-    import holdfast.stores.pgvector  # noqa: F401
+    import holdfast.stores.lance.store
+    import holdfast.stores.memory.store
+    import holdfast.stores.postgres.store  # noqa: F401
 
 
 def note_modules(folder: Path) -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import agreement, mean_interval, top_k
+from holdfast.evaluation import agreement
 from holdfast.evaluation.agreement import agreement_of, compared, overlap, rank_biased_overlap
-from holdfast.evaluation.matched_models import matched
+from holdfast.evaluation.intervals import mean_interval
+from holdfast.evaluation.retrieval import top_k
+from holdfast.evaluation.sides import matched
 
 PUBLISHED = [list("abcdefg"), list("zcavwxy")]  # the example of Webber, Moffat and Zobel
 ROWS = np.array([[ord(letter) for letter in ranking] for ranking in PUBLISHED])

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.bootstrap import paired_interval
 from holdfast.evaluation.chain import ChainEvaluation, ChainResults, evaluate_chain
 from holdfast.evaluation.compatibility import compatibility_matrix
+from holdfast.evaluation.intervals import paired_interval
 from holdfast.evaluation.protocols import ByLabel, Relevance
 from holdfast.evaluation.protocols.relevance_lists import Pairs
 from holdfast.geometry import Lorentz

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import (
+from holdfast.evaluation.compatibility import (
     average_compatibility,
     compatibility_matrix,
     compatible,
@@ -20,10 +20,11 @@ from holdfast.evaluation import (
     p_comp,
     p_score,
     p_up,
-    rank_metrics,
+    positive_flip_rate,
     verdict,
+    violations,
 )
-from holdfast.evaluation.compatibility import positive_flip_rate, violations
+from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.geometry import Hypersphere
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())

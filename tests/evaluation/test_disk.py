@@ -8,7 +8,7 @@ import torch
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
-from holdfast.evaluation.disk import Disk, choose_disk, main_directions, on_disk, ring_radius
+from holdfast.evaluation.uncertainty import Disk, choose_disk, main_directions, on_disk, ring_radius
 from holdfast.geometry import Hypersphere, Lorentz
 
 CLASSES, ITEMS, DIM = 9, 12, 5

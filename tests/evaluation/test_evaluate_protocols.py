@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError
-from holdfast.evaluation import evaluate
+from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.protocols import ByLabel, Pairs, Protocol, Relevance, SeenClasses
 from holdfast.geometry import Hypersphere
 

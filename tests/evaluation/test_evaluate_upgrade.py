@@ -10,18 +10,13 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation import (
-    Evaluation,
-    evaluate,
-    mean_interval,
-    paired_interval,
-    rank_metrics,
-    top_k,
-    upgrade_curves,
-)
 from holdfast.evaluation.chain import ChainResults, evaluate_chain
+from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.intervals import mean_interval, paired_interval
 from holdfast.evaluation.protocols import ByLabel
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.retrieval import rank_metrics, top_k
+from holdfast.evaluation.upgrade import upgrade_curves
 from holdfast.geometry import Hypersphere
 from holdfast.reports.chain_words import chain_finding, chain_headline
 from holdfast.reports.words import finding, headline

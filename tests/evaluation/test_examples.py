@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import evaluate, rank_metrics, top_k
+from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.examples import Example, choose_examples
 from holdfast.evaluation.protocols.by_camera import ByCamera
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
+from holdfast.evaluation.retrieval import rank_metrics, top_k
 
 KINDS = ["fixed", "kept", "flipped", "still wrong"]
 

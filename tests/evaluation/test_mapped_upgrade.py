@@ -11,18 +11,14 @@ import pytest
 from holdfast.adapters import Adapter, Direction, build_adapter
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation import (
-    Evaluation,
-    evaluate,
-    margin_order,
-    paired_interval,
-    rank_metrics,
-    reverse,
-    top_k,
-    verdict,
-)
+from holdfast.evaluation.compatibility import verdict
+from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.examples import choose_examples
-from holdfast.evaluation.matched_models import matched
+from holdfast.evaluation.intervals import paired_interval
+from holdfast.evaluation.results import Evaluation
+from holdfast.evaluation.retrieval import rank_metrics, top_k
+from holdfast.evaluation.sides import matched
+from holdfast.evaluation.upgrade import margin_order, reverse
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.reports.words import finding
 

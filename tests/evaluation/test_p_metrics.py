@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.p_metrics import Chain, SelfAndCross, chain_metrics, p_metrics
+from holdfast.evaluation.compatibility import Chain, SelfAndCross, chain_metrics, p_metrics
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 

@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
 from holdfast.evaluation.metrics import FAMILIES, METRICS, metrics_named
-from holdfast.evaluation.ranking import Ranked
+from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.geometry import Hypersphere, Side, Space
 

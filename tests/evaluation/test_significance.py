@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import permutation_test
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import significance
-from holdfast.evaluation.significance import p_values, paired_p_value
+from holdfast.evaluation import intervals
+from holdfast.evaluation.intervals import p_values, paired_p_value
 
 
 def by_hand(differences: np.ndarray) -> float:
@@ -120,7 +120,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.random.default_rng(11).normal(0.1, 1, size=90)
     few = differences[:12]
     whole = [paired_p_value(values, 0 * values, resamples=5000, seed=4) for values in (differences, few)]
-    monkeypatch.setattr(significance, "_SIGNS_AT_ONCE", 1000)
+    monkeypatch.setattr(intervals, "_SIGNS_AT_ONCE", 1000)
     assert [paired_p_value(values, 0 * values, resamples=5000, seed=4) for values in (differences, few)] == whole
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError
-from holdfast.evaluation import evaluate
+from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.uncertainty import gallery_uncertainty, histogram, seen_items, uncertainty_of
 
 LABELS = [0, 0, 1, 1, 2]

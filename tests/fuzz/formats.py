@@ -33,10 +33,10 @@ from holdfast.data.record_io import RecordFile
 from holdfast.data.revisited_truth import RevisitedTruth
 from holdfast.data.text_files import texts
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.combined import CombinationResults, combine
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.retrieval import top_k
+from holdfast.evaluation.test_sets import CombinationResults, combine
 from holdfast.galleries import Gallery
 from holdfast.galleries.imports import columns_of, import_parquet
 from holdfast.galleries.tables import ParquetTable

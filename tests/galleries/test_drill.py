@@ -19,7 +19,7 @@ from holdfast.galleries.drill import Rehearsal, drill
 from holdfast.galleries.drill_result import OrderCurve, Searches, verdict_of
 from holdfast.galleries.orders import ORDERS, Backlog
 from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory.store import MemoryStore
 
 SPHERE = Hypersphere(8)
 IDS = [f"i{number:03}" for number in range(60)]

@@ -215,7 +215,7 @@ def test_a_file_that_is_none_is_named(shop: Gallery, tmp_path: Path, write: Any)
 def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None:
     import lancedb
 
-    from holdfast.stores.read_lance import LanceTable
+    from holdfast.stores.lance.foreign import LanceTable
 
     database = lancedb.connect(str(tmp_path / "lake"))
     table = database.create_table("items", pa.table(rows(embed, IDS[:6])))
@@ -251,7 +251,7 @@ def test_a_table_of_postgresql(
     import psycopg
 
     url = request.getfixturevalue("postgres_url")
-    from holdfast.stores.postgres_address import read_address
+    from holdfast.stores.postgres.address import read_address
 
     address = read_address(url)
     with psycopg.connect(**address.parameters, autocommit=True) as connection:
@@ -313,7 +313,7 @@ def test_a_table_of_a_database_that_makes_no_sense(
 ) -> None:
     import psycopg
 
-    from holdfast.stores.postgres_address import read_address
+    from holdfast.stores.postgres.address import read_address
 
     name = read_address(postgres_url).schema
     with psycopg.connect(**read_address(postgres_url).parameters, autocommit=True) as connection:

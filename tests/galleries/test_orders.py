@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
-from holdfast.evaluation.curve import label_margins
+from holdfast.evaluation.upgrade import label_margins
 from holdfast.galleries import Gallery, estimates, expected_gain
 from holdfast.galleries.estimates import lorentz_uncertainty, margin_estimate, predicted_disagreement
 from holdfast.galleries.expected_gain import SMALLEST_PILOT

@@ -18,14 +18,14 @@ from holdfast.continual.plan import Plan
 from holdfast.continual.plans import blurry, disjoint, general_incremental
 from holdfast.continual.results import SessionsResults, average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation import Evaluation, evaluate
-from holdfast.evaluation.bootstrap import mean_interval, paired_interval
 from holdfast.evaluation.chain import ChainResults, evaluate_chain
-from holdfast.evaluation.combined import CombinationResults, combine
-from holdfast.evaluation.disk import choose_disk
+from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.intervals import mean_interval, paired_interval
 from holdfast.evaluation.protocols import ByLabel, Relevance
 from holdfast.evaluation.protocols.relevance_lists import Pairs
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.test_sets import CombinationResults, combine
+from holdfast.evaluation.uncertainty import choose_disk
 from holdfast.geometry import Lorentz
 from holdfast.results import Data, packages
 from holdfast.version import __version__

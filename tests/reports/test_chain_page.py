@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.evaluation.chain import ChainResults, evaluate_chain
-from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.protocols import ByLabel
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports.chain_page import render_chain_report, write_chain_report
 from holdfast.reports.chain_tables import matrix_table, models_table, p_comp_table, pair_table
 from holdfast.reports.chain_words import chain_finding, chain_headline

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.evaluation import Evaluation
 from holdfast.evaluation.agreement import Agreement, compared
 from holdfast.evaluation.class_change import ClassChangeSummary, class_change
+from holdfast.evaluation.results import Evaluation
 from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements, share_of
 from holdfast.reports.change_words import agreement_finding, class_finding, flips, p_words
 from holdfast.reports.class_plot import class_changes, class_plot, class_range, class_rows

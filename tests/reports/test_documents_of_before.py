@@ -13,8 +13,8 @@ from holdfast.adapting.results import AdaptResults
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.continual.results import SessionsResults
 from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.galleries.drill_result import Rehearsal
 from holdfast.results import Results
 

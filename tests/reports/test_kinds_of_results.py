@@ -12,8 +12,8 @@ from holdfast.bench.leaderboard import Leaderboard
 from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError
 from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.results import Results
 
 KINDS: dict[str, type[Results]] = {

@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.evaluation import Evaluation
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.curve_plot import curve_plot, curve_range
 from holdfast.reports.plots import difference_plot, score_bars
 from holdfast.reports.svg import Scale, clean, reaching, shortened

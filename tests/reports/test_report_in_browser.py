@@ -12,11 +12,10 @@ import pytest
 
 from holdfast.adapting.results import AdaptResults
 from holdfast.continual.plans import disjoint
-from holdfast.evaluation import Evaluation
 from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.combined import CombinationResults
 from holdfast.evaluation.examples import Example, Found, choose_examples
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports.adapt_page import render_adapt_report
 from holdfast.reports.chain_page import render_chain_report
 from holdfast.reports.combined_page import render_combined_report

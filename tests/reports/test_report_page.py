@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.cli import COMMANDS
 from holdfast.errors import ConfigError
-from holdfast.evaluation import Evaluation, evaluate
+from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.examples import Example, choose_examples
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.page import render_report, write_report
 
 from .changes import changed

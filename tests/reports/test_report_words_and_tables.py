@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.evaluation import Evaluation
 from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.formats import metric_name, probability
 from holdfast.reports.tables import markdown_table, metric_rows, summary_rows
 from holdfast.reports.words import finding, headline, metric_note

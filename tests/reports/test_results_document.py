@@ -9,8 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import Evaluation
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.page import render_report
 
 from .changes import changed

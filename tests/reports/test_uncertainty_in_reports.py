@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.evaluation import Evaluation, evaluate
-from holdfast.evaluation.disk import choose_disk, ring_radius
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.uncertainty import Group, Histogram
+from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.uncertainty import Group, Histogram, choose_disk, ring_radius
 from holdfast.reports.disk_plot import disk_plot
 from holdfast.reports.page import render_report
 from holdfast.reports.uncertainty_plot import uncertainties, uncertainty_plot, uncertainty_range

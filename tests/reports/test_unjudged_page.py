@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.evaluation import Evaluation
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.page import render_report
 from holdfast.reports.tables import summary_rows
 from holdfast.reports.words import CLICKS, finding, flip_meaning, headline

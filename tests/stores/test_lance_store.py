@@ -16,12 +16,15 @@ import numpy as np
 import pytest
 
 from holdfast.errors import GalleryError, StoreError
-from holdfast.stores import lance_care, lance_history, lance_rows, open_store
+from holdfast.stores import open_store
 from holdfast.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition
-from holdfast.stores.lance import LanceStore
-from holdfast.stores.lance_places import Place, Places, edit_of_generation, edit_of_remainder
+from holdfast.stores.lance import care as lance_care
+from holdfast.stores.lance import history as lance_history
+from holdfast.stores.lance import rows as lance_rows
+from holdfast.stores.lance.places import Place, Places, edit_of_generation, edit_of_remainder
+from holdfast.stores.lance.store import LanceStore
 from holdfast.stores.planning import Appended, Plan
 
 WIDTH = 8
@@ -367,7 +370,7 @@ def test_a_merge_that_changes_rows_is_not_acknowledged(
             table.checkout_latest()
             table.optimize.compact_files()
 
-    monkeypatch.setattr("holdfast.stores.lance.merge", wrong)
+    monkeypatch.setattr("holdfast.stores.lance.store.merge", wrong)
     with pytest.raises(StoreError, match="differently"):
         store.keep_up(G1)
     assert state(store) == before
@@ -622,7 +625,7 @@ def test_what_waits_and_what_is_freed_is_told(store: LanceStore, folder: Path) -
 def test_ordinary_writes_keep_pieces_and_files_few(
     store: LanceStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.lance.KEPT_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.stores.lance.store.KEPT_SECONDS", 0.0)
     pieces, files = [], []
     for number in range(150):
         commit(store, written(names(1, number % 40)))

@@ -207,6 +207,7 @@ def test_stores_are_imported_without_what_they_do_not_need() -> None:
 
 def test_stores_never_import_each_other() -> None:
     graph = grimp.build_graph("holdfast")
-    modules = {STORES.places[kind].partition(":")[0] for kind in STORES}
-    for module in modules:
-        assert not graph.find_upstream_modules(module) & modules, f"what {module} shares belongs in a module of its own"
+    packages = {STORES.places[kind].rpartition(".")[0] for kind in STORES}
+    for package in packages:
+        others = graph.find_upstream_modules(package, as_package=True) & packages
+        assert not others, f"what {package} shares with {others} belongs in a module of its own"

@@ -23,15 +23,17 @@ from crash.server import Pooler, Server
 from holdfast.errors import ConfigError, GalleryError, StoreError
 from holdfast.galleries import Gallery
 from holdfast.geometry import Hypersphere
-from holdfast.stores import open_store, pgvector_search, postgres_sharing
+from holdfast.stores import open_store
 from holdfast.stores.base import Changes, Fill, Hits, NewGeneration, Rows, Upsert
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition
-from holdfast.stores.pgvector import PgvectorStore
-from holdfast.stores.pgvector_search import Selection, table_of
-from holdfast.stores.postgres import PostgresDatabase
-from holdfast.stores.postgres_address import read_address
-from holdfast.stores.postgres_schema import is_there
+from holdfast.stores.postgres import search as pgvector_search
+from holdfast.stores.postgres import sharing as postgres_sharing
+from holdfast.stores.postgres.address import read_address
+from holdfast.stores.postgres.ledger import PostgresDatabase
+from holdfast.stores.postgres.schema import is_there
+from holdfast.stores.postgres.search import Selection, table_of
+from holdfast.stores.postgres.store import PgvectorStore
 
 WIDTH = 8
 COLUMNS = {"price": "integer"}

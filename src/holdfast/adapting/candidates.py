@@ -34,7 +34,7 @@ from holdfast.adapting.comparison import (
 from holdfast.adapting.held_out import HeldOut, hold_out
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, HoldfastError, refuse
-from holdfast.evaluation.bootstrap import Resampled, chosen_interval, clusters_of
+from holdfast.evaluation.intervals import Resampled, chosen_interval, clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters import Direction
-from holdfast.evaluation.bootstrap import FEW, Interval, mean_intervals
+from holdfast.evaluation.intervals import FEW, Interval, mean_intervals
 
 Kind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]

@@ -11,7 +11,7 @@ from holdfast.adapting.candidates import Candidate, cross_of, draws_of, metric_f
 from holdfast.adapting.comparison import Draws, Mean, Values, means_of
 from holdfast.adapting.held_out import HeldOut
 from holdfast.errors import HoldfastError, refuse
-from holdfast.evaluation.bootstrap import Resampled
+from holdfast.evaluation.intervals import Resampled
 
 FIRST_SIZE = 64
 NEGLIGIBLE = 0.005  # of the metric: half a point

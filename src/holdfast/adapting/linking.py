@@ -23,7 +23,7 @@ from holdfast.adapting.scores import FoundScoreMap, score_map_of
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, refuse, unknown_name
-from holdfast.evaluation.bootstrap import Resampled
+from holdfast.evaluation.intervals import Resampled
 from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 from holdfast.bench.leaderboard import CombinedRun, Run
-from holdfast.evaluation.p_metrics import SelfAndCross, p_metrics
+from holdfast.evaluation.compatibility import SelfAndCross, p_metrics
 
 SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast.continual.setting import KS
 from holdfast.embeddings.embedding_set import Form
-from holdfast.evaluation.p_metrics import Baseline
+from holdfast.evaluation.compatibility import Baseline
 
 Values = dict[str, Any]
 
@@ -71,7 +71,7 @@ class InScenario(Overrides):
         searched: Another scenario, whose new model of the same row embedded the gallery that is searched; None: the
             old model did.
         baseline: What "self_old" is of with ``searched``: the row's "own" model that embedded the gallery, or the
-            "independent" one of that scenario; see `holdfast.evaluation.p_metrics.chain_metrics`.
+            "independent" one of that scenario; see `holdfast.evaluation.compatibility.chain_metrics`.
     """
 
     old: Overrides = Overrides()

@@ -257,7 +257,7 @@ def _is_there(device: str, accelerators: int) -> bool:
 
 
 def _processes(asked: int | None, devices: list[str]) -> int:
-    from holdfast.evaluation.side_by_side import available_cores
+    from holdfast.evaluation.ranking.side_by_side import available_cores
 
     if asked is not None and asked < 1:
         raise ConfigError(

@@ -10,14 +10,14 @@ from holdfast.cli.evaluate_alone import names_of, refuse_others
 from holdfast.cli.pages import page_line, page_written
 
 if TYPE_CHECKING:
-    from holdfast.evaluation.combined import CombinationResults
     from holdfast.evaluation.results import EvaluationResults
+    from holdfast.evaluation.test_sets import CombinationResults
 
 
 def evaluate_combine_command(arguments: dict[str, Any], settings: str) -> int:
     """Combine results, write the report, and return 0 where every test set is compatible and 1 otherwise."""
-    from holdfast.evaluation.combined import CombinationResults, combine
     from holdfast.evaluation.results import EvaluationResults
+    from holdfast.evaluation.test_sets import CombinationResults, combine
 
     refuse_others("combine", arguments, ["metric"])
     paths = arguments["combine"]

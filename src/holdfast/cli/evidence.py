@@ -211,9 +211,9 @@ def write_evidence(
     """
     from holdfast.cli.console import console, print_table
     from holdfast.cli.pages import page_line, page_written
-    from holdfast.evaluation.disk import choose_disk
     from holdfast.evaluation.examples import choose_examples
     from holdfast.evaluation.results import EvaluationResults
+    from holdfast.evaluation.uncertainty import choose_disk
     from holdfast.reports.page import write_report
     from holdfast.reports.tables import summary_rows
 

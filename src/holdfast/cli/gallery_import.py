@@ -108,11 +108,11 @@ def table_of(embeddings: Path | None, lance: Path | None, postgres: str | None, 
     from holdfast.galleries.tables import ParquetTable
 
     if lance is not None:
-        from holdfast.stores.read_lance import LanceTable
+        from holdfast.stores.lance.foreign import LanceTable
 
         return LanceTable(lance, str(table))
     if postgres is not None:
-        from holdfast.stores.read_postgres import PostgresTable
+        from holdfast.stores.postgres.foreign import PostgresTable
 
         return PostgresTable(postgres, str(table))
     path = embeddings or Path()

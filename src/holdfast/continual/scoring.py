@@ -12,8 +12,8 @@ from holdfast.continual.setting import Setting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import DataError, refuse
-from holdfast.evaluation.matching import check_sides, vectors_for
-from holdfast.evaluation.ranking import nearest_rows
+from holdfast.evaluation.ranking.engine import nearest_rows
+from holdfast.evaluation.sides import check_sides, vectors_for
 
 
 def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) -> dict[int, NDArray[np.bool_]]:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.bootstrap import mean_intervals
-from holdfast.evaluation.matched_models import MatchedModels
+from holdfast.evaluation.intervals import mean_intervals
+from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.retrieval import Rows, top_k
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.sides import MatchedModels
 from holdfast.results import Interval, Part
 
 Floats = NDArray[np.float64]

@@ -12,21 +12,23 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse, unknown_name
-from holdfast.evaluation.bootstrap import Interval, Resampled, clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.compatibility import (
+    Baseline,
+    Chain,
+    ChainMetrics,
     Variant,
     Verdict,
     average_compatibility,
+    chain_metrics,
     clearly_worse,
     verdict,
     violations,
 )
-from holdfast.evaluation.matched_models import Sides, check_one_model
-from holdfast.evaluation.matching import check_sides, in_order_of
-from holdfast.evaluation.p_metrics import Baseline, Chain, ChainMetrics, chain_metrics
+from holdfast.evaluation.intervals import Interval, Resampled, clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.results import ProtocolRecord
+from holdfast.evaluation.sides import Sides, check_one_model, check_sides, in_order_of
 from holdfast.results import Data, Disagreement, ModelIdentity, Number, Part, Results
 
 Array = NDArray[np.float64]

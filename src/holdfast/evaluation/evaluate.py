@@ -13,17 +13,16 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation import compatibility
 from holdfast.evaluation.agreement import agreement_of
-from holdfast.evaluation.bootstrap import Resampled, clusters_of, counted_clusters, drawn, mean_intervals
 from holdfast.evaluation.class_change import ClassChangeSummary, class_change
 from holdfast.evaluation.compatibility import Variant
-from holdfast.evaluation.curve import UpgradeCurves, upgrade_curves
-from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
+from holdfast.evaluation.intervals import Resampled, clusters_of, counted_clusters, drawn, mean_intervals, p_values
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.results import GAIN, Evaluation, Gate, PerQuery, Values
 from holdfast.evaluation.retrieval import NoRelevant, check_no_relevant
-from holdfast.evaluation.significance import p_values
+from holdfast.evaluation.sides import MatchedModels, Sides, matched
 from holdfast.evaluation.uncertainty import gallery_uncertainty
+from holdfast.evaluation.upgrade import UpgradeCurves, upgrade_curves
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -81,14 +80,14 @@ def evaluate(
         exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out).
         no_relevant: Without a protocol: what a query without relevant items is worth, "exclude" or "zero".
         resamples: Bootstrap resamples.
-        resample: Draw "queries" or whole "classes", whose queries are correlated; see `bootstrap`. "auto": classes
+        resample: Draw "queries" or whole "classes", whose queries are correlated; see `intervals`. "auto": classes
             where several queries share one.
         level: Level of the intervals.
         seed: Seed of the bootstrap and of the random backfill orders.
         curve: Whether to measure the upgrade curve, by far the longest part. Where ``cross`` maps the old gallery
             alone, mapped and re-embedded items lie in the new model's space and the curve is that of the mixture.
             Where it maps queries, every query is asked in two spaces, whose scores are on two scales: it is not
-            measured; `mixed_generations` compares ways of merging the two results.
+            measured; `ranking.merging` makes one list of two results.
         old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
         device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
 

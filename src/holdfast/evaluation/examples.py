@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, count_of
-from holdfast.evaluation.matched_models import MatchedModels, Sides, matched
-from holdfast.evaluation.matching import same_id
 from holdfast.evaluation.protocols.base import Lists, Protocol, RankingProtocol
 from holdfast.evaluation.protocols.by_label import ByLabel
-from holdfast.evaluation.ranking import no_rows
+from holdfast.evaluation.ranking.engine import no_rows
+from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.retrieval import top_k
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.sides import MatchedModels, Sides, matched, same_id
 
 Kind = Literal["fixed", "kept", "flipped", "still wrong", "first hit changed"]
 System = Literal["self_old", "cross", "self_new"]

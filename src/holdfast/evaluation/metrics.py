@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, count_of, nearest
-from holdfast.evaluation.ranking import Ranked
+from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.registry import Registry
 
 Metric = Callable[[Ranked], NDArray[np.float64]]

@@ -14,8 +14,8 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse
-from holdfast.evaluation.curve import UpgradeCurves
 from holdfast.evaluation.uncertainty import Uncertainty
+from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 
 Gate = Literal["interval", "point"]
@@ -112,7 +112,7 @@ class Evaluation(Part):
         compatible: Whether cross > self_old, strictly, per metric.
         interval: Paired intervals of the two differences, per metric.
         mean_interval: Intervals of the scores, per system and metric.
-        p_value: Of each difference being 0, per metric, by a paired permutation test; see `significance`.
+        p_value: Of each difference being 0, per metric, by a paired permutation test; see `intervals`.
         p_up: See `compatibility.p_up`, per variant and metric.
         p_comp: See `compatibility.p_comp`, likewise.
         p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".

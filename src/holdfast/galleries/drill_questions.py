@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, EmptyOverlapError
-from holdfast.evaluation.bootstrap import clusters_of
+from holdfast.evaluation.intervals import clusters_of
 from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.ranking import Ranked
+from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.galleries.drill_result import RIGHT
 from holdfast.galleries.expected_gain import draw
 from holdfast.galleries.router import Hit

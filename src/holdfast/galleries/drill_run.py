@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, HoldfastError, without_secrets
-from holdfast.evaluation.bootstrap import mean_intervals
+from holdfast.evaluation.intervals import mean_intervals
 from holdfast.galleries.drill_copy import Embedded, Sample, Sides, copied, prepare
 from holdfast.galleries.drill_questions import DEPTH, Answers, Questions, Values, firsts, without_itself
 from holdfast.galleries.drill_result import (

@@ -66,14 +66,14 @@ def import_parquet(gallery: Gallery, path: str | Path, **options: Any) -> Import
 
 def import_lance(gallery: Gallery, folder: str | Path, table: str, **options: Any) -> Imported:
     """Add the rows of a table in a folder of LanceDB; see `import_table` for the options."""
-    from holdfast.stores.read_lance import LanceTable
+    from holdfast.stores.lance.foreign import LanceTable
 
     return import_table(gallery, LanceTable(folder, table), **options)
 
 
 def import_postgres(gallery: Gallery, url: str, table: str, **options: Any) -> Imported:
     """Add the rows of a table of PostgreSQL; see `import_table` for the options."""
-    from holdfast.stores.read_postgres import PostgresTable
+    from holdfast.stores.postgres.foreign import PostgresTable
 
     return import_table(gallery, PostgresTable(url, table), **options)
 

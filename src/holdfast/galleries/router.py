@@ -3,7 +3,7 @@
 A query is answered from its own model's vectors, and for items that have none from those of other generations that a
 link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
 maps queries into another model's space, its scores are on another scale: lists are merged by scores that a score map
-makes comparable, or by rank (see `holdfast.evaluation.merging`).
+makes comparable, or by rank (see `holdfast.evaluation.ranking.merging`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _by_score(found: Sequence[tuple[Source, Hits]], query: int, k: int) -> list[
 
 
 def _calibrated(maps: Sequence[Any]) -> Callable[[list[list[Hit]]], list[Hit]]:
-    from holdfast.evaluation.merging import calibrated_merge
+    from holdfast.evaluation.ranking.merging import calibrated_merge
 
     return lambda lists: _joined(lists, calibrated_merge(_pairs(lists), maps))
 
@@ -179,7 +179,7 @@ def _sizes(parts: Sequence[Sequence[tuple[Source, Hits]]], rows: Mapping[str, in
 
 
 def _by_rank(sizes: Sequence[int] | None) -> Callable[[list[list[Hit]]], list[Hit]]:
-    from holdfast.evaluation.merging import reciprocal_rank_merge
+    from holdfast.evaluation.ranking.merging import reciprocal_rank_merge
 
     return lambda lists: _joined(lists, reciprocal_rank_merge(_pairs(lists), sizes=sizes))
 

@@ -8,7 +8,7 @@ from holdfast.adapting.comparison import Directions
 from holdfast.adapting.recommendation import Action
 from holdfast.adapting.recommendation_words import place
 from holdfast.adapting.results import AdaptResults
-from holdfast.evaluation.bootstrap import FEW
+from holdfast.evaluation.intervals import FEW
 from holdfast.reports.adapt_tables import OLD, REEMBEDDED
 from holdfast.reports.formats import metric_name, percent, score
 from holdfast.reports.words import listed

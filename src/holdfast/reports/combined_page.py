@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.embeddings.storage import write_atomically
-from holdfast.evaluation.combined import CombinationResults
+from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports import combined_words as words
 from holdfast.reports import sets_plot
 from holdfast.reports.combined_tables import AVERAGE, combined_table

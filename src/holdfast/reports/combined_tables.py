@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.evaluation.combined import CombinationResults, PScores
+from holdfast.evaluation.test_sets import CombinationResults, PScores
 from holdfast.reports.formats import MISSING, metric_name, plain_text, score, signed
 from holdfast.reports.tables import Table, as_markdown
 from holdfast.reports.words import short_verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.evaluation.combined import CombinationResults, SetScores
+from holdfast.evaluation.test_sets import CombinationResults, SetScores
 from holdfast.reports.combined_tables import P_METRICS
 from holdfast.reports.formats import interval, metric_name, score, signed
 from holdfast.reports.words import CLICKS, TERMS, listed, spoken_verdict

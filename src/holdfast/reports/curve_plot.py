@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.evaluation.curve import UpgradeCurves
 from holdfast.evaluation.results import Evaluation
+from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.reports.formats import metric_name, score
 from holdfast.reports.plots import Evaluations, measured
 from holdfast.reports.svg import Scale, chart, line, path, reaching, text, x_axis, y_axis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.evaluation.disk import Disk, DiskClass, ring_radius
+from holdfast.evaluation.uncertainty import Disk, DiskClass, ring_radius
 from holdfast.reports.formats import score
 from holdfast.reports.svg import chart, element, line, marker, tick_label
 

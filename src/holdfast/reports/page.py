@@ -9,10 +9,10 @@ from typing import Any
 from holdfast.data.item_facts import FactsOf
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import unknown_name
-from holdfast.evaluation.disk import Disk
 from holdfast.evaluation.examples import Example, Found
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.uncertainty import Disk
 from holdfast.reports import tables, words
 from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements
 from holdfast.reports.change_words import CLEAR, class_finding, flips

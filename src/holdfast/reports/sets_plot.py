@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.evaluation.combined import SetScores
 from holdfast.evaluation.results import System
+from holdfast.evaluation.test_sets import SetScores
 from holdfast.reports.formats import interval, metric_name, score
 from holdfast.reports.svg import Scale, chart, element, line, marker, reaching, shortened, text, whisker, x_axis
 

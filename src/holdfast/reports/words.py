@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.evaluation.bootstrap import FEW
-from holdfast.evaluation.combined import SetScores
 from holdfast.evaluation.compatibility import clearly_worse
+from holdfast.evaluation.intervals import FEW
 from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.evaluation.test_sets import SetScores
 from holdfast.evaluation.uncertainty import Histogram
 from holdfast.reports.change_words import agreement_finding, flips, p_words
 from holdfast.reports.formats import interval, metric_name, score, signed

@@ -21,9 +21,9 @@ STORES: Registry[type[Any]] = Registry(
     "kind of gallery",
     "stores",
     {
-        "lance": "holdfast.stores.lance:LanceStore",
-        "memory": "holdfast.stores.memory:MemoryStore",
-        "postgresql": "holdfast.stores.pgvector:PgvectorStore",
+        "lance": "holdfast.stores.lance.store:LanceStore",
+        "memory": "holdfast.stores.memory.store:MemoryStore",
+        "postgresql": "holdfast.stores.postgres.store:PgvectorStore",
     },
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in _OFFERED),
     expected="a class that is a holdfast.stores.base.Store, with create, open and restore",

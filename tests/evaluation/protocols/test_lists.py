@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.evaluation.protocols import Lists
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.ranking.row_lists import RowLists
 
 ROWS = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=6)
 

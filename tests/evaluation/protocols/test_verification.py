@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation import templates
-from holdfast.evaluation.protocols import Identification, Verification
-from holdfast.evaluation.templates import template_vectors, templates_of
+from holdfast.evaluation.protocols import Identification, Verification, templates
+from holdfast.evaluation.protocols.templates import template_vectors, templates_of
 from holdfast.geometry import Lorentz
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
-from holdfast.evaluation.matching import same_id
 from holdfast.evaluation.metrics import metrics_named
+from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.retrieval import NoRelevant, rank_metrics
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.sides import same_id
 
 PerUnit = NDArray[np.float64]  # one value per unit, NaN where the protocol leaves the unit out
 

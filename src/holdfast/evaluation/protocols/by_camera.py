@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import DataError
-from holdfast.evaluation.matching import relevant_by_label
 from holdfast.evaluation.protocols.base import Lists, RankingProtocol
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.ranking.row_lists import RowLists
+from holdfast.evaluation.sides import relevant_by_label
 
 COLUMN = "camera"
 JUNK = "-1"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.matching import relevant_by_label
 from holdfast.evaluation.protocols.base import Lists, RankingProtocol
-from holdfast.evaluation.ranking import no_rows
+from holdfast.evaluation.ranking.engine import no_rows
 from holdfast.evaluation.retrieval import NoRelevant
+from holdfast.evaluation.sides import relevant_by_label
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

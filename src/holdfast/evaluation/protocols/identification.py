@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from holdfast.data.ijbc_truth import PARTS, FaceTruth, Templates
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, EmptyOverlapError
-from holdfast.evaluation.matching import check_sides
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.operating_points import parsed
-from holdfast.evaluation.scores import repeated_rows
-from holdfast.evaluation.templates import first_labels, templates_of
+from holdfast.evaluation.protocols.templates import first_labels, templates_of
+from holdfast.evaluation.ranking.scores import repeated_rows
+from holdfast.evaluation.sides import check_sides
 
 _PROBES_AT_ONCE = 1024  # bounds memory: 15 MB of scores against a gallery of 1,772 templates
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from holdfast.data.landmarks_truth import LandmarksTruth, Usage
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError
-from holdfast.evaluation.matching import relevant_by_label
 from holdfast.evaluation.protocols.base import Lists, RankingProtocol
 from holdfast.evaluation.protocols.names import lists_of_pairs, named_queries, rows_of_all
-from holdfast.evaluation.ranking import no_rows
+from holdfast.evaluation.ranking.engine import no_rows
 from holdfast.evaluation.retrieval import NoRelevant
+from holdfast.evaluation.sides import relevant_by_label
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, EmptyOverlapError
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.ranking.row_lists import RowLists
 
 _FOLDERS = r"^.*[/\\]"
 _EXTENSION = r"\.[A-Za-z][A-Za-z0-9]{1,4}$"  # no ".2": a number belongs to the name

@@ -15,7 +15,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import unknown_name
 from holdfast.evaluation.protocols.base import Lists, RankingProtocol
 from holdfast.evaluation.protocols.names import lists_of_pairs, named_queries, rows_of_all
-from holdfast.evaluation.row_lists import RowLists
+from holdfast.evaluation.ranking.row_lists import RowLists
 
 Difficulty = Literal["easy", "medium", "hard"]
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from holdfast.data.ijbc_truth import PAIRS, FaceTruth
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, unknown_name
-from holdfast.evaluation.matching import check_sides
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.operating_points import Rule, accepted_at, parsed
-from holdfast.evaluation.templates import TemplateVectors, first_labels, templates_of
+from holdfast.evaluation.protocols.templates import TemplateVectors, first_labels, templates_of
+from holdfast.evaluation.sides import check_sides
 
 _PAIRS_AT_ONCE = 4096  # bounds memory: 32 MB for each side at 1024 dimensions
 

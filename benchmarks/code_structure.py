@@ -1,0 +1,242 @@
+"""How much code there is, how it is cut, and what one evaluation enters: two revisions side by side.
+
+    python benchmarks/code_structure.py --before FOLDER     # a checkout of an earlier revision; this one is "after"
+
+Counted by parsing: lines and files per package, files of fewer than 100 lines, parameters and returned values that are
+annotated as dictionaries of anything, packages whose modules import each other in a circle. Counted by running: files
+and functions of ours that `holdfast evaluate` enters for 400 items with a page; seconds of processor time until
+commands have started, the least of five. Writes code_structure.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from machine import describe
+
+HERE = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).parent / "results"
+SHORT = 100
+COUNTED = ("lines", "files", "short", "anything", "circle")
+STARTED = {
+    "holdfast --help": ["--help"],
+    "holdfast evaluate --help": ["evaluate", "--help"],
+    "holdfast methods": ["methods"],
+    "holdfast gallery status": ["gallery", "status", "--gallery", "{gallery}"],
+}
+TRACED = """
+import sys, json
+from pathlib import Path
+source, out, *words = sys.argv[1:]
+files, functions = set(), set()
+def note(frame, event, argument):
+    if event == "call":
+        code = frame.f_code
+        if code.co_filename.startswith(source) and not code.co_name.startswith("<"):
+            files.add(code.co_filename)
+            functions.add((code.co_filename, code.co_qualname))
+sys.setprofile(note)
+from holdfast.cli import main
+status = main(words)
+sys.setprofile(None)
+Path(out).write_text(json.dumps({"files": len(files), "functions": len(functions), "status": status}))
+"""
+
+
+class Package(NamedTuple):
+    """What stands in one package."""
+
+    files: int
+    short: int
+    lines: int
+    anything: int
+    circle: int
+
+
+def packages(root: Path) -> dict[str, Package]:
+    """Return what is in every package below ``src/holdfast``; modules at its top are "top level"."""
+    source = root / "src" / "holdfast"
+    by_package: dict[str, list[Path]] = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).parts
+        by_package.setdefault(parts[0] if len(parts) > 1 else "top level", []).append(path)
+    return {name: _package(source, paths) for name, paths in sorted(by_package.items())}
+
+
+def _package(source: Path, paths: list[Path]) -> Package:
+    lengths = [len(path.read_text().splitlines()) for path in paths]
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    anything = sum(_takes_anything(tree) for tree in trees.values())
+    short = sum(0 < length < SHORT for length in lengths)
+    return Package(len(paths), short, sum(lengths), anything, len(_in_circles(source, trees)))
+
+
+def _takes_anything(tree: ast.Module) -> int:
+    """Count parameters and returned values of public functions that are dictionaries or mappings of anything."""
+    found = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            given = node.args
+            hints = [one.annotation for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            said = [ast.unparse(hint) for hint in (*hints, node.returns) if hint is not None]
+            found += sum("dict[str, Any]" in text or "Mapping[str, Any]" in text for text in said)
+    return found
+
+
+def _in_circles(source: Path, trees: dict[Path, ast.Module]) -> set[str]:
+    """Return modules that import each other in a circle when they are loaded; not for types, not within functions."""
+    names = {_module(source, path): path for path in trees}
+    needs = {name: {one for one in _imports(trees[path]) if one in names} for name, path in names.items()}
+    reached = {name: _reach(name, needs) for name in names}
+    return {name for name in names if name in reached[name]}
+
+
+def _module(source: Path, path: Path) -> str:
+    parts = path.relative_to(source.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+    return found
+
+
+def _reach(start: str, needs: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(needs[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(needs[name])
+    return found
+
+
+def evaluation(root: Path, folder: Path) -> dict[str, int]:
+    """Run ``holdfast evaluate`` with a page on two sets of vectors, and count what it enters."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(400) % 40
+    centres = generator.standard_normal((40, 16))
+    for name, noise in (("old", 1.5), ("new", 1.0)):
+        vectors = (centres[labels] + noise * generator.standard_normal((400, 16))).astype(np.float32)
+        np.savez(folder / f"{name}.npz", vectors=vectors, labels=labels, ids=[f"i{row}" for row in range(400)])
+    words = ["evaluate", "--old", f"{folder}/old.npz", "--new", f"{folder}/new.npz", "--out", f"{folder}/out"]
+    out = folder / "counted.json"
+    source = str(root / "src" / "holdfast")
+    _run(root, ["-c", TRACED, source, str(out), *words, "--report", "html"])
+    found: dict[str, int] = json.loads(out.read_text())
+    return found
+
+
+def start_up(root: Path, words: list[str], folder: Path) -> float:
+    """Return the processor's seconds of a command, the least of five; the first run, which compiles, not counted."""
+    gallery = folder / "gallery"
+    if not gallery.exists():
+        created = [
+            "gallery",
+            "create",
+            "--gallery",
+            str(gallery),
+            "--embeddings",
+            f"{folder}/old.npz",
+            "--model",
+            "old",
+        ]
+        _run(root, ["-m", "holdfast", *created])
+    command = ["-m", "holdfast", *(word.format(gallery=gallery) for word in words)]
+    return min([_run(root, command) for _ in range(6)][1:])
+
+
+def _run(root: Path, words: list[str]) -> float:
+    before = os.times()
+    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, "-W", "ignore", *words],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def page(roots: dict[str, Path]) -> str:
+    """Return the tables."""
+    counted = {when: packages(root) for when, root in roots.items()}
+    lines = [
+        "# How the code is cut",
+        "",
+        "Two revisions, counted by parsing. Short: files of fewer than 100 lines. Anything: parameters and returned",
+        "values of public functions that are dictionaries of anything. Circle: modules that import each other.",
+        "",
+        "| package | " + " | ".join(f"{what} before | after" for what in COUNTED) + " |",
+        "| --- | " + " | ".join(["---: | ---:"] * len(COUNTED)) + " |",
+    ]
+    names = sorted({name for found in counted.values() for name in found})
+    nothing = Package(0, 0, 0, 0, 0)
+    for name in names:
+        before, after = (counted[when].get(name, nothing) for when in ("before", "after"))
+        lines.append(_row(name, before, after))
+    sums = [
+        Package(*(sum(values) for values in zip(*counted[when].values(), strict=True))) for when in ("before", "after")
+    ]
+    lines.append(_row("**all**", *sums))
+    tests = {when: Counter(_lines_of_tests(root)) for when, root in roots.items()}
+    lines += ["", "| | before | after |", "| --- | ---: | ---: |"]
+    lines.append(f"| lines of tests | {tests['before']['lines']:,} | {tests['after']['lines']:,} |")
+    lines.append(f"| files of tests | {tests['before']['files']:,} | {tests['after']['files']:,} |")
+    readme = {when: len((root / "README.md").read_text().splitlines()) for when, root in roots.items()}
+    lines.append(f"| lines of README | {readme['before']:,} | {readme['after']:,} |")
+    entered, started = {}, {}
+    for when, root in roots.items():
+        with tempfile.TemporaryDirectory() as name:
+            entered[when] = evaluation(root, Path(name))
+            started[when] = {said: start_up(root, words, Path(name)) for said, words in STARTED.items()}
+    for what in ("files", "functions"):
+        lines.append(
+            f"| {what} entered by `holdfast evaluate` | {entered['before'][what]} | {entered['after'][what]} |"
+        )
+    for said in STARTED:
+        lines.append(f"| `{said}`, processor seconds | {started['before'][said]:.2f} | {started['after'][said]:.2f} |")
+    return "\n".join([*lines, "", describe(), "", "`python benchmarks/code_structure.py --before FOLDER`", ""])
+
+
+def _row(name: str, before: Package, after: Package) -> str:
+    pairs = ((before.lines, after.lines), (before.files, after.files), (before.short, after.short))
+    more = ((before.anything, after.anything), (before.circle, after.circle))
+    return f"| {name} | " + " | ".join(f"{one:,} | {other:,}" for one, other in (*pairs, *more)) + " |"
+
+
+def _lines_of_tests(root: Path) -> dict[str, int]:
+    paths = list((root / "tests").rglob("*.py"))
+    return {"files": len(paths), "lines": sum(len(path.read_text().splitlines()) for path in paths)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, required=True, help="a checkout of the earlier revision")
+    given = parser.parse_args()
+    text = page({"before": given.before.resolve(), "after": HERE})
+    (RESULTS / "code_structure.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""How pgvector finds the nearest rows: all of them, or those whose items meet a condition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from psycopg.sql import Identifier
+
+from holdfast.stores.base import Vectors
+from holdfast.stores.filters import Filter
+from holdfast.stores.postgres.ledger import Connection, PostgresDatabase, translated
+
+Found = tuple[str, float, str]
+"""Id, score, and metadata as JSON."""
+
+_FEW_ITEMS = 2000  # looked up one by one rather than joined
+_COMPARISONS = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+SETTINGS = b"""
+SELECT set_config('enable_nestloop', %(nested)s, true), set_config('enable_seqscan', %(scanned)s, true),
+    set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %(breadth)s, true)
+"""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows a search may return; all of them without a condition.
+
+    Args:
+        condition: What their items must meet, in SQL over the table of items.
+        values: What its placeholders stand for.
+        ids: The items that meet it, where they are few and were looked up.
+    """
+
+    condition: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    ids: list[str] | None = None
+
+    def statement(self, table: str, k: int, *, indexed: bool) -> bytes:
+        """Return the statement that finds the rows with the largest inner products with the value ``query``.
+
+        Args:
+            table: Of the rows.
+            k: How many.
+            indexed: Follow an approximate index; otherwise compare all rows that may be returned.
+        """
+        distance = "r.vector <#> %(query)b"
+        order = distance if indexed else f"-({distance}) DESC"  # an index serves the distance only, not its negative
+        return (
+            "SELECT found.id, found.score, (SELECT metadata FROM items WHERE items.id = found.id) FROM ("
+            f"SELECT r.id, -({distance}) AS score FROM {table} AS r {self._rows(indexed)} "
+            f"ORDER BY {order}, r.id LIMIT {int(k)}) AS found ORDER BY found.score DESC, found.id"
+        ).encode()
+
+    def _rows(self, indexed: bool) -> str:
+        if self.ids is not None:
+            return "WHERE r.id = ANY(%(ids)s)"
+        if not self.condition:
+            return ""
+        if indexed:  # row by row along the index
+            return f"WHERE (SELECT {self.condition} FROM items WHERE items.id = r.id)"
+        return f"JOIN items ON items.id = r.id WHERE {self.condition}"
+
+    def settings(self, k: int, *, indexed: bool) -> dict[str, str]:
+        """Return values for `SETTINGS`: the database knows nothing of how many items meet a condition, so no guess."""
+        joined = bool(self.condition) and not indexed
+        return {
+            "nested": "off" if joined else "on",
+            "scanned": "off" if indexed else "on",
+            "breadth": str(min(max(2 * k, 100), 1000)),
+        }
+
+
+def nearest(
+    database: PostgresDatabase,
+    queries: Vectors,
+    k: int,
+    *,
+    generation: str,
+    mask: int,
+    where: Filter | None,
+    exact: bool,
+) -> list[list[Found]]:
+    """Find the rows with the largest inner products, at most k for every query, of equal ones the smaller id first.
+
+    Args:
+        database: In a transaction that sees one moment.
+        queries: float32 (Q, width).
+        k: Hits per query.
+        generation: Whose rows.
+        mask: Bits of generations in which their items must have no vector.
+        where: What their metadata must match.
+        exact: Compare all rows, also where there is an approximate index.
+    """
+    with database.connection() as connection, translated(database.address.url):
+        selection = _selected(connection, *_condition(mask, where))
+        table = table_of(generation)
+        if exact or selection.ids is not None or not is_indexed(database, generation):
+            return _run(connection, queries, k, selection, table, indexed=False)
+        found = _run(connection, queries, k, selection, table, indexed=True)
+        short = [number for number, rows in enumerate(found) if len(rows) < k]  # the index ended before
+        if short:
+            exactly = _run(connection, queries[short], k, selection, table, indexed=False)
+            for number, rows in zip(short, exactly, strict=True):
+                found[number] = rows
+        return found
+
+
+def _run(
+    connection: Connection, queries: Vectors, k: int, selection: Selection, table: str, *, indexed: bool
+) -> list[list[Found]]:
+    statement = selection.statement(table, k, indexed=indexed)
+    values = {**selection.values, "ids": selection.ids}
+    with connection.pipeline():
+        connection.execute(SETTINGS, selection.settings(k, indexed=indexed))
+        cursors = [connection.execute(statement, {**values, "query": query}, binary=True) for query in queries]
+    return [cast("list[Found]", cursor.fetchall()) for cursor in cursors]
+
+
+def _selected(connection: Connection, condition: str, values: Mapping[str, Any]) -> Selection:
+    """Look the items up that meet a condition, if they are few."""
+    if not condition:
+        return Selection()
+    cursor = connection.execute(f"SELECT id FROM items WHERE {condition} LIMIT {_FEW_ITEMS + 1}".encode(), values)
+    ids = [str(identifier) for (identifier,) in cursor]
+    return Selection(condition, values, ids if len(ids) <= _FEW_ITEMS else None)
+
+
+def is_indexed(database: PostgresDatabase, generation: str) -> bool:
+    """Say whether a generation has an approximate index that is complete."""
+    found = database.execute(
+        "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(?)", [index_of(generation)]
+    )
+    return bool(found and found[0][0])
+
+
+def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, Any]]:
+    """Return what items must meet, in SQL, and the values for it; empty where every item does.
+
+    Args:
+        mask: Bits of generations in which they must have no vector.
+        where: What their metadata must match.
+    """
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    if mask:
+        parts.append("items.mask & %(mask)s = 0")
+        values["mask"] = mask
+    if where:
+        parts.append("jsonb_path_exists(items.metadata::jsonb, %(path)s::jsonpath, %(compared)s::jsonb, true)")
+        values |= {"path": _path(where), "compared": json.dumps({f"v{n}": one.value for n, one in enumerate(where)})}
+    return " AND ".join(parts), values
+
+
+def _path(where: Filter) -> str:
+    """Write a filter as a JSON path, which compares values of one type only.
+
+    >>> from holdfast.stores.filters import Condition
+    >>> _path((Condition("price", "<", 5), Condition("colour", "=", "red")))
+    '$ ? (@."price" != null && @."price" < $v0 && @."colour" != null && @."colour" == $v1)'
+    """
+    parts = []
+    for number, one in enumerate(where):
+        column = f"@.{json.dumps(one.column)}"
+        parts += [f"{column} != null", f"{column} {_COMPARISONS[one.comparison]} $v{number}"]
+    return f"$ ? ({' && '.join(parts)})"
+
+
+def table_of(generation: str) -> str:
+    """Return the quoted name of the table with a generation's rows."""
+    return Identifier(f"rows_{generation}").as_string()
+
+
+def index_of(generation: str) -> str:
+    """Return the quoted name of the approximate index over a generation's rows."""
+    return Identifier(f"rows_{generation}_hnsw").as_string()
+
+
+def definition(generation: str) -> str:
+    """Return the approximate index over a generation's rows, as CREATE INDEX takes it."""
+    return f"{index_of(generation)} ON {table_of(generation)} USING hnsw (vector vector_ip_ops)"

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.evaluation.ranking import counting, engine, scores, tiles
+from holdfast.evaluation.ranking.engine import Ranked, nearest_rows, rank, tied_ranks
+from holdfast.evaluation.ranking.row_lists import RowLists
+
+
+def slow_ranks(
+    row: NDArray[np.float32], relevant: Sequence[int], ignored: Sequence[int] = ()
+) -> tuple[list[int], list[int]]:
+    """The definition: sort all items by descending score, ties by row, and look up the relevant ones."""
+    order = [i for i in sorted(range(len(row)), key=lambda i: (-row[i], i)) if i not in set(ignored)]
+    return sorted(order.index(i) for i in relevant if i not in set(ignored)), order
+
+
+def whole_numbers(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float32]:
+    """Vectors whose inner products are exact, so that many of them tie."""
+    return rng.integers(-2, 3, size=(rows, columns)).astype(np.float32)
+
+
+WAYS = [None, *counting.WAYS]
+DEVICES = [None, "cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=[16_384, 60, 7])
+def tile_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Tiles that hold the whole gallery, just all of it, or a part that leaves a rest."""
+    monkeypatch.setattr(tiles, "TILE_ROWS", request.param)
+    return int(request.param)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Each way of counting alone, in parts smaller than a block of queries, and with so few bins that they are full."""
+    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=request.param))
+    monkeypatch.setattr(counting, "PART_ROWS", 3)
+    monkeypatch.setattr(counting, "BINS", 8)
+    return None if request.param is None else str(request.param)
+
+
+@pytest.mark.parametrize("relevant_per_query", [1, 9, 40])
+@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.parametrize("block", [None, 5])
+def test_ranks_are_those_of_a_stable_sort(
+    relevant_per_query: int, columns: int, block: int | None, way: str | None, tile_rows: int
+) -> None:
+    rng = np.random.default_rng(relevant_per_query + columns)
+    query, gallery = whole_numbers(rng, 12, columns), whole_numbers(rng, 60, columns)
+    relevant = [rng.choice(60, relevant_per_query, replace=False) for _ in query]
+    ignore = [rng.choice(60, rng.integers(0, 8), replace=False) for _ in query]
+    ranked = rank(query, gallery, RowLists.of(relevant), RowLists.of(ignore), block=block)
+    for i, row in enumerate(query @ gallery.T):
+        expected, order = slow_ranks(row, relevant[i].tolist(), ignore[i].tolist())
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+        assert ranked.gallery_sizes[i] == len(order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4), st.sampled_from(WAYS))
+def test_ranks_of_any_small_gallery(seed: int, size: int, columns: int, way: str | None) -> None:
+    rng = np.random.default_rng(seed)
+    query, gallery = whole_numbers(rng, 3, columns), whole_numbers(rng, size, columns)
+    relevant = [np.flatnonzero(rng.random(size) < 0.5) for _ in query]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "Counter", partial(counting.Counter, way=way))
+        patch.setattr(tiles, "TILE_ROWS", int(rng.integers(1, size + 1)))
+        ranked = rank(query, gallery, RowLists.of(relevant))
+    for i, row in enumerate(query @ gallery.T):
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == slow_ranks(row, relevant[i])[0]
+
+
+@pytest.mark.parametrize("shift", [0.0, -1e6, 1e-30])
+def test_ranks_of_scores_far_from_one(shift: float, way: str | None) -> None:
+    """Bins are only a rough order: scores that are nearly alike, all below zero, or tiny are still told apart."""
+    rng = np.random.default_rng(5)
+    gallery = (rng.normal(size=(300, 1)) + shift).astype(np.float32) * np.float32(1e-20 if shift == 1e-30 else 1)
+    relevant = [rng.choice(300, 20, replace=False), np.arange(3)]
+    ranked = rank(np.ones((2, 1), np.float32), gallery, RowLists.of(relevant))
+    for i, items in enumerate(relevant):
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == slow_ranks(gallery[:, 0], items)[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("columns", [1, 4])
+def test_ranks_with_torch_are_the_same(device: str | None, columns: int, tile_rows: int) -> None:
+    rng = np.random.default_rng(columns)
+    query, gallery = whole_numbers(rng, 12, columns), whole_numbers(rng, 60, columns)
+    relevant = [rng.choice(60, rng.integers(0, 40), replace=False) for _ in query]
+    ignore = [rng.choice(60, rng.integers(0, 8), replace=False) for _ in query]
+    ranked = rank(query, gallery, RowLists.of(relevant), RowLists.of(ignore), block=5, device=device)
+    for i, row in enumerate(query @ gallery.T):
+        expected, _ = slow_ranks(row, relevant[i].tolist(), ignore[i].tolist())
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+
+
+def test_a_device_that_is_not_there() -> None:
+    lists = RowLists.of([[0]])
+    for name in ("cuda:77", "toaster"):
+        with pytest.raises(ConfigError, match=name):
+            rank(np.ones((1, 2), np.float32), np.ones((3, 2), np.float32), lists, device=name)
+
+
+def test_the_cheapest_way_is_taken() -> None:
+    """One relevant item: compared. Many, below most of the gallery: binned; above nearly all: picked out."""
+    rng = np.random.default_rng(6)
+    gallery = np.sort(rng.normal(size=(20_000, 1)).astype(np.float32), axis=0)
+    query, taken = np.ones((16, 1), np.float32), []
+
+    def spy(name: str, counted: Any) -> Any:
+        return lambda *given: (taken.append(name), counted(*given))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "WAYS", {name: spy(name, way) for name, way in counting.WAYS.items()})
+        patch.setattr(tiles, "TILE_ROWS", 20_000)
+        for items in ([19_000], range(0, 20_000, 400), range(19_900, 19_950)):
+            rank(query, gallery, RowLists.of([items] * 16))
+    assert taken == ["compare", "histogram", "filter"]
+
+
+@pytest.mark.parametrize(("queries", "columns", "size"), [(1, 3, 33), (3, 129, 1001), (17, 64, 1001), (64, 300, 500)])
+def test_equal_gallery_rows_tie_to_the_last_bit(queries: int, columns: int, size: int) -> None:
+    # A plain product gives copies in other places of the gallery other last bits, and so changes the order of equals.
+    rng = np.random.default_rng(0)
+    distinct, query = (rng.normal(size=(rows, columns)).astype(np.float32) for rows in (9, queries))
+    origin = rng.integers(9, size=size)
+    gallery, relevant = distinct[origin], np.arange(0, size, 2)
+    ranked = rank(query, gallery, RowLists.of([relevant] * queries))
+    ((_, found),) = scores.score_blocks(query, gallery)
+    for i, row in enumerate(found):
+        assert all(len(set(row[origin == name].tolist())) == 1 for name in range(9))
+        positions = np.empty(size, np.int64)
+        positions[np.argsort(-row, kind="stable")] = np.arange(size)
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == sorted(positions[relevant].tolist())
+
+
+def test_many_ties_give_the_same_ranks_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = np.random.default_rng(1).integers(0, 4, size=500).astype(np.float32)
+    items = np.arange(0, 500, 3)
+    compared = tied_ranks(row, items)
+    monkeypatch.setattr(engine, "FEW_TIED", 10)
+    assert tied_ranks(row, items).tolist() == compared.tolist()
+    assert sorted(compared.tolist()) == slow_ranks(row, items.tolist())[0]
+
+
+def test_permuting_the_gallery_keeps_ranks_of_distinct_scores() -> None:
+    rng = np.random.default_rng(3)
+    query, gallery = rng.normal(size=(5, 8)).astype(np.float32), rng.normal(size=(50, 8)).astype(np.float32)
+    labels, wanted = rng.integers(0, 4, 50), rng.integers(0, 4, 5)
+    order = rng.permutation(50)
+    before = rank(query, gallery, RowLists.by_label(wanted, labels))
+    after = rank(query, gallery[order], RowLists.by_label(wanted, labels[order]))
+    assert before.ranks.tolist() == after.ranks.tolist()
+
+
+def test_repeated_rows_compare_numbers_not_bytes() -> None:
+    rows = np.array([[1, 2], [0.0, 3], [1, 2], [-0.0, 3], [2, 1], [1, 2]], np.float32)
+    repeats, firsts = scores.repeated_rows(rows)
+    assert repeats.tolist() == [2, 3, 5]
+    assert firsts.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dim", [3, 64, 500])
+def test_scores_too_near_for_a_product_are_told_apart(
+    dim: int, device: str | None, way: str | None, tile_rows: int
+) -> None:
+    """Products of float32 put such items in another order; the ranking is that of exact scores, however it is cut."""
+    rng = np.random.default_rng(dim)
+    base = rng.normal(size=dim) / np.sqrt(dim)
+    gallery = (base + rng.normal(size=(80, dim)) * 3e-7 / np.sqrt(dim)).astype(np.float32)
+    gallery[40:60] = gallery[:20]
+    query = (base + rng.normal(size=(9, dim)) / np.sqrt(dim)).astype(np.float32)
+    exact = (query.astype(np.float64) @ gallery.T.astype(np.float64)).astype(np.float32)
+    relevant = [rng.choice(80, 25, replace=False) for _ in query]
+    ranked = rank(query, gallery, RowLists.of(relevant), block=4, device=device)
+    rows, values = nearest_rows(query, gallery, 7)
+    for i, row in enumerate(exact):
+        expected, order = slow_ranks(row, relevant[i].tolist())
+        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+        assert rows[i].tolist() == order[:7] and values[i].tolist() == row[order[:7]].tolist()
+
+
+@pytest.mark.parametrize("tile_rows", [16_384, 5, 1], indirect=True)
+@pytest.mark.parametrize("k", [1, 3, 17, 99])
+def test_nearest_rows_are_the_head_of_the_ranking(k: int, tile_rows: int) -> None:
+    rng = np.random.default_rng(k)
+    query, gallery = whole_numbers(rng, 7, 3), whole_numbers(rng, 17, 3)
+    ignore = [rng.choice(17, 2, replace=False) for _ in query]
+    rows, values = nearest_rows(query, gallery, k, RowLists.of(ignore), block=2)
+    assert rows.shape == values.shape == (7, min(k, 17))
+    for i, row in enumerate(query @ gallery.T):
+        order = slow_ranks(row, [], ignore[i].tolist())[1][:k]
+        assert rows[i].tolist() == order + [-1] * (min(k, 17) - len(order))
+        assert values[i, : len(order)].tolist() == row[order].tolist()
+
+
+def test_memory_stays_bounded() -> None:
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(12_000, 8)).astype(np.float32)
+    labels = np.arange(12_000) % 600
+    tracemalloc.start()
+    rank(vectors, vectors, RowLists.by_label(labels, labels), RowLists.single(np.arange(12_000)), block=32)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40 * 2**20 < 4 * 12_000 * 12_000 / 10
+
+
+@pytest.mark.parametrize(
+    ("ranks", "offsets", "sizes", "message"),
+    [
+        ([0, 2], [0, 1], [5], "offsets"),
+        ([0, 2], [0, 2], [5, 5], "offsets"),
+        ([0, 2], [0, 2, 1, 2], [5, 5, 5], "offsets"),
+        ([0, 5], [0, 2], [5], "outside"),
+        ([-1, 2], [0, 2], [5], "outside"),
+        ([2, 0], [0, 2], [5], "ascend"),
+        ([2, 2], [0, 2], [5], "ascend"),
+    ],
+)
+def test_impossible_rankings_are_refused(ranks: list[int], offsets: list[int], sizes: list[int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Ranked(np.array(ranks), np.array(offsets), np.array(sizes))
+
+
+def test_joined_rankings_keep_their_queries() -> None:
+    parts = [Ranked.of([[0, 2], []], [4, 4]), Ranked.of([[1]], [3])]
+    whole = Ranked.joined(parts)
+    assert whole.ranks.tolist() == [0, 2, 1]
+    assert whole.relevant.tolist() == [2, 0, 1]
+    assert whole.gallery_sizes.tolist() == [4, 4, 3]
+
+
+def test_unusable_vectors_are_refused() -> None:
+    good, none = np.ones((2, 3), np.float32), np.ones((0, 3), np.float32)
+    lists = RowLists.of([[0], [1]])
+    with pytest.raises(DataError, match="queries hold no item"):
+        rank(none, good, RowLists.of([]))
+    with pytest.raises(DataError, match="gallery hold no item"):
+        rank(good, none, lists)
+    with pytest.raises(SpaceMismatchError, match="3 columns, the gallery has 2"):
+        rank(good, good[:, :2], lists)
+    for bad in (1e30, np.inf, np.nan):
+        with pytest.raises(DataError, match="overflow"):
+            rank(good * np.float32(bad), good * np.float32(1e30), lists)
+    with pytest.raises(ConfigError, match="block of 0"):
+        rank(good, good, lists, block=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[0]], "1 lists for 2 queries"),
+        ([[0], [3]], "rows 3 to 3"),
+        ([[-1], [0]], "rows -1 to -1"),
+        ([[1, 1], [0]], "twice"),
+    ],
+)
+def test_wrong_lists_are_refused(rows: list[list[int]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        RowLists.of(rows).check("relevant", 2, 3)
+
+
+def test_lists_of_other_things_than_rows_are_refused() -> None:
+    with pytest.raises(DataError, match="float64"):
+        RowLists.of([[0.5]])  # type: ignore[list-item]
+    assert RowLists.of([[0, 1], [2]]).union(RowLists.of([[1, 3], []])).flat()[1].tolist() == [0, 1, 3, 2]
