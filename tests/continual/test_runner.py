@@ -29,8 +29,8 @@ from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release
 from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.sequel import load_carried
 from holdfast.training.spaces import Geometry
+from holdfast.training.warm_start import load_carried
 
 LEARNERS = ("finetune", "joint", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs")
 

@@ -113,7 +113,7 @@ def test_an_upsert_meets_the_state_that_another_process_made(tmp_path, embed, as
 
 
 def test_a_swap_between_two_commits_of_one_upsert_stays(tmp_path, embed, monkeypatch) -> None:
-    monkeypatch.setattr("holdfast.galleries.writes.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("holdfast.galleries.gallery.ROWS_AT_ONCE", 5)
     place = f"memory:{tmp_path / 'g'}"
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as mine, Gallery.open(place) as other:
         other.prepare("declared:new", SPHERE)

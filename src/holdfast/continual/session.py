@@ -35,10 +35,10 @@ from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
 from holdfast.results import Part
 from holdfast.training.encode import embed_images, encode
-from holdfast.training.history import load_history
 from holdfast.training.recipe import Experiment
-from holdfast.training.sequel import Sequel, load_carried, save_carried
+from holdfast.training.run_state import load_history
 from holdfast.training.train import OnStep, train_release
+from holdfast.training.warm_start import WarmStart, load_carried, save_carried
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]
 BATCH = 512  # images embedded at a time
@@ -173,9 +173,9 @@ class _Session:
         experiment = self.experiment
         if self.home != self.place:  # by classification alone, whoever asks for it first
             experiment = replace(experiment, method="independent", method_options={})
-        sequel = None
+        warm_start = None
         if previous:
-            sequel = Sequel(
+            warm_start = WarmStart(
                 replayed=np.arange(len(images)) >= len(images) - replayed,
                 gallery=storage.load(self.folder / previous.galleries[-1]),
                 carried=load_carried(self.place.with_name(f"session-{self.session}")),
@@ -190,7 +190,7 @@ class _Session:
                 data_name=f"{self.setting.name}, {plan.name} {self.setting.identity['plan'][:12]}, "
                 f"session {self.session + 1} of {plan.sessions}",
                 cache=self.place / "cache",
-                sequel=sequel,
+                warm_start=warm_start,
                 select=self._validation(),
                 on_step=on_step,
             )

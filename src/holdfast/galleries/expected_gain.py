@@ -41,7 +41,7 @@ from holdfast.galleries.state import GalleryState, Generation
 from holdfast.stores.base import Pointer, Store, Vectors
 
 if TYPE_CHECKING:
-    from holdfast.galleries.base import GalleryBase
+    from holdfast.galleries.gallery import Gallery
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -156,9 +156,7 @@ class _Reader:
         self.gains[places], self._open[places] = np.where(unknown, -np.inf, values), False
 
 
-def pilot_ids(
-    gallery: GalleryBase, state: GalleryState, target: str, share: float = 0.02, *, seed: int = 0
-) -> list[str]:
+def pilot_ids(gallery: Gallery, state: GalleryState, target: str, share: float = 0.02, *, seed: int = 0) -> list[str]:
     """Return the items to embed first, so that the order "uncertainty" can tell where old and new models disagree.
 
     They are drawn by a hash of their ids: those of an interrupted pilot, less what was embedded, are the same ones.

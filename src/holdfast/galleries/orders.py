@@ -19,7 +19,7 @@ from holdfast.galleries.state import GalleryState
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
-    from holdfast.galleries.base import GalleryBase
+    from holdfast.galleries.gallery import Gallery
 
 __all__ = ["ORDERS", "Backlog", "Order", "order_ids", "pilot_ids"]
 
@@ -120,7 +120,7 @@ def class_codes(classes: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def order_ids(
-    gallery: GalleryBase,
+    gallery: Gallery,
     state: GalleryState,
     target: str,
     order: str,
