@@ -13,8 +13,7 @@ import torch
 
 from holdfast.adapters import ScoreMap
 from holdfast.adapting.results import AdaptResults
-from holdfast.continual.plan import Plan
-from holdfast.continual.plans import blurry, disjoint, general_incremental
+from holdfast.continual.plans import Plan, blurry, disjoint, general_incremental
 from holdfast.continual.results import SessionsResults, average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.chain import ChainResults, evaluate_chain
