@@ -91,7 +91,13 @@ COMMITTED_SUITES: dict[str, dict[str, Any]] = {
         "geometry": {"space": "lorentz", "curvature": 1, "lift_old": 2},
         "old": {"geometry": {"space": "lorentz", "curvature": 1}},
         "model": {"dim": 8, "channels": 1, "image_size": 12, "zeta": 1, "projection": "linear-bn"},
-        "recipe": {"batch_size": 8, "items_per_class": 2, "workers": 2, "channels_last": True, "data_on_device": "never"},
+        "recipe": {
+            "batch_size": 8,
+            "items_per_class": 2,
+            "workers": 2,
+            "channels_last": True,
+            "data_on_device": "never",
+        },
         "test_sets": {"others": {"data": "crosses", "options": {"image_size": 12, "channels": 1}, "flip": True}},
     },
     "sessions": {
