@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.adapting.results import AdaptResults, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.adapt_curve_plots import learning_curve, score_map_plot
 from holdfast.reports.adapt_plots import candidate_dots, kind_swatch
 from holdfast.reports.adapt_tables import thresholds

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.adapting.comparison import Kind
-from holdfast.adapting.results import AdaptResults, CandidateScores, Score
+from holdfast.adapters.compare import Kind
+from holdfast.adapters.results import AdaptResults, CandidateScores, Score
 from holdfast.reports.adapt_tables import OLD, REEMBEDDED
 from holdfast.reports.formats import interval, metric_name, score
 from holdfast.reports.svg import (
