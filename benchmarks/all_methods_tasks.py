@@ -24,7 +24,7 @@ from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.encode import cached_embeddings, embed_images
 from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.upgrade import train_upgrade
+from holdfast.training.train import train_upgrade
 from task_pool import write_json
 
 Values = NDArray[np.float64]

@@ -35,7 +35,7 @@ from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.encode import embed_images
 from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.upgrade import train_upgrade
+from holdfast.training.train import train_upgrade
 from machine import describe
 
 HERE = Path(__file__).parent

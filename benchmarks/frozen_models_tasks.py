@@ -27,7 +27,7 @@ from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.text_encoders import open_text_encoder
 from holdfast.training.compatible_head import HEAD_RECIPE, train_head
-from holdfast.training.encode_texts import embed_texts
+from holdfast.training.encode import embed_texts
 from holdfast.training.recipe import Experiment
 from mixed_generations import mixed_gallery
 from task_pool import write_json

@@ -34,7 +34,7 @@ from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, Step
 from holdfast.training.encode import embed_images
 from holdfast.training.recipe import Experiment
-from holdfast.training.upgrade import train_upgrade
+from holdfast.training.train import train_upgrade
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

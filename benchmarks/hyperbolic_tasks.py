@@ -21,8 +21,7 @@ from holdfast.models.release import Release
 from holdfast.training.encode import cached_embeddings, embed_images
 from holdfast.training.recipe import Experiment
 from holdfast.training.spaces import Geometry
-from holdfast.training.train import train_release
-from holdfast.training.upgrade import train_upgrade
+from holdfast.training.train import train_release, train_upgrade
 from task_pool import write_json
 
 LORENTZ, HYPERSPHERE = "lorentz", "hypersphere"

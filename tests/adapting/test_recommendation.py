@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
 from holdfast.adapting.candidates import hold_out, measure
-from holdfast.adapting.comparison import AGREEMENT, Comparison, Draws, Failed, Mean, Measured, Unseen
+from holdfast.adapting.comparison import AGREEMENT, Comparison, Failed, Mean, Measured, Unseen
 from holdfast.adapting.recommendation import recommend
+from holdfast.evaluation.intervals import Draws
 from holdfast.wording import whole_percent
 
 QUICK = {"resamples": 200}

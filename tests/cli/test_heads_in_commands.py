@@ -19,7 +19,7 @@ from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.models.release import load_release
 from holdfast.models.static_words import static_files
 from holdfast.models.text_folders import find_model
-from holdfast.training.encode_features import embed_features
+from holdfast.training.encode import embed_features
 
 Fails = Callable[..., str]
 FAST = ["--method", "p2s", "--recipe.epochs", "5", "--recipe.batch-size", "32", "--resamples", "200",

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.continual.plans import PLANS, disjoint, general_incremental
+from holdfast.continual.plans import PLANS, Setting, disjoint, general_incremental
 from holdfast.continual.results import Bounds, SessionRecord, SessionsResults, average_recall, forgetting
 from holdfast.continual.runner import run_sessions
-from holdfast.continual.setting import Setting
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.embeddings import storage
@@ -29,8 +28,8 @@ from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release
 from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.sequel import load_carried
 from holdfast.training.spaces import Geometry
+from holdfast.training.warm_start import load_carried
 
 LEARNERS = ("finetune", "joint", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs")
 

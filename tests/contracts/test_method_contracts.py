@@ -19,7 +19,7 @@ from holdfast.geometry import SPACES
 from holdfast.methods import METHODS, build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, OldModel
 from holdfast.models.heads import HEADS, build_head
-from holdfast.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from holdfast.training.run_state import Checkpoint, load_checkpoint, save_checkpoint
 
 DTYPES = [torch.float32, torch.float64]
 NO_CHOICE: dict[str, dict[str, Any]] = {"mixbct": {"ratio": 1.0}}  # options under which all draws of rows are alike

@@ -29,9 +29,7 @@ from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.release import Release, make_release
 from holdfast.models.seeding import seeded
 from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.encode import embed_images
-from holdfast.training.encode_features import embed_features
-from holdfast.training.encode_texts import embed_texts
+from holdfast.training.encode import embed_features, embed_images, embed_texts
 
 Embed = Callable[..., EmbeddingSet]
 NEW = "declared:new"

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.methods import METHODS, MethodTable
-from holdfast.methods.base import CompatibilityMethod
+from holdfast.methods import METHODS
 from holdfast.methods.descriptions import _from_class, _from_source, describe
 
 
@@ -35,16 +34,6 @@ def test_a_method_that_is_no_plain_class_of_its_own_is_imported(monkeypatch: pyt
     found = describe("derived")
     assert found.documentation == "A method of somebody's own." and found.options == describe("bct").options
     with pytest.raises(ValueError, match="inherits"):
-        _from_source("base:PrototypeClassifier")
+        _from_source("holdfast.methods.base:PrototypeClassifier")
     with pytest.raises(ConfigError, match="Unknown method 'bcd'"):
         describe("bcd")
-
-
-def test_a_table_of_methods() -> None:
-    table = MethodTable({"bct": "bct:BCT", "p2s": "p2s:P2S"})
-    assert "bct" in table and "x" not in table and not table.loaded("bct")
-    assert table.get("x") is None and issubclass(table["bct"], CompatibilityMethod) and table.loaded("bct")
-    table["x"] = table["p2s"]
-    assert list(table) == ["bct", "p2s", "x"] and len(table) == 3
-    del table["p2s"], table["x"]
-    assert list(table) == ["bct"]

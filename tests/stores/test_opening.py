@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import numpy as np
 import pytest
 
@@ -202,3 +203,11 @@ def test_stores_are_imported_without_what_they_do_not_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_stores_never_import_each_other() -> None:
+    graph = grimp.build_graph("holdfast")
+    packages = {STORES.places[kind].rpartition(".")[0] for kind in STORES}
+    for package in packages:
+        others = graph.find_upstream_modules(package, as_package=True) & packages
+        assert not others, f"what {package} shares with {others} belongs in a module of its own"

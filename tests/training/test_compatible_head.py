@@ -20,7 +20,7 @@ from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release, make_release, weights_digest
-from holdfast.training import compatible_head, encode_features
+from holdfast.training import compatible_head, encode
 from holdfast.training.compatible_head import (
     HEAD_RECIPE,
     frozen_release,
@@ -29,7 +29,7 @@ from holdfast.training.compatible_head import (
     ridge_start,
     train_head,
 )
-from holdfast.training.encode_features import embed_features
+from holdfast.training.encode import embed_features
 from holdfast.training.recipe import Experiment
 from holdfast.training.spaces import Geometry
 
@@ -237,7 +237,7 @@ def test_embeddings_are_carried_over_in_blocks(
     old, new = frozen(60, seed=1)
     head = train_head(old, new, experiment(), tmp_path)
     whole = head.query(new)
-    monkeypatch.setattr(encode_features, "ROWS", 7)
+    monkeypatch.setattr(encode, "ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(head.query(new).vectors, whole.vectors, atol=1e-6)
 
 

@@ -10,7 +10,7 @@ from holdfast.embeddings import StringArray, storage
 from holdfast.errors import ConfigError, DataError
 from holdfast.geometry import Hypersphere
 from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.encode_texts import embed_texts
+from holdfast.training.encode import embed_texts
 
 
 @pytest.fixture(scope="module")

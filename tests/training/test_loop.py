@@ -21,9 +21,9 @@ from holdfast.methods.base import CompatibilityMethod, OldModel, Step
 from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import encode, encode_features
-from holdfast.training.history import History
 from holdfast.training.layout import lay_out_state, weights_channels_last
 from holdfast.training.loop import fit
+from holdfast.training.run_state import History
 from holdfast.training.schedules import Schedule, cosine
 
 CLASSES, SIDE, DIM = 5, 8, 6

@@ -17,8 +17,8 @@ from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release, load_release
-from holdfast.training.history import load_history
 from holdfast.training.recipe import Experiment, Recipe, recorded_decisions
+from holdfast.training.run_state import load_history
 from holdfast.training.train import train_release
 
 CLASSES = 4

@@ -31,8 +31,8 @@ from holdfast.adapters.procrustes import Procrustes
 from holdfast.adapters.residual_mlp import ResidualMLP
 from holdfast.adapters.ridge import Ridge
 from holdfast.adapters.score_map import ScoreMap
-from holdfast.errors import unknown_name
 from holdfast.options import bound
+from holdfast.registry import Registry
 
 __all__ = [
     "ADAPTERS",
@@ -45,15 +45,21 @@ __all__ = [
     "suspect_pairs",
 ]
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "procrustes": Procrustes,
-    "ridge": Ridge,
-    "low_rank": LowRank,
-    "mean_drift": MeanDrift,
-    "lambda_orthogonal": LambdaOrthogonal,
-    "local": Local,
-    "residual_mlp": ResidualMLP,
-}
+ADAPTERS: Registry[type[Adapter]] = Registry(
+    "adapter",
+    "adapters",
+    {
+        "procrustes": Procrustes,
+        "ridge": Ridge,
+        "low_rank": LowRank,
+        "mean_drift": MeanDrift,
+        "lambda_orthogonal": LambdaOrthogonal,
+        "local": Local,
+        "residual_mlp": ResidualMLP,
+    },
+    fits=lambda thing: isinstance(thing, type) and issubclass(thing, Adapter),
+    expected="a subclass of holdfast.adapters.base.Adapter",
+)
 
 
 def build_adapter(name: str, options: Mapping[str, Any]) -> Adapter:
@@ -62,6 +68,5 @@ def build_adapter(name: str, options: Mapping[str, Any]) -> Adapter:
     Raises:
         ConfigError: The name or an option is unknown, and the nearest known one is suggested; or a value is wrong.
     """
-    if name not in ADAPTERS:
-        raise unknown_name("adapter", name, ADAPTERS)
-    return ADAPTERS[name](**bound(ADAPTERS[name], options, f"adapter '{name}'"))
+    adapter = ADAPTERS[name]
+    return adapter(**bound(adapter, options, f"adapter '{name}'"))

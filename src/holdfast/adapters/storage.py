@@ -179,7 +179,7 @@ def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) ->
     if record.kind not in ADAPTERS:
         raise ReleaseError(
             f"'{where}' is an adapter of the unknown kind '{record.kind}'.",
-            expected=f"one of {', '.join(ADAPTERS)}",
+            expected=f"one of {', '.join(ADAPTERS.names())}",
             to_do="install the holdfast that wrote it; the adapter is intact.",
         )
     try:

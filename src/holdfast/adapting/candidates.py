@@ -21,7 +21,6 @@ from holdfast.adapting.comparison import (
     GUARDS,
     UNSEEN,
     Comparison,
-    Draws,
     Failed,
     Kind,
     Loss,
@@ -33,8 +32,8 @@ from holdfast.adapting.comparison import (
 )
 from holdfast.adapting.held_out import HeldOut, hold_out
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, HoldfastError, refuse
-from holdfast.evaluation.intervals import Resampled, chosen_interval, clusters_of
+from holdfast.errors import DataError, HoldfastError, refuse
+from holdfast.evaluation.intervals import Draws, Resampled, chosen_interval, clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 
@@ -243,9 +242,6 @@ def _checked(candidates: Sequence[Candidate], draws: Draws) -> Draws:
     refuse(not names, "No candidates.", "at least one adapter or head to compare")
     repeated = sorted({name for name in names if names.count(name) > 1})
     refuse(bool(repeated), f"Several candidates of one name: {', '.join(repeated)}.", "one name per candidate")
-    refuse(draws.resamples < 1, f"{draws.resamples} resamples.", "at least 1")
-    if not 0 < draws.level < 1:
-        raise ConfigError(f"An interval at level {draws.level:g}.", expected="a level between 0 and 1, such as 0.95")
     return draws
 
 

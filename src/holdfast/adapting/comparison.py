@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters import Direction
-from holdfast.evaluation.intervals import FEW, Interval, mean_intervals
+from holdfast.evaluation.intervals import Draws, Interval
 
 Kind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]
@@ -21,37 +21,6 @@ AGREEMENT = "overlap@10"
 UNSEEN = "unseen classes"
 GUARDS = ("recall@1", UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
-
-
-@dataclass(frozen=True)
-class Draws:
-    """How means over queries are resampled.
-
-    Args:
-        resamples: How many times.
-        level: Level of the intervals.
-        seed: Seed of the draws.
-        clusters: Class of every query (Q,), to draw whole classes; None to draw single queries.
-    """
-
-    resamples: int = 2000
-    level: float = 0.95
-    seed: int = 0
-    clusters: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """How `mean_intervals` is to draw."""
-        return {"resamples": self.resamples, "level": self.level, "seed": self.seed, "clusters": self.clusters}
-
-    def of(self, chosen: NDArray[np.bool_]) -> Draws:
-        """Return how to draw some of the queries alone; single ones where they are of few classes.
-
-        Few classes say nothing of others. What is lost on them is to be told all the same.
-        """
-        clusters = None if self.clusters is None else self.clusters[chosen]
-        few = clusters is not None and len(np.unique(clusters)) < FEW
-        return replace(self, clusters=None if few else clusters)
 
 
 class Mean(NamedTuple):
@@ -77,7 +46,7 @@ def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
     >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
     {'a': Mean(mean=0.25, interval=(0.25, 0.25))}
     """
-    intervals = mean_intervals(columns, **draws.options)
+    intervals = draws.intervals(columns)
     return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.adapting.candidates import Candidate, cross_of, draws_of, metric_for, score_by
-from holdfast.adapting.comparison import Draws, Mean, Values, means_of
+from holdfast.adapting.comparison import Mean, Values, means_of
 from holdfast.adapting.held_out import HeldOut
 from holdfast.errors import HoldfastError, refuse
-from holdfast.evaluation.intervals import Resampled
+from holdfast.evaluation.intervals import Draws, Resampled
 
 FIRST_SIZE = 64
 NEGLIGIBLE = 0.005  # of the metric: half a point

@@ -61,7 +61,7 @@ class Choice:
     def __post_init__(self) -> None:
         for name in self.adapters:
             if name not in ADAPTERS:
-                raise unknown_name("adapter", name, ADAPTERS)
+                raise ADAPTERS.unknown(name)
         refuse(len(set(self.adapters)) < len(self.adapters), f"The adapters {', '.join(self.adapters)}.", "each once")
         refuse(not self.adapters and not self.heads, "Nothing to compare.", "an adapter or a method for a head")
         self._refuse_lost_options()

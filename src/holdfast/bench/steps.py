@@ -31,7 +31,7 @@ def train(settings: Settings, place: Place) -> dict[str, Any]:
     "old_trained_on" are the rows that the predecessor was trained on, "machine" the settings of the recipe that change
     no result.
     """
-    from holdfast.training.history import load_history
+    from holdfast.training.run_state import load_history
     from holdfast.training.train import train_release
 
     images = open_images(settings["data"], place.root).to_train_on()
@@ -119,7 +119,7 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
 def texts(settings: Settings, place: Place) -> dict[str, Any]:
     """Embed all parts of a set of texts with a frozen model, or take them out of "whole", where all are embedded."""
     from holdfast.models.text_encoders import open_text_encoder
-    from holdfast.training.encode_texts import embed_texts
+    from holdfast.training.encode import embed_texts
 
     parts = open_texts(settings["data"], place.root).parts()
     if "whole" in place.needs:

@@ -144,7 +144,7 @@ def _embedded(
     model: str, texts: TextSet, role: Role, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> EmbeddingSet:
     from holdfast.models.text_encoders import open_text_encoder
-    from holdfast.training.encode_texts import embed_texts
+    from holdfast.training.encode import embed_texts
 
     with console.status(f"opening {model}"):
         encoder = open_text_encoder(model, device=device_named(arguments["device"]), **options)

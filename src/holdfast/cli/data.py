@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.cli.choices import data_root, open_data
-from holdfast.cli.console import console, counting_progress, print_json, print_table
+from holdfast.cli.console import console, counting_progress, print_error, print_json, print_table
 from holdfast.cli.parsing import parse
 from holdfast.embeddings import StringArray
 from holdfast.embeddings.embedding_set import shown
@@ -97,18 +97,19 @@ def _explain(name: str, words: list[str]) -> int:
     from holdfast.data.texts import TEXT_DATASETS, texts
 
     arguments, _ = parse(listed, words, f"data {name}")
-    known: dict[str, Dataset[Any]] = {**DATASETS, **TEXT_DATASETS}
-    if name not in known and not Path(name).exists():
-        raise unknown_name("action of `holdfast data`, or data set,", name, (*ACTIONS, *known), listing="holdfast data")
+    known: Dataset[Any] | None = DATASETS.get(name) or TEXT_DATASETS.get(name)
+    if known is None and not Path(name).exists():
+        names = (*ACTIONS, *DATASETS.names(), *TEXT_DATASETS.names())
+        raise unknown_name("action of `holdfast data`, or data set,", name, names, listing="holdfast data")
     own = texts if Path(name).suffix in FILE_READERS else None
-    reader = known[name].read if name in known else own or reader_of(Path(name))
+    reader = known.read if known is not None else own or reader_of(Path(name))
     documentation = inspect.cleandoc(reader.__doc__ or "").partition("\nRaises:")[0].rstrip()
     options = {
         option.name: option.default
         for option in inspect.signature(reader).parameters.values()
         if option.default is not option.empty
     }
-    folder = known[name].folder if name in known else None
+    folder = known.folder if known is not None else None
     if arguments["json"]:
         print_json({"name": name, "documentation": documentation, "folder": folder, "options": options})
         return 0
@@ -127,6 +128,8 @@ def _list(words: list[str]) -> int:
     from holdfast.data.texts import TEXT_DATASETS
 
     arguments, _ = parse(listed, words, "data list")
+    for error in (*DATASETS.import_installed(), *TEXT_DATASETS.import_installed()):
+        print_error("data list", error, as_json=False)
     images = {name: dataset.description for name, dataset in DATASETS.items()}
     texts = {name: dataset.description for name, dataset in TEXT_DATASETS.items()}
     if arguments["json"]:
@@ -217,7 +220,7 @@ def _holds_texts(data: str) -> bool:
     from holdfast.data.text_files import FILE_READERS
     from holdfast.data.texts import TEXT_DATASETS
 
-    path, names = Path(data), [*DATASETS, *TEXT_DATASETS]
+    path, names = Path(data), [*DATASETS.names(), *TEXT_DATASETS.names()]
     if data not in names and not path.exists() and not path.suffix and os.sep not in data:
         raise unknown_name("data set, folder or file of texts", data, names, listing="holdfast data")
     return data in TEXT_DATASETS or (path.suffix in FILE_READERS and not path.is_dir())

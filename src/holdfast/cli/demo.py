@@ -106,7 +106,7 @@ def summary(release: Release) -> dict[str, Any]:
 
 def _train(data: RetrievalData, methods: tuple[str, ...], out: Path, seed: int) -> dict[str, Release]:
     from holdfast.data.scenarios import SCENARIOS
-    from holdfast.training.upgrade import train_upgrade
+    from holdfast.training.train import train_upgrade
 
     base = experiment(seed)
     return train_upgrade(

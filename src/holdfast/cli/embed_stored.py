@@ -53,7 +53,7 @@ def _carry(arguments: Mapping[str, Any], path: Path, fingerprints: set[str]) -> 
     """Return what carries the embeddings of a model over; refuse those of another one."""
     from holdfast.models.lifting import lift_embeddings
     from holdfast.models.release import load_release
-    from holdfast.training.encode_features import embed_features
+    from holdfast.training.encode import embed_features
 
     if arguments["adapter"] is not None:
         return adapter_for(path, fingerprints, arguments["stored"]).apply

@@ -77,7 +77,7 @@ def _job(arguments: Mapping[str, Any], model: Any, folder: Path, device: torch.d
 
 
 def _job_of_head(arguments: Mapping[str, Any], path: Path, folder: Path, device: torch.device) -> Job:
-    from holdfast.training.encode_features import embed_features
+    from holdfast.training.encode import embed_features
 
     release, encoder = open_head(path, arguments, device)
     return Job(encoder, folder, lambda embeddings: embed_features(release, embeddings), {"release": str(path)})
@@ -162,7 +162,7 @@ def _parts(arguments: Mapping[str, Any]) -> Parts:
 
 def _embed_one(job: Job, name: str, texts: TextSet, role: Role, batch_size: int) -> dict[str, Any]:
     from holdfast.embeddings import storage
-    from holdfast.training.encode_texts import embed_texts
+    from holdfast.training.encode import embed_texts
 
     with counting_progress(f"{job.encoder.name} {name}", len(texts)) as on_batch:
         found = job.carry(embed_texts(job.encoder, texts, role=role, batch_size=batch_size, on_batch=on_batch))

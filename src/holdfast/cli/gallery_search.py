@@ -178,8 +178,7 @@ def _texts(arguments: dict[str, Any]) -> EmbeddingSet:
     from holdfast.cli.gallery_sources import OPTIONAL
     from holdfast.data.text_set import TextSet
     from holdfast.embeddings import StringArray
-    from holdfast.training.encode_features import embed_features
-    from holdfast.training.encode_texts import embed_texts
+    from holdfast.training.encode import embed_features, embed_texts
 
     device, model, words = device_named(arguments["device"]), arguments["text_model"], arguments["text"]
     texts = TextSet(StringArray.of(words), None, (), StringArray.of(words))

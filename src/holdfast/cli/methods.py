@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.console import console, print_error, print_json, print_table
 from holdfast.cli.parsing import parse
-from holdfast.errors import unknown_name
+from holdfast.methods import METHODS
 
 
 def methods(method: str | None = None, json: bool = False) -> None:
@@ -18,14 +19,12 @@ def methods(method: str | None = None, json: bool = False) -> None:
     """
 
 
-def described() -> dict[str, dict[str, Any]]:
-    """Return every method with the first lines of its documentation and its options."""
-    from holdfast.methods import METHODS
+def described(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return methods with the first lines of their documentation and their options."""
     from holdfast.methods.descriptions import describe
 
-    METHODS.load_installed()
     found = {}
-    for name in METHODS:
+    for name in names:
         one = describe(name)
         paragraphs = one.documentation.split("\n\n")
         found[name] = {
@@ -45,12 +44,13 @@ def main(words: list[str]) -> int:
     if words and not words[0].startswith("-"):
         words = ["--method", *words]
     arguments, _ = parse(methods, words, "methods")
-    found, name = described(), arguments["method"]
-    if name is not None and name not in found:
-        raise unknown_name("method", name, sorted(found), listing="holdfast methods")
-    chosen = found if name is None else {name: found[name]}
+    name = arguments["method"]
+    if name is None:
+        for error in METHODS.import_installed():
+            print_error("methods", error, as_json=False)
+    found = described(METHODS if name is None else [name])
     if arguments["json"]:
-        print_json({"methods": chosen})
+        print_json({"methods": found})
         return 0
     if name is not None:
         defaults = "\n".join(f"    --method_options.{key} {value}" for key, value in found[name]["options"].items())

@@ -103,7 +103,6 @@ def _method_words(choice: Choice, rivals: Sequence[Standing]) -> list[str]:
     from holdfast.methods import METHODS
     from holdfast.methods.descriptions import describe
 
-    METHODS.load_installed()
     words = ["--method", *(one.name.method for one in rivals)]
     for one in rivals:
         method = one.name.method

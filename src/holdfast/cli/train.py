@@ -205,7 +205,7 @@ def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Ex
 def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.training.spaces import Geometry
-    from holdfast.training.upgrade import train_upgrade
+    from holdfast.training.train import train_upgrade
 
     scenario = SCENARIOS[arguments["scenario"]]
     split = scenario.divide(data.to_train_on().labels, **{"seed": arguments["seed"], **arguments["scenario_options"]})

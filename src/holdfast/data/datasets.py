@@ -23,8 +23,9 @@ from holdfast.data.image_folder import image_folder
 from holdfast.data.omniglot import omniglot
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.tiny_imagenet import tiny_imagenet_32
-from holdfast.errors import DataError, unknown_name
+from holdfast.errors import DataError
 from holdfast.options import bound, option_types
+from holdfast.registry import Registry
 
 __all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
 
@@ -48,39 +49,50 @@ class Dataset(Generic[Data]):
     obtained: str = ""
 
 
-DATASETS: dict[str, Dataset[RetrievalData]] = {
-    "glyphs": Dataset(glyphs, "characters rendered from installed fonts; needs no download"),
-    "omniglot": Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot"),
-    "tiny-imagenet-32": Dataset(tiny_imagenet_32, "photographs of 200 classes at 32 x 32 pixels", "tiny-imagenet-32"),
-    "tiny-imagenet": Dataset(
-        tiny.tiny_imagenet, "photographs of 200 classes at 64 x 64 pixels", "tiny-imagenet-200", tiny.OBTAINED
-    ),
-    "cifar-100": Dataset(
-        cifar.cifar_100, "photographs of 100 classes at 32 x 32 pixels", "cifar-100-binary", cifar.OBTAINED
-    ),
-    "market-1501": Dataset(
-        market.market_1501, "people seen by six cameras, 751 to train on", "Market-1501-v15.09.15", market.OBTAINED
-    ),
-    "in-shop": Dataset(shop.in_shop, "clothes, 3,997 items to train on and 3,985 to search", "in-shop", shop.OBTAINED),
-    "product-10k": Dataset(
-        product.product_10k, "products of a shop, 9,691 classes; or Product-M", "product-10k", product.OBTAINED
-    ),
-    "stanford-dogs": Dataset(
-        dogs.stanford_dogs, "dogs of 120 breeds, 12,000 images to train on", "stanford-dogs", dogs.OBTAINED
-    ),
-    "inaturalist": Dataset(
-        inat.inaturalist, "living things of 1,010 to 10,000 species; or iNat-M", "inaturalist", inat.OBTAINED
-    ),
-    "gldv2": Dataset(
-        landmarks.gldv2, "landmarks, 81,313 to train on; test images search the index", "gldv2", landmarks.OBTAINED
-    ),
-    "roxford": Dataset(revisited.roxford, "buildings of Oxford; evaluation only", "roxford5k", revisited.OBTAINED),
-    "rparis": Dataset(revisited.rparis, "buildings of Paris; evaluation only", "rparis6k", revisited.OBTAINED),
-    "ms1mv3": Dataset(
-        ms1mv3.ms1mv3, "faces of 93,431 people to train on, in MXNet records", "ms1m-retinaface-t1", ms1mv3.OBTAINED
-    ),
-    "ijbc": Dataset(faces.ijbc, "faces in templates, of 3,531 people; evaluation only", "IJBC", faces.OBTAINED),
-}
+DATASETS: Registry[Dataset[RetrievalData]] = Registry(
+    "data set or folder",
+    "datasets",
+    {
+        "glyphs": Dataset(glyphs, "characters rendered from installed fonts; needs no download"),
+        "omniglot": Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot"),
+        "tiny-imagenet-32": Dataset(
+            tiny_imagenet_32, "photographs of 200 classes at 32 x 32 pixels", "tiny-imagenet-32"
+        ),
+        "tiny-imagenet": Dataset(
+            tiny.tiny_imagenet, "photographs of 200 classes at 64 x 64 pixels", "tiny-imagenet-200", tiny.OBTAINED
+        ),
+        "cifar-100": Dataset(
+            cifar.cifar_100, "photographs of 100 classes at 32 x 32 pixels", "cifar-100-binary", cifar.OBTAINED
+        ),
+        "market-1501": Dataset(
+            market.market_1501, "people seen by six cameras, 751 to train on", "Market-1501-v15.09.15", market.OBTAINED
+        ),
+        "in-shop": Dataset(
+            shop.in_shop, "clothes, 3,997 items to train on and 3,985 to search", "in-shop", shop.OBTAINED
+        ),
+        "product-10k": Dataset(
+            product.product_10k, "products of a shop, 9,691 classes; or Product-M", "product-10k", product.OBTAINED
+        ),
+        "stanford-dogs": Dataset(
+            dogs.stanford_dogs, "dogs of 120 breeds, 12,000 images to train on", "stanford-dogs", dogs.OBTAINED
+        ),
+        "inaturalist": Dataset(
+            inat.inaturalist, "living things of 1,010 to 10,000 species; or iNat-M", "inaturalist", inat.OBTAINED
+        ),
+        "gldv2": Dataset(
+            landmarks.gldv2, "landmarks, 81,313 to train on; test images search the index", "gldv2", landmarks.OBTAINED
+        ),
+        "roxford": Dataset(revisited.roxford, "buildings of Oxford; evaluation only", "roxford5k", revisited.OBTAINED),
+        "rparis": Dataset(revisited.rparis, "buildings of Paris; evaluation only", "rparis6k", revisited.OBTAINED),
+        "ms1mv3": Dataset(
+            ms1mv3.ms1mv3, "faces of 93,431 people to train on, in MXNet records", "ms1m-retinaface-t1", ms1mv3.OBTAINED
+        ),
+        "ijbc": Dataset(faces.ijbc, "faces in templates, of 3,531 people; evaluation only", "IJBC", faces.OBTAINED),
+    },
+    fits=lambda thing: isinstance(thing, Dataset),
+    expected="a holdfast.data.datasets.Dataset",
+    listing="holdfast data",
+)
 
 
 def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: Any) -> RetrievalData:
@@ -149,7 +161,7 @@ def reader_of(path: Path) -> Callable[..., RetrievalData]:
         raise DataError(f"{path} is no folder and no .npz file.", expected="a folder of images, or an .npz file")
     if os.sep in str(path):
         raise DataError(f"There is no folder {path}.", expected="a folder of images, or an .npz file")
-    raise unknown_name("data set or folder", str(path), DATASETS, listing="holdfast data")
+    raise DATASETS.unknown(str(path))
 
 
 def _folder(name: str, folder: str, obtained: str, root: Path | None) -> Path:

@@ -12,15 +12,25 @@ from holdfast.data.datasets import Dataset, open_named
 from holdfast.data.text_data import TextData
 from holdfast.data.text_files import FILE_READERS, texts
 from holdfast.data.text_set import TextSet
-from holdfast.errors import DataError, unknown_name
+from holdfast.errors import DataError
 from holdfast.options import bound
+from holdfast.registry import Registry
 
 __all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_texts", "texts"]
 
-TEXT_DATASETS: dict[str, Dataset[TextData]] = {
-    "clinc150": Dataset(clinc150, "requests of 150 intents to an assistant; test searches test and val", "clinc150"),
-    "banking77": Dataset(banking77, "questions of a bank's customers, 77 intents; test searches test", "banking77"),
-}
+TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
+    "text data set or file",
+    "text_datasets",
+    {
+        "clinc150": Dataset(
+            clinc150, "requests of 150 intents to an assistant; test searches test and val", "clinc150"
+        ),
+        "banking77": Dataset(banking77, "questions of a bank's customers, 77 intents; test searches test", "banking77"),
+    },
+    fits=lambda thing: isinstance(thing, Dataset),
+    expected="a holdfast.data.datasets.Dataset",
+    listing="holdfast data",
+)
 
 
 def load_texts(name_or_path: str | Path, root: Path | None = None, **options: Any) -> TextData | TextSet:
@@ -61,4 +71,4 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path} is no file that ends in {kinds}.", expected=f"a file of texts: {kinds}")
     if os.sep in str(path) or path.suffix in FILE_READERS:
         raise DataError(f"There is no file {path}.", expected=f"a file of texts: {kinds}")
-    raise unknown_name("text data set or file", str(path), TEXT_DATASETS, listing="holdfast data")
+    raise TEXT_DATASETS.unknown(str(path))

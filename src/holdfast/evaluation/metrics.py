@@ -8,13 +8,14 @@ items up to and including it, is i / (r + 1).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, count_of, nearest
 from holdfast.evaluation.ranking.engine import Ranked
+from holdfast.registry import Registry
 
 Metric = Callable[[Ranked], NDArray[np.float64]]
 
@@ -119,17 +120,29 @@ def recall_at(k: int) -> Metric:
     return metric
 
 
-METRICS: Mapping[str, Metric] = {
-    "map": average_precision,
-    "map@r": average_precision_at_r,
-    "map-trapezoid": average_precision_by_trapezoids,
-}
-FAMILIES: Mapping[str, Callable[[int], Metric]] = {
-    "recall@k": recall_at,
-    "cmc@k": recall_at,
-    "map@k": average_precision_at,
-    "mp@k": precision_at,
-}
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    "metrics",
+    {
+        "map": average_precision,
+        "map@r": average_precision_at_r,
+        "map-trapezoid": average_precision_by_trapezoids,
+    },
+    fits=callable,
+    expected="a function from holdfast.evaluation.ranking.Ranked to one value per query",
+)
+FAMILIES: Registry[Callable[[int], Metric]] = Registry(
+    "metric",
+    "metric_families",
+    {
+        "recall@k": recall_at,
+        "cmc@k": recall_at,
+        "map@k": average_precision_at,
+        "mp@k": precision_at,
+    },
+    fits=callable,
+    expected="a function from k to a metric, offered under a name that ends in @k",
+)
 
 
 def metrics_named(names: Sequence[str]) -> dict[str, Metric]:
@@ -155,7 +168,7 @@ def _metric_named(name: str) -> Metric:
     examples = [*METRICS, *(known.replace("@k", f"@{k}") for known in FAMILIES for k in (1, 5, 10, 100))]
     raise ConfigError(
         f"Unknown metric '{name}'.{nearest(name.lower(), examples)}",
-        expected=f"one of {', '.join([*METRICS, *FAMILIES])}, with a whole number from 1 for k",
+        expected=f"one of {', '.join([*METRICS.names(), *FAMILIES.names()])}, with a whole number from 1 for k",
     )
 
 

@@ -112,7 +112,7 @@ class TextVectors:
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return what the model makes of those of the texts that are there."""
         from holdfast.data import TextSet
-        from holdfast.training.encode_texts import embed_texts
+        from holdfast.training.encode import embed_texts
 
         known, texts = self.items.read(ids)
         if not known:
@@ -127,7 +127,7 @@ def through_head(source: VectorSource, release: Release) -> Carried:
     Raises:
         ReleaseError: The release is no head over the model of the source.
     """
-    from holdfast.training.encode_features import embed_features
+    from holdfast.training.encode import embed_features
 
     embed_features(release, nothing_of(source))  # refuses another model now
     return Carried(source, lambda found: embed_features(release, found), release.fingerprint, release.space)

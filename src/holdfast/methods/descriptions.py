@@ -12,7 +12,7 @@ from holdfast.geometry.spaces import SPACES
 from holdfast.methods import METHODS
 
 _ATTRIBUTES = ("spaces", "needs_old", "sessions_only")
-_BASE = "base:CompatibilityMethod"
+_BASE = "holdfast.methods.base:CompatibilityMethod"
 
 
 class Description(NamedTuple):
@@ -39,7 +39,7 @@ def describe(name: str) -> Description:
     Raises:
         ConfigError: There is no method of this name.
     """
-    if not METHODS.loaded(name) and name in METHODS.places:
+    if name in METHODS.places and not METHODS.imported(name):
         try:
             return _from_source(METHODS.places[name])
         except (ValueError, OSError):  # something that is no literal, or no file: packed, or compiled
@@ -64,7 +64,7 @@ def _from_source(place: str) -> Description:
 
 def _class(place: str) -> ast.ClassDef:
     module, _, name = place.partition(":")
-    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8"))
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     return found
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.models.published_weights import local_model, transformers_library
 from holdfast.options import bound
+from holdfast.registry import Registry
 
 
 class Backbone(nn.Module):
@@ -230,15 +231,21 @@ def _refuse_weights(name: str, weights: Path | None) -> None:
 _BASIC: dict[str, Any] = {"layer_type": "basic", "hidden_sizes": (64, 128, 256, 512)}
 _BOTTLENECK: dict[str, Any] = {"layer_type": "bottleneck", "hidden_sizes": (256, 512, 1024, 2048)}
 
-BACKBONES: dict[str, Callable[..., Backbone]] = {
-    "convnet": convnet,
-    "resnet18": partial(resnet, depths=(2, 2, 2, 2), **_BASIC),
-    "resnet50": partial(resnet, depths=(3, 4, 6, 3), **_BOTTLENECK),
-    "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
-    "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
-    "vit_s": partial(vit, hidden=384, heads=6),
-    "vit_b": partial(vit, hidden=768, heads=12),
-}
+BACKBONES: Registry[Callable[..., Backbone]] = Registry(
+    "backbone",
+    "backbones",
+    {
+        "convnet": convnet,
+        "resnet18": partial(resnet, depths=(2, 2, 2, 2), **_BASIC),
+        "resnet50": partial(resnet, depths=(3, 4, 6, 3), **_BOTTLENECK),
+        "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
+        "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
+        "vit_s": partial(vit, hidden=384, heads=6),
+        "vit_b": partial(vit, hidden=768, heads=12),
+    },
+    fits=callable,
+    expected="a function (channels, image_size, weights, *, options) that returns a holdfast.models.backbones.Backbone",
+)
 
 
 def build_backbone(
@@ -249,7 +256,5 @@ def build_backbone(
     Raises:
         ConfigError: The name or an option is unknown, or the weights cannot be read.
     """
-    if name not in BACKBONES:
-        raise unknown_name("backbone", name, BACKBONES)
     build = BACKBONES[name]
     return build(channels, image_size, weights, **bound(build, options, f"backbone '{name}'"))

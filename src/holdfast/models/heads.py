@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.errors import ConfigError, refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.hyperplanes import hyperplane_logits
@@ -18,6 +18,7 @@ from holdfast.losses.margin import arcface_logits
 from holdfast.losses.triplet import batch_hard_triplet, metric_learning
 from holdfast.methods.base import Head, View
 from holdfast.options import bound
+from holdfast.registry import Registry
 
 
 def _initial_weight(classes: int, dim: int) -> nn.Parameter:
@@ -179,12 +180,18 @@ class LorentzHead(TaskHead):
         return hyperplane_logits(view.points, self.weight, self.offsets, curvature=view.space.live_curvature)
 
 
-HEADS: dict[str, type[TaskHead]] = {
-    "softmax": SoftmaxHead,
-    "normalised": NormalisedHead,
-    "arcface": ArcFaceHead,
-    "lorentz": LorentzHead,
-}
+HEADS: Registry[type[TaskHead]] = Registry(
+    "head",
+    "heads",
+    {
+        "softmax": SoftmaxHead,
+        "normalised": NormalisedHead,
+        "arcface": ArcFaceHead,
+        "lorentz": LorentzHead,
+    },
+    fits=lambda thing: isinstance(thing, type) and issubclass(thing, TaskHead),
+    expected="a subclass of holdfast.models.heads.TaskHead",
+)
 
 
 def default_head(space: Space) -> str:
@@ -205,8 +212,6 @@ def build_head(name: str, classes: int, dim: int, options: dict[str, Any], *, to
     Raises:
         ConfigError: The name or an option is unknown, or a package that the loss needs is not installed.
     """
-    if name not in HEADS:
-        raise unknown_name("head", name, HEADS)
     head = HEADS[name](classes, dim, **bound(HEADS[name], options, f"head '{name}'"))
     if to_train:
         head.check_libraries()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError, GalleryError, unknown_name, without_secrets
+from holdfast.registry import Registry
 from holdfast.stores.base import Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.folder import kind_of, missing
@@ -15,11 +15,19 @@ from holdfast.stores.folder import kind_of, missing
 if TYPE_CHECKING:
     from holdfast.stores.backup_files import Contents, DigestedFolder
 
-STORES = {
-    "lance": "holdfast.stores.lance.store:LanceStore",
-    "memory": "holdfast.stores.memory.store:MemoryStore",
-    "postgresql": "holdfast.stores.postgres.store:PgvectorStore",
-}
+_OFFERED = ("kind", "in_folder", "in_memory", "create", "open", "restore")
+
+STORES: Registry[type[Any]] = Registry(
+    "kind of gallery",
+    "stores",
+    {
+        "lance": "holdfast.stores.lance.store:LanceStore",
+        "memory": "holdfast.stores.memory.store:MemoryStore",
+        "postgresql": "holdfast.stores.postgres.store:PgvectorStore",
+    },
+    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in _OFFERED),
+    expected="a class that is a holdfast.stores.base.Store, with create, open and restore",
+)
 """Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)``, ``open(...)``
 and ``restore(place, backup, contents, disk)``."""
 
@@ -49,10 +57,10 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
         GalleryError: There is no gallery, or one already, or something else; or a package is missing.
     """
     kind, place = _parts(url)
-    if not create and place and kind != "postgresql":
+    if not create and place and (not kind or _class(kind).in_folder):
         kind = _found_kind(kind, place)
     store = _class(kind or _DEFAULT)
-    opened: Store = (store.create if create else store.open)(place, disk or Disk())
+    opened: Store = (store.create if create else store.open)(place if store.in_folder else url, disk or Disk())
     return opened
 
 
@@ -72,15 +80,15 @@ def restore_store(url: str, kind: str, backup: DigestedFolder, contents: Content
         StoreError: The place fails; nothing is left.
     """
     asked, place = _parts(url)
-    in_database = kind == "postgresql"
-    if (asked or (_DEFAULT if in_database else kind)) != kind:
+    store = _class(kind)
+    if (asked or (kind if store.in_folder else _DEFAULT)) != kind:
         raise GalleryError(
             f"A backup of kind '{kind}', to be restored to a place of kind '{asked or _DEFAULT}'.",
-            expected="postgresql://…" if in_database else f"PATH or {kind}:PATH",
+            expected=f"PATH or {kind}:PATH" if store.in_folder else f"{kind}://…",
             to_do="to change the kind, create a gallery there and import what `holdfast gallery export` writes; "
             "nothing was restored.",
         )
-    _class(kind).restore(place, backup, contents, disk or Disk())
+    store.restore(place if store.in_folder else url, backup, contents, disk or Disk())
 
 
 def _parts(url: str) -> tuple[str, str]:
@@ -124,11 +132,8 @@ def _found_kind(kind: str, place: str) -> str:
 
 def _class(kind: str) -> Any:
     """Load the class of a kind of store."""
-    if kind not in STORES:
-        raise unknown_name("kind of gallery", kind, STORES)
-    module, _, name = STORES[kind].partition(":")
     try:
-        return getattr(import_module(module), name)
+        return STORES[kind]
     except ModuleNotFoundError as error:
         install = _INSTALL.get((error.name or "").partition(".")[0])
         if install is None:

@@ -336,6 +336,11 @@ class Store(Protocol):
     """One place that keeps a gallery; all methods raise `StoreError` where the place itself fails."""
 
     kind: ClassVar[str]
+    """Its name in `STORES`: the word before the first colon of a url."""
+    in_folder: ClassVar[bool]
+    """Whether a gallery is a folder, which is what ``create`` and ``open`` are given; else they get the whole url."""
+    in_memory: ClassVar[str | None]
+    """The url of a gallery that ends with its process, where there is such a one."""
     url: str
 
     @property

@@ -26,7 +26,7 @@ from holdfast.methods.predecessor import class_prototypes
 from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, ReleaseRecord, load_release
-from holdfast.training.encode_features import embed_features
+from holdfast.training.encode import embed_features
 from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.train import OnStep, train_release
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,19 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader
 from holdfast.data.resident import moved
+from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from holdfast.embeddings.uncertainty import with_uncertainty
-from holdfast.errors import DataError, refuse
-from holdfast.geometry import Space
+from holdfast.errors import DataError, ReleaseError, refuse
+from holdfast.geometry import Hypersphere, Space
 from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Batch
+from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.release import Release
+from holdfast.models.text_encoders import BATCH_SIZE, TextEncoder
 from holdfast.training.layout import laid_out
+
+ROWS_AT_ONCE = 16_384
 
 
 class MirrorSum(nn.Module):
@@ -231,3 +237,101 @@ def embed_images(
         on_batch=on_batch,
     )
     return found if labelled else found.replace(labels=None, class_names=None)
+
+
+def embed_features(release: Release, embeddings: EmbeddingSet, *, form: Form = "points") -> EmbeddingSet:
+    """Return embeddings of a frozen model as a head over it makes them; ids, labels, role and columns stay.
+
+    Args:
+        release: A head over a frozen model, such as `train_head` makes.
+        embeddings: What that model embedded, as features or as points.
+        form: "points" for queries and galleries, "features" for training caches.
+
+    Raises:
+        ReleaseError: The release is no head, or one over another model.
+    """
+    spec = release.encoder.spec
+    if not isinstance(spec, FeatureSpec) or spec.frozen != embeddings.fingerprint:
+        over = f"a head over {spec.frozen}" if isinstance(spec, FeatureSpec) else f"a {spec.name} that reads items"
+        raise ReleaseError(
+            f"Embeddings of {embeddings.fingerprint} for {over}.",
+            expected="a head over a frozen model, and embeddings of that very model",
+            to_do="embed the items with the model that the head was trained over; nothing was changed.",
+        )
+    vectors = np.empty((len(embeddings), release.space.dim), np.float32)
+    with torch.no_grad():
+        for start in range(0, len(vectors), ROWS_AT_ONCE):
+            rows = torch.from_numpy(np.array(embeddings.vectors[start : start + ROWS_AT_ONCE]))
+            features = release.encoder(rows).float()
+            vectors[start : start + ROWS_AT_ONCE] = features if form == "features" else release.space.project(features)
+    columns = {name: values for name, values in embeddings.columns.items() if name != "uncertainty"}
+    return with_uncertainty(
+        embeddings.replace(
+            vectors=vectors, fingerprint=release.fingerprint, space=release.space, form=form, columns=columns
+        )
+    )
+
+
+def embed_texts(
+    encoder: TextEncoder,
+    texts: TextSet,
+    *,
+    role: Role = "both",
+    form: Form = "points",
+    batch_size: int = BATCH_SIZE,
+    cache: Path | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed a set of texts; rows, ids, labels and classes are those of the texts.
+
+    Args:
+        encoder: The model.
+        texts: What to embed.
+        role: What they are to the model, which decides the text it puts before each.
+        form: "points" of the hypersphere for queries and galleries, "features" as the model returned them.
+        batch_size: Texts at a time.
+        cache: Folder that keeps the features; what it has of this model, role, prefix and these texts is opened
+            instead of embedding anything.
+        on_batch: Told the number of texts of every finished batch; not called for what is in the cache.
+
+    Raises:
+        ConfigError: The texts are both query and document, and the model has different prefixes for the two.
+        DataError: There are no texts, or a vector is zero or not finite.
+    """
+    if len(texts) == 0:
+        raise DataError("There is nothing to encode.", expected="at least one text")
+    path = None if cache is None else cache / _cache_name(encoder, texts, role)
+    if path is not None and path.exists():
+        features = storage.load(path)
+    else:
+        vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
+        features = _with_identity(vectors, encoder, texts, role)
+        if path is not None:
+            storage.save(features, path)
+    return features if form == "features" else _as_points(features)
+
+
+def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: TextSet, role: Role) -> EmbeddingSet:
+    return EmbeddingSet(
+        ids=texts.ids,
+        vectors=vectors,
+        fingerprint=encoder.fingerprint,
+        space=Hypersphere(encoder.dim),
+        role=role,
+        form="features",
+        labels=texts.labels,
+        class_names=None if texts.labels is None else StringArray.of(texts.class_names),
+        prefix=encoder.prefix(role),
+    )
+
+
+def _as_points(features: EmbeddingSet) -> EmbeddingSet:
+    points = features.space.project(torch.from_numpy(np.array(features.vectors)))
+    return features.replace(vectors=points.numpy(), form="points")
+
+
+def _cache_name(encoder: TextEncoder, texts: TextSet, role: Role) -> str:
+    """Return a name that no other model, role, prefix or texts share."""
+    asked = hashlib.sha256(repr((role, encoder.prefix(role))).encode()).hexdigest()
+    parts = (encoder.fingerprint.split(":")[1], asked, texts.digest())
+    return f"texts-{'-'.join(part[:16] for part in parts)}.safetensors"

@@ -19,7 +19,7 @@ from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.release import Release, load_release, weights_digest
 from holdfast.training.recipe import Experiment, recorded_decisions
-from holdfast.training.sequel import Sequel
+from holdfast.training.warm_start import WarmStart
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Making:
         start: Weights by name that the encoder starts from.
         frozen_model: How the frozen model is opened whose vectors the items are.
         data_name: Name of the data.
-        sequel: What the predecessor leaves beside its weights; None for a run that begins anew.
+        warm_start: What the predecessor leaves beside its weights; None for a run that begins anew.
     """
 
     items: LabelledItems
@@ -48,7 +48,7 @@ class Making:
     start: Mapping[str, Tensor] | None
     frozen_model: Mapping[str, Any] | None
     data_name: str
-    sequel: Sequel | None
+    warm_start: WarmStart | None
 
     @property
     def needed(self) -> Release | None:
@@ -83,7 +83,7 @@ class Making:
         return record
 
     def _initial_weights(self) -> str | None:
-        if self.sequel is not None:
+        if self.warm_start is not None:
             return self.old.fingerprint if self.old is not None else None
         if self.start is not None:
             return f"sha256 {weights_digest(self.start)}"
@@ -91,8 +91,8 @@ class Making:
 
     def _data(self) -> dict[str, Any]:
         data = {"name": self.data_name, "digest": self.items.digest(), self.items.kind: str(len(self.items))}
-        if self.sequel is not None:
-            data |= self.sequel.digests()
+        if self.warm_start is not None:
+            data |= self.warm_start.digests()
         if self.method.needs_old and self.old_images is not None:
             data["old digest"] = self.old_images.digest()
         if self.learns_space and self.needed is not None:  # it will be lifted to a curvature that is not yet known

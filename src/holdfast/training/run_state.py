@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,26 +12,49 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from holdfast.errors import DataError
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, DataError
 from holdfast.methods.base import OldModel
-from holdfast.training.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    optimizer_tensors,
-    prefixed,
-    restore_optimizer,
-    save_checkpoint,
-    without_prefix,
-)
-from holdfast.training.history import History
 from holdfast.training.layout import lay_out_state
-from holdfast.training.objective import Objective
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from holdfast.training.loop import Objective
+
+
+HISTORY = "history.json"
+
+
+@dataclass
+class History:
+    """What a run leaves behind beside its weights.
+
+    Args:
+        epochs: For every epoch the mean of each loss term and of their sum ("loss"), what the method measured at its
+            start, and the score of `select`.
+        best_epoch: Number of the epoch whose weights were kept; None without `select`.
+        seconds: How long the run took, without what an interruption lost.
+        images: How many images this process trained on, each as often as it was seen.
+        waiting: For how many of these seconds the loop waited for its next batch. Without worker processes and with
+            data on the CPU, it reads and augments in that time.
+    """
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int | None = None
+    seconds: float = field(default=0.0, compare=False)
+    images: int = 0
+    waiting: float = field(default=0.0, compare=False)
+
+    @property
+    def waiting_share(self) -> float:
+        """Share of `seconds` that the loop waited for data, from 0 to 1; 0 before it has run."""
+        return self.waiting / self.seconds if self.seconds > 0 else 0.0
 
 
 def run_identity(
@@ -207,3 +232,108 @@ class RunState:
 
 def _cuda_states() -> list[Tensor]:
     return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands.
+
+    Args:
+        identity: What the run is; a checkpoint of another run is refused.
+        values: Plain values: position, history, best score.
+        tensors: Named tensors: weights, buffers, optimiser, random states.
+    """
+
+    identity: dict[str, Any]
+    values: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint, replacing the one before wholly or not at all."""
+    tensors = {name: values.detach().cpu().contiguous().clone() for name, values in checkpoint.tensors.items()}
+    metadata = {"identity": json.dumps(checkpoint.identity, sort_keys=True), "values": json.dumps(checkpoint.values)}
+    write_atomically(path, lambda part: save_file(tensors, part, metadata=metadata))
+
+
+def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
+    """Read a checkpoint of this very run.
+
+    Raises:
+        ConfigError: The file is damaged or belongs to a run with other settings; it is left untouched.
+    """
+    try:
+        with safe_open(path, framework="pt") as content:
+            metadata = content.metadata()
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
+        found, values = json.loads(metadata["identity"]), json.loads(metadata["values"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"The checkpoint '{path}' cannot be read: {error}.",
+            expected="the state of an interrupted run",
+            to_do="delete this file to start the run again from its beginning.",
+        ) from error
+    wanted = json.loads(json.dumps(identity))
+    if found != wanted:
+        different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise ConfigError(
+            f"The checkpoint '{path}' belongs to another run: {', '.join(different)} differ.",
+            expected="the settings it was written with",
+            to_do="use the same settings to continue, another --out to start anew, or delete the file.",
+        )
+    return Checkpoint(found, values, tensors)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put a prefix before every name."""
+    return {f"{prefix}.{name}": values for name, values in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose name starts with the prefix, under the rest of their name."""
+    return {
+        name.removeprefix(f"{prefix}."): values for name, values in tensors.items() if name.startswith(f"{prefix}.")
+    }
+
+
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the state of an optimiser that keeps tensors per parameter (SGD, Adam and their kin)."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{parameter}.{name}": torch.as_tensor(value)
+        for parameter, values in state.items()
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` returned."""
+    record = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, values in tensors.items():
+        parameter, name = key.split(".", 1)
+        state.setdefault(int(parameter), {})[name] = values
+    optimizer.load_state_dict({"state": state, "param_groups": record["param_groups"]})
+
+
+def save_history(history: History, folder: Path) -> None:
+    """Write the epochs of a finished run to ``history.json``."""
+    text = json.dumps(dataclasses.asdict(history), indent=1) + "\n"
+    write_atomically(folder / HISTORY, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def load_history(folder: Path) -> History:
+    """Read what `save_history` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    try:
+        return History(**json.loads((folder / HISTORY).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"Cannot read '{folder / HISTORY}': {error}.",
+            expected="the epochs of a finished run",
+            to_do=f"remove the folder '{folder}' to run it again.",
+        ) from error

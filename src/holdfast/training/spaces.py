@@ -104,7 +104,7 @@ def settle(
     _refuse_space(name)
     _refuse_method(asked, method, name, old)
     if head is not None and head not in HEADS:
-        raise unknown_name("head", head, HEADS)
+        raise HEADS.unknown(head)
     refuse(
         asked.curvature is not None and not SPACES[name].lengths_count,
         f"A curvature of {asked.curvature:g} on the {name}." if asked.curvature is not None else "",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.data.resident import resident_inputs
+from holdfast.data.split import Split
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
 from holdfast.geometry import Space
@@ -24,15 +27,14 @@ from holdfast.models.heads import build_head
 from holdfast.models.lifting import lifted
 from holdfast.models.release import Release, load_release, make_release, save_release, searching
 from holdfast.models.seeding import seeded
-from holdfast.training.encode import cached_embeddings
-from holdfast.training.encode_features import embed_features
+from holdfast.training.encode import cached_embeddings, embed_features
 from holdfast.training.events import EventLog
-from holdfast.training.history import save_history
 from holdfast.training.loop import fit
 from holdfast.training.recipe import Experiment
 from holdfast.training.record import Making, finished
-from holdfast.training.sequel import Sequel, go_on, save_carried
+from holdfast.training.run_state import save_history
 from holdfast.training.spaces import settle
+from holdfast.training.warm_start import WarmStart, begin_warm, save_carried
 
 OnStep = Callable[[dict[str, Any]], object]
 
@@ -49,7 +51,7 @@ def train_release(
     frozen_model: Mapping[str, Any] | None = None,
     data_name: str = "",
     cache: Path | None = None,
-    sequel: Sequel | None = None,
+    warm_start: WarmStart | None = None,
     select: Callable[[nn.Module], float] | None = None,
     on_step: OnStep | None = None,
     tensorboard: bool = False,
@@ -72,8 +74,8 @@ def train_release(
         frozen_model: For the record, how the frozen model is opened whose vectors the items are.
         data_name: Name of the data, for the record.
         cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
-        sequel: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None begins
-            anew.
+        warm_start: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None
+            begins anew.
         select: Scores the encoder after every epoch; the weights of the first best epoch are kept. ``data_name`` should
             say what it scores on: a finished release is known by that.
         on_step: Told after every step; see `fit`.
@@ -85,9 +87,9 @@ def train_release(
         SpaceMismatchError: The predecessor has another space or dimension.
     """
     method = build_method(experiment.method, experiment.method_options)
-    _check(items, experiment, method, old, alone=sequel is None and select is None)
+    _check(items, experiment, method, old, alone=warm_start is None and select is None)
     experiment, space, settled = _settled(experiment, method, old)
-    making = Making(items, experiment, space, method, settled, old_images, start, frozen_model, data_name, sequel)
+    making = Making(items, experiment, space, method, settled, old_images, start, frozen_model, data_name, warm_start)
     encoder, head = _networks(making)
     record = making.record()
     identity = making.identity(record, encoder)
@@ -168,8 +170,8 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
         head = build_head(experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options))
     if making.start is not None:
         encoder.load_state_dict(making.start, strict=False)
-    if making.sequel is not None:
-        go_on(making.sequel, making.old, encoder, head, making.method, classes)
+    if making.warm_start is not None:
+        begin_warm(making.warm_start, making.old, encoder, head, making.method, classes)
     return encoder, head
 
 
@@ -179,7 +181,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
     reading: dict[str, Any] = {
         "batch_size": recipe.batch_size,
         "workers": recipe.workers,
-        "replayed": None if making.sequel is None else making.sequel.replayed,
+        "replayed": None if making.warm_start is None else making.warm_start.replayed,
         "pin_memory": fabric.device.type == "cuda",
     }
     encode_loader = encoding_loader(items, **reading)
@@ -213,7 +215,7 @@ def _old_model(making: Making, stored: EmbeddingSet | None, cache: Path, fabric:
     if old is None:
         return None
     known = _reading_model(old, making, cache, fabric) if stored is None else _stored_model(old, stored)
-    return known if making.sequel is None else dataclasses.replace(known, own_training=making.sequel.gallery)
+    return known if making.warm_start is None else dataclasses.replace(known, own_training=making.warm_start.gallery)
 
 
 def _reading_model(old: Release, making: Making, cache: Path, fabric: Any) -> OldModel:
@@ -252,3 +254,52 @@ def _save(release: Release, given: Release | None, old: Release | None, folder: 
         save_release(old, folder / "old-lifted")
     save_release(release, folder)
     return release
+
+
+OnRun = Callable[[str], AbstractContextManager[OnStep]]
+
+
+def train_upgrade(
+    images: ImageSet,
+    split: Split,
+    old: Experiment,
+    new: Mapping[str, Experiment],
+    folder: Path,
+    *,
+    data_name: str = "",
+    on_run: OnRun | None = None,
+    tensorboard: bool = False,
+) -> dict[str, Release]:
+    """Train the old model on its share of the images, then every new model on theirs.
+
+    Finished releases in the folder are loaded instead of trained, so an interrupted comparison continues.
+
+    Args:
+        images: The whole training set.
+        split: Which rows the old and the new models see.
+        old: How the old model is trained; its method is "independent".
+        new: How each new model is trained, by name; "independent" among them is the reference.
+        folder: Every release goes to a sub-folder of its name.
+        data_name: Name of the data, for the record.
+        on_run: Opens a context for the run of a given name, which gives what is told every step.
+        tensorboard: Also write TensorBoard's event files.
+
+    Returns:
+        The releases by name, "old" first.
+    """
+    old_images = images.select(split.old).compact()
+    new_images = images.select(split.new).compact()
+    shared: dict[str, Any] = {"data_name": data_name, "tensorboard": tensorboard}
+
+    def run(name: str, images: ImageSet, experiment: Experiment, **predecessor: Any) -> Release:
+        if on_run is None:
+            return train_release(images, experiment, folder / name, **shared, **predecessor)
+        with on_run(name) as on_step:
+            return train_release(images, experiment, folder / name, on_step=on_step, **shared, **predecessor)
+
+    releases = {"old": run("old", old_images, replace(old, method="independent", method_options={}))}
+    for name, experiment in new.items():
+        releases[name] = run(
+            name, new_images, experiment, old=releases["old"], old_images=old_images, cache=folder / "cache"
+        )
+    return releases

@@ -56,6 +56,8 @@ class LanceStore(LedgerStore):
     """
 
     kind: ClassVar[str] = "lance"
+    in_folder: ClassVar[bool] = True
+    in_memory: ClassVar[str | None] = None
     folder: Path
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:

@@ -40,6 +40,8 @@ class MemoryStore(LedgerStore):
     """
 
     kind: ClassVar[str] = "memory"
+    in_folder: ClassVar[bool] = True
+    in_memory: ClassVar[str | None] = "memory://"
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
         self._loading = threading.Lock()  # one thread at a time brings the tables up to date

@@ -40,6 +40,8 @@ class PgvectorStore(LedgerStore):
     """
 
     kind: ClassVar[str] = "postgresql"
+    in_folder: ClassVar[bool] = False
+    in_memory: ClassVar[str | None] = None
 
     def __init__(self, database: PostgresDatabase, disk: Disk) -> None:
         super().__init__(database.address.url, Ledger(database), ConnectionLock(database))

@@ -26,7 +26,7 @@ CARRIED = "carried.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
-class Sequel:
+class WarmStart:
     """What a run takes over from the session before it, beside the weights.
 
     Args:
@@ -40,15 +40,15 @@ class Sequel:
     carried: Mapping[str, Tensor] = field(default_factory=dict)
 
     def digests(self) -> dict[str, str]:
-        """Return what tells this sequel from others, for the record of the run."""
+        """Return what tells this start from others, for the record of the run."""
         return {
             "replayed": hashlib.sha256(self.replayed.tobytes()).hexdigest(),
             "carried": weights_digest(self.carried),
         }
 
 
-def go_on(
-    sequel: Sequel,
+def begin_warm(
+    warm_start: WarmStart,
     old: Release | None,
     encoder: EmbeddingNetwork,
     head: Head,
@@ -58,7 +58,7 @@ def go_on(
     """Give encoder, classifier and method, in place, what the predecessor leaves to them.
 
     Args:
-        sequel: What it leaves beside its weights.
+        warm_start: What it leaves beside its weights.
         old: The predecessor.
         encoder: Of the same network.
         head: Of the same kind; rows of classes that the predecessor knows become equal to its own.
@@ -78,7 +78,7 @@ def go_on(
         )
     encoder.load_state_dict(old.encoder.state_dict())
     inherit_rows(head, old.head, rows_by_name(old.classes, class_names))
-    method.carry_over(sequel.carried)
+    method.carry_over(warm_start.carried)
 
 
 def save_carried(method: CompatibilityMethod, folder: Path) -> None:

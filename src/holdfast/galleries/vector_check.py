@@ -1,25 +1,26 @@
-"""Reading every vector of a generation, and counting what is right and what is not."""
+"""Reading every vector of a generation again, and counting what is right and what is not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import GalleryError
-from holdfast.galleries.state import Generation
+from holdfast.galleries.items import ITEMS_AT_ONCE, pages
+from holdfast.galleries.state import Generation, Progress
 from holdfast.stores.base import Items, Store
 
-ITEMS_AT_ONCE = 8192
 NAMED = 20  # ids kept of everything that is wrong
 
 
 @dataclass(frozen=True)
-class Census:
-    """What was counted, one number per kind and the first ids of each.
+class VectorCheck:
+    """How many vectors of a generation are right, how many are wrong in which way, and the first ids of each.
 
     Args:
         generation: Whose vectors.
@@ -50,29 +51,30 @@ class Census:
             GalleryError: There is one.
         """
         if self.wrong:
-            found = "; ".join(f"{count} {kind}: {shown(self.named[kind], count)}" for kind, count in self.wrong.items())
+            kinds = "; ".join(f"{count} {kind}: {shown(self.named[kind], count)}" for kind, count in self.wrong.items())
             raise GalleryError(
-                f"Vectors of {self.generation} are wrong: {found}.",
+                f"Vectors of {self.generation} are wrong: {kinds}.",
                 expected="one right vector per item",
                 to_do="`holdfast gallery doctor` says what to do about each; nothing was changed.",
             )
 
 
-def census(store: Store, generation: Generation, *, on_step: Callable[[dict[str, Any]], None] | None = None) -> Census:
-    """Count the rows of a generation against the items, reading all of them.
+def check_vectors(store: Store, generation: Generation, *, on_step: Progress | None = None) -> VectorCheck:
+    """Compare the rows of a generation with the items, reading all of them.
 
     Args:
         store: The gallery's.
         generation: Whose vectors.
         on_step: Told "done" and "total" rows.
     """
-    found: dict[str, list[str]] = {}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    named: dict[str, list[str]] = {}
 
-    def tell(kind: str, ids: Sequence[str]) -> None:
+    def note(kind: str, ids: Sequence[str] | NDArray[np.object_]) -> None:
         if len(ids):
-            counts[kind] = counts.get(kind, 0) + len(ids)
-            found.setdefault(kind, []).extend(list(ids)[: NAMED - len(found.get(kind, []))])
+            counts[kind] += len(ids)
+            known = named.setdefault(kind, [])
+            known.extend(ids[: NAMED - len(known)])
 
     space, seen, right = generation.geometry, set[str](), 0
     total = store.pointer().covered([generation.name])
@@ -80,26 +82,30 @@ def census(store: Store, generation: Generation, *, on_step: Callable[[dict[str,
         names = np.array(ids, object)
         repeated = np.array([identifier in seen for identifier in ids], bool)
         seen.update(ids)
-        wrong = np.zeros(len(ids), bool)
+        no_point = np.zeros(len(ids), bool)
         wrong_width = vectors.shape[1] != space.index_dim
         if not wrong_width:
-            wrong[space.check(np.ascontiguousarray(space.from_index_form(vectors)))] = True
-        tell("repeated", names[repeated].tolist())
-        tell("width", ids if wrong_width else [])
-        tell("no point", names[wrong].tolist())
-        standing = _standing(store.fetch(ids), ids, versions, generation.name)
+            no_point[space.check(np.ascontiguousarray(space.from_index_form(vectors)))] = True
+        standing = np.array(_standing(store.fetch(ids), ids, versions, generation.name), object)
+        note("repeated", names[repeated])
+        note("width", ids if wrong_width else [])
+        note("no point", names[no_point])
         for kind in ("orphan", "outdated", "unmarked"):
-            tell(kind, [identifier for identifier, what in zip(ids, standing, strict=True) if what == kind])
-        fine = np.array([what == "" for what in standing], bool)
-        right += 0 if wrong_width else int((fine & ~wrong & ~repeated).sum())
+            note(kind, names[standing == kind])
+        right += 0 if wrong_width else int(((standing == "") & ~no_point & ~repeated).sum())
         if on_step is not None:
             on_step({"done": len(seen), "total": total})
-    items, lacking = _without_vectors(store, generation.name, seen, tell)
-    wrong_kinds = {kind: count for kind, count in counts.items() if kind != "lacking"}
-    return Census(generation.name, items, right, lacking, wrong_kinds, found)
+    count = 0
+    for items in pages(store):
+        count += len(items)
+        holding = [generation.name in generations for generations in items.generations]
+        note("lacking", [one for one, holds in zip(items.ids, holding, strict=True) if not holds])
+        note("lost", [one for one, holds in zip(items.ids, holding, strict=True) if holds and one not in seen])
+    lacking = counts.pop("lacking", 0)
+    return VectorCheck(generation.name, count, right, lacking, dict(counts), named)
 
 
-def _standing(items: Items, ids: Sequence[str], versions: Any, generation: str) -> list[str]:
+def _standing(items: Items, ids: Sequence[str], versions: Iterable[int], generation: str) -> list[str]:
     """Return what is wrong with every row as the items know it; empty for nothing."""
     place = {identifier: row for row, identifier in enumerate(items.ids)}
     result = []
@@ -112,22 +118,3 @@ def _standing(items: Items, ids: Sequence[str], versions: Any, generation: str) 
         else:
             result.append("" if items.versions[row] == version else "outdated")
     return result
-
-
-def _without_vectors(
-    store: Store, generation: str, seen: set[str], tell: Callable[[str, Sequence[str]], None]
-) -> tuple[int, int]:
-    """Return how many items there are and how many lack a vector; tell of those that should have one."""
-    after, items, lacking = "", 0, 0
-    while len(part := store.scan(after=after, limit=ITEMS_AT_ONCE)):
-        items, after = items + len(part), part.ids[-1]
-        without = [one for one, holding in zip(part.ids, part.generations, strict=True) if generation not in holding]
-        marked = [
-            one
-            for one, holding in zip(part.ids, part.generations, strict=True)
-            if generation in holding and one not in seen
-        ]
-        lacking += len(without)
-        tell("lacking", without)
-        tell("lost", marked)
-    return items, lacking

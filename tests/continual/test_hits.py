@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.continual.scoring import hits
+from holdfast.continual.runner import hits
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import Hypersphere

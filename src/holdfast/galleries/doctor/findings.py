@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from holdfast.embeddings.embedding_set import shown
 
@@ -29,11 +29,39 @@ class Finding:
 
     kind: str
     severity: Severity
-    generation: str | None
-    count: int
-    ids: tuple[str, ...]
+    generation: str | None = field(default=None, kw_only=True)
+    count: int = field(default=1, kw_only=True)
+    ids: tuple[str, ...] = field(default=(), kw_only=True)
     says: str
     to_do: str = ""
+
+    @classmethod
+    def of_ids(
+        cls,
+        kind: str,
+        severity: Severity,
+        what: str,
+        to_do: str,
+        ids: Sequence[str],
+        *,
+        count: int | None = None,
+        generation: str | None = None,
+    ) -> Finding:
+        """Return a finding that says how many there are, what is wrong with them, and the first ids.
+
+        Args:
+            kind: A short name.
+            severity: See `Finding`.
+            what: What follows the number in the sentence.
+            to_do: What to do next.
+            ids: All of them, or the first.
+            count: How many there are, if these are only the first.
+            generation: Whose vectors, or None.
+        """
+        count = len(ids) if count is None else count
+        named = f": {shown(ids, count)}" if ids else ""
+        says = f"{count:,} {what}{named}."
+        return cls(kind, severity, says, to_do, generation=generation, count=count, ids=tuple(ids[:NAMED]))
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.says}" + (f"\n  Next: {self.to_do}" if self.to_do else "")
@@ -69,13 +97,3 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {**asdict(self), "healthy": self.healthy}
-
-
-def worst_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings by severity, in their order otherwise."""
-    return tuple(sorted(findings, key=lambda one: get_args(Severity).index(one.severity)))
-
-
-def listed(ids: Sequence[str], count: int) -> str:
-    """Write the first ids of a finding behind a colon."""
-    return f": {shown(ids, count)}" if ids else ""

@@ -13,11 +13,11 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.methods import build_method
 from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.heads import build_head, inherit_rows
-from holdfast.training.history import History, load_history, save_history
 from holdfast.training.recipe import Experiment, Recipe
+from holdfast.training.run_state import History, load_history, save_history
 from holdfast.training.schedules import cosine_restarts
-from holdfast.training.sequel import Sequel, go_on, load_carried
 from holdfast.training.train import train_release
+from holdfast.training.warm_start import WarmStart, begin_warm, load_carried
 
 SPEC = EncoderSpec(dim=6, channels=1, image_size=16, backbone_options={"filters": 4})
 EXPERIMENT = Experiment(model=SPEC, head="softmax", recipe=Recipe(epochs=1, batch_size=8, accelerator="cpu"))
@@ -48,15 +48,15 @@ def release(images, tmp_path_factory):
 
 
 def test_a_run_cannot_go_on_from_another_network_or_without_a_classifier(release, images) -> None:
-    sequel, method, head = (
-        Sequel(np.zeros(32, np.bool_)),
+    warm_start, method, head = (
+        WarmStart(np.zeros(32, np.bool_)),
         build_method("independent", {}),
         build_head("softmax", 4, 6, {}),
     )
     deeper = Encoder(SPEC.model_copy(update={"backbone_options": {"filters": 6}}))
     for old, encoder in ((None, Encoder(SPEC)), (replace(release, head=None), Encoder(SPEC)), (release, deeper)):
         with pytest.raises(ConfigError, match="very same network"):
-            go_on(sequel, old, encoder, head, method, images.class_names)
+            begin_warm(warm_start, old, encoder, head, method, images.class_names)
 
 
 def test_select_keeps_the_first_best_epoch_and_the_history_says_which(images, tmp_path) -> None:
@@ -70,11 +70,11 @@ def test_select_keeps_the_first_best_epoch_and_the_history_says_which(images, tm
 
 def test_a_finished_sequel_is_not_taken_for_that_of_another_memory(release, images, tmp_path) -> None:
     marks = np.arange(32) >= 24
-    train_release(images, EXPERIMENT, tmp_path, old=release, sequel=Sequel(marks))
-    again = train_release(images, EXPERIMENT, tmp_path, old=release, sequel=Sequel(marks))
+    train_release(images, EXPERIMENT, tmp_path, old=release, warm_start=WarmStart(marks))
+    again = train_release(images, EXPERIMENT, tmp_path, old=release, warm_start=WarmStart(marks))
     assert again.record.initial_weights == release.fingerprint
     with pytest.raises(ConfigError, match="other settings"):
-        train_release(images, EXPERIMENT, tmp_path, old=release, sequel=Sequel(~marks))
+        train_release(images, EXPERIMENT, tmp_path, old=release, warm_start=WarmStart(~marks))
 
 
 def test_damaged_files_are_named(tmp_path) -> None:

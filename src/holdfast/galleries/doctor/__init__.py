@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
 from holdfast.errors import HoldfastError, refuse
-from holdfast.galleries.doctor_records import (
-    Recount,
-    count_findings,
-    coverage_findings,
-    damage_findings,
-    declared_findings,
-    journal_findings,
-    link_findings,
-    upkeep_findings,
-)
-from holdfast.galleries.doctor_rows import census_findings, copied, embedded_again, mapped_again, repeated_vectors
-from holdfast.galleries.doctor_searches import remainder_findings
-from holdfast.galleries.findings import Diagnosis, Finding, Severity, worst_first
+from holdfast.galleries.doctor import records, vectors
+from holdfast.galleries.doctor.findings import Diagnosis, Finding, Severity
+from holdfast.galleries.doctor.repair import Repaired, repair
+from holdfast.galleries.doctor.searches import remainder_findings
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import Generation
+from holdfast.galleries.state import Generation, Progress
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
 
-__all__ = ["Diagnosis", "Finding", "Severity", "doctor"]
-
-Progress = Callable[[dict[str, Any]], None]
-Look = Callable[[], list[Finding]]
+__all__ = ["Diagnosis", "Finding", "Repaired", "Severity", "doctor", "repair"]
 
 
 def doctor(
@@ -58,76 +46,90 @@ def doctor(
     """
     refuse(sample < 1, f"sample={sample}", "at least 1 item")
     sources = [] if source is None else list(source) if isinstance(source, Sequence) else [source]
-    look = _Look(gallery, sources, sample, seed, on_step)
     started = time.monotonic()
     state = gallery.state
     for one in sources:
         refuse(state.of(one.fingerprint) is None, f"A source of {one.fingerprint}", "a model of this gallery")
-    look.at_records()
+    examination = _Examination(gallery, sources, sample, seed, on_step)
+    examination.of_records()
     for generation in state.generations:
-        look.at(generation)
-    look.at_searches()
+        examination.of_vectors(generation)
+    examination.of_searches()
     pointer = gallery.store.pointer()
+    severities = get_args(Severity)
     return Diagnosis(
         url=gallery.store.url,
         sequence=pointer.sequence,
         items=pointer.items,
-        rows=look.rows,
+        rows=examination.rows,
         sampled=sample,
-        findings=worst_first(look.findings),
+        findings=tuple(sorted(examination.findings, key=lambda one: severities.index(one.severity))),
         seconds=time.monotonic() - started,
     )
 
 
-class _Look:
+class _Examination:
     """What was found so far."""
 
     def __init__(
-        self, gallery: Gallery, sources: Sequence[VectorSource], sample: int, seed: int, on_step: Progress | None
+        self, gallery: Gallery, sources: Sequence[VectorSource], size: int, seed: int, on_step: Progress | None
     ) -> None:
         self.gallery, self.store, self.sources, self.on_step = gallery, gallery.store, sources, on_step
-        self.size, self.seed = sample, seed
+        self.size, self.seed = size, seed
         self.findings: list[Finding] = []
         self.rows: dict[str, int] = {}
         self.samples: dict[str, list[str]] = {}
 
-    def at_records(self) -> None:
-        """Look at counts, journal, links and indexes."""
-        self._part("counting the items", self._counts)
-        self._part("following the journal", lambda: journal_findings(self.store, self.store.pointer()))
-        self._part("checking links", lambda: link_findings(self.store, self.gallery.state))
-        self._part("reading every file", lambda: damage_findings(self.store))
-        self._part("checking indexes", lambda: upkeep_findings(self.store, *self.gallery.now()))
-        self.findings += declared_findings(self.gallery.state)
+    def of_records(self) -> None:
+        """Look at counts, journal, links, files and indexes."""
+        store, gallery = self.store, self.gallery
+        self._part("counting the items", self._items)
+        self._part("following the journal", lambda: records.journal_findings(store, store.pointer()))
+        self._part("checking links", lambda: records.link_findings(store, gallery.state))
+        self._part("reading every file", lambda: records.damage_findings(store))
+        self._part("checking indexes", lambda: records.upkeep_findings(store, *gallery.now()))
+        self.findings += records.declared_findings(gallery.state)
 
-    def _counts(self) -> list[Finding]:
+    def _items(self) -> list[Finding]:
         pointer, state = self.gallery.now()
-        recount = Recount(self.store, state, self.size, self.seed)
-        self.samples = recount.samples
-        return count_findings(pointer, recount) + coverage_findings(pointer, state, recount)
+        count = records.ItemCount(self.store, state, self.size, self.seed)
+        self.samples = count.samples
+        return records.count_findings(pointer, count) + records.coverage_findings(pointer, state, count)
 
-    def at(self, generation: Generation) -> None:
+    def of_vectors(self, generation: Generation) -> None:
         """Look at the vectors of a generation."""
-        name, store = generation.name, self.store
-        chosen = self.samples.get(name, [])
-        self._part(f"counting {name}", lambda: self._census(generation))
-        self._part(f"comparing vectors of {name}", lambda: repeated_vectors(store, generation))
-        self._part(f"comparing {name} with others", lambda: copied(store, self.gallery.state, generation, chosen))
+        name, store, gallery = generation.name, self.store, self.gallery
+        sample = self.samples.get(name, [])
+
+        def counted() -> list[Finding]:
+            self.rows[name] = store.upkeep(name).rows
+            on_step, step = self.on_step, f"counting {name}"
+            tell = None if on_step is None else lambda told: on_step({"step": step, **told})
+            return vectors.wrong_vectors(store, generation, tell)
+
+        def copied() -> list[Finding]:
+            return vectors.copied_vectors(store, gallery.state, generation, sample)
+
+        def mapped() -> list[Finding]:
+            return vectors.mapped_again(store, gallery.state, generation, sample)
+
+        self._part(f"counting {name}", counted)
+        self._part(f"comparing vectors of {name}", lambda: vectors.repeated_vectors(store, generation))
+        self._part(f"comparing {name} with others", copied)
         if generation.mapped_from is not None:
-            self._part(f"mapping {name} again", lambda: mapped_again(store, self.gallery.state, generation, chosen))
+            self._part(f"mapping {name} again", mapped)
         for source in self.sources:
             if source.fingerprint == generation.fingerprint:
-                self._part(f"embedding {name} again", lambda: embedded_again(store, generation, source, chosen))  # noqa: B023
+                self._part(
+                    f"embedding {name} again",
+                    lambda source=source: vectors.embedded_again(store, generation, source, sample),  # type: ignore[misc]
+                )
 
-    def _census(self, generation: Generation) -> list[Finding]:
-        self.rows[generation.name] = self.store.upkeep(generation.name).rows
-        return census_findings(self.store, generation, self._telling(f"counting {generation.name}"))
-
-    def at_searches(self) -> None:
+    def of_searches(self) -> None:
         """Look whether searches of several generations find every item once."""
         self._part("searching", lambda: remainder_findings(self.store, self.gallery.state, self.samples))
 
-    def _part(self, step: str, look: Look) -> None:
+    def _part(self, step: str, look: Callable[[], list[Finding]]) -> None:
         """Look at one part; again while writers wait, if something seems wrong and somebody wrote meanwhile."""
         if self.on_step is not None:
             self.on_step({"step": step})
@@ -138,13 +140,9 @@ class _Look:
                 findings = self._safely(step, look)
         self.findings += findings
 
-    def _safely(self, step: str, look: Look) -> list[Finding]:
+    def _safely(self, step: str, look: Callable[[], list[Finding]]) -> list[Finding]:
         try:
             return look()
         except HoldfastError as error:
             says = f"{step.capitalize()} failed: {' '.join(error.given.split()).rstrip('.')}."
-            return [Finding("unreadable", "error", None, 1, (), says, error.to_do)]
-
-    def _telling(self, step: str) -> Progress | None:
-        on_step = self.on_step
-        return None if on_step is None else lambda told: on_step({"step": step, **told})
+            return [Finding("unreadable", "error", says, to_do=error.to_do)]

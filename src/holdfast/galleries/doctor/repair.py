@@ -10,7 +10,7 @@ from holdfast.errors import GalleryError
 from holdfast.galleries.state import replay
 
 if TYPE_CHECKING:
-    from holdfast.galleries.base import GalleryBase
+    from holdfast.galleries.gallery import Gallery
 
 NAMED = 20  # ids of every kind that are kept
 
@@ -58,7 +58,7 @@ class Repaired:
         return " ".join(part for part in parts if part)
 
 
-def repair(gallery: GalleryBase) -> Repaired | None:
+def repair(gallery: Gallery) -> Repaired | None:
     """Go back to the last commit that can be read whole; None where nothing is damaged.
 
     Raises:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.galleries.findings import NAMED, Finding, listed
+from holdfast.galleries.doctor.findings import Finding
+from holdfast.galleries.items import pages
 from holdfast.galleries.router import remainders
 from holdfast.galleries.state import GalleryState
 from holdfast.stores.base import Pointer, Store
@@ -14,7 +15,6 @@ from holdfast.stores.base import Pointer, Store
 WHOLE = 5_000
 """Rows of a remainder up to which a search lists all of them; beyond, sampled items are searched for."""
 
-_ITEMS_AT_ONCE = 8192
 _DEPTH = 10  # an item has to be among so many hits of its own vector
 _QUERIES_AT_ONCE = 32
 
@@ -36,9 +36,9 @@ def remainder_findings(store: Store, state: GalleryState, sample: dict[str, list
         name = f"{generation} without {', '.join(sorted(others))}"
         for ids, what in ((absent, "are missing from"), (present, "are wrongly in")):
             if ids:
-                says = f"{len(ids):,} items {what} the searches of {name}{listed(ids, len(ids))}."
                 to_do = "`holdfast gallery export` and import into a new gallery; please report this as a bug."
-                findings.append(Finding("remainder", "error", generation, len(ids), tuple(ids[:NAMED]), says, to_do))
+                what = f"items {what} the searches of {name}"
+                findings.append(Finding.of_ids("remainder", "error", what, to_do, ids, generation=generation))
     return findings
 
 
@@ -49,7 +49,12 @@ def _listed_whole(
     store: Store, state: GalleryState, generation: str, others: frozenset[str], at: Pointer, sample: Sequence[str]
 ) -> Differences:
     """Let one search list all rows; return the ids that it lacks, and those that it should not have."""
-    expected = {identifier for identifier, names in _holding(store) if generation in names and not names & others}
+    expected = {
+        identifier
+        for items in pages(store)
+        for identifier, names in zip(items.ids, items.generations, strict=True)
+        if generation in names and not names & others
+    }
     space = state.by_name[generation].geometry
     query = np.zeros((1, space.index_dim), np.float32)
     query[0, 0] = 1.0
@@ -57,13 +62,6 @@ def _listed_whole(
     hits = store.search(query, most, generation=generation, without=others, at=at)
     found = set(hits.ids[0])
     return sorted(expected - found), sorted(found - expected)
-
-
-def _holding(store: Store) -> Iterator[tuple[str, frozenset[str]]]:
-    after = ""
-    while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
-        after = items.ids[-1]
-        yield from zip(items.ids, items.generations, strict=True)
 
 
 def _sampled(

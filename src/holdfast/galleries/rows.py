@@ -1,26 +1,20 @@
-"""From sets of embeddings and columns of metadata to the changes of a store."""
+"""From sets of embeddings and columns of metadata to the rows of a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, brief, unknown_name
-from holdfast.galleries.router import generation_of
 from holdfast.galleries.state import GalleryState, Generation
-from holdfast.geometry import Space
-from holdfast.stores.base import Changes, Rows, Upsert
+from holdfast.stores.base import Rows
 from holdfast.stores.filters import COLUMN_TYPES, fits
 
-if TYPE_CHECKING:
-    from holdfast.galleries.gallery import Gallery
-
-ROWS_AT_ONCE = 50_000  # of one commit
 _RANGES = {
     "text": "without the character 0 and halves of pairs", "integer": "of 64 bits", "number": "finite, of 64 bits",
     "truth": "true or false",
@@ -45,111 +39,59 @@ def checked_columns(columns: Mapping[str, str]) -> dict[str, str]:
     return dict(columns)
 
 
-def new_generation(
-    state: GalleryState, fingerprint: str, space: Space, note: str, *, number: int | None = None
-) -> dict[str, Any]:
-    """Return the record of a generation of a model that the gallery does not have.
-
-    Raises:
-        ConfigError: It has one.
-    """
-    known = state.of(fingerprint)
-    if known is not None:
-        raise ConfigError(
-            f"The gallery has a generation of the model {fingerprint} already: {known.name}.",
-            expected="another model",
-            to_do="`holdfast gallery status` lists the generations; the gallery is intact.",
-        )
-    name = f"g{state.created + 1 if number is None else number}"
-    return {"name": name, "fingerprint": fingerprint, "space": space.record(), "note": note}
-
-
-def named_generation(state: GalleryState, name: str) -> Generation:
-    """Return a generation by its name or fingerprint.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    found = state.by_name.get(name) or state.of(name)
-    if found is None:
-        raise unknown_name("generation", name, state.by_name, listing="holdfast gallery status")
-    return found
-
-
-def write(
-    gallery: Gallery,
-    kind: str,
-    sets: Sequence[EmbeddingSet],
-    metadata: Mapping[str, Sequence[Any]] | None,
-    on_step: Callable[[dict[str, Any]], None] | None,
-) -> int:
-    """Write sets of embeddings in commits of at most `ROWS_AT_ONCE` items; see `Gallery.upsert`."""
-    if not sets:
-        raise ConfigError("No embeddings to write.", expected="one set or more")
-    state = gallery.state
-    _check_sets(state, sets)
-    ids, places = _places(sets)
-    columns = _columns(state, ids, sets, metadata)
-    for start in range(0, len(ids), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        names = list(ids[part])
-        chosen = [rows[part] for rows in places]
-        parts = [of.select(rows[rows >= 0]) for of, rows in zip(sets, chosen, strict=True)]
-        _write_part(gallery, kind, names, _metadata(columns, start, len(names)), parts)
-        if on_step is not None:
-            on_step({"done": start + len(names), "total": len(ids)})
-    return len(ids)
-
-
-def _places(sets: Sequence[EmbeddingSet]) -> tuple[StringArray, list[NDArray[np.int64]]]:
-    """Return the ids of all sets, each once, and the row of every id in each set, -1 where it is not there."""
-    if len(sets) == 1:
-        return sets[0].ids, [np.arange(len(sets[0]))]
-    ids = StringArray.of(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
-    return ids, [embeddings.ids.find(ids) for embeddings in sets]
-
-
-def _write_part(
-    gallery: Gallery, kind: str, ids: list[str], metadata: list[dict[str, Any]], parts: Sequence[EmbeddingSet]
-) -> None:
-    with gallery.writing(kind):
-        state = gallery.state  # another process may have moved it
-        rows = [rows_of(generation_of(state, part.fingerprint), part) for part in parts if len(part)]
-        rows += _mapped(gallery, state, parts)
-        if kind == "add":
-            _refuse_known(gallery.store.fetch(ids).ids)
-        changes = Changes(upsert=Upsert(ids, metadata, rows))
-        gallery.store.commit(changes, state.to_record(), {"kind": kind, "items": len(ids)})
-
-
 def rows_of(generation: Generation, embeddings: EmbeddingSet) -> Rows:
     """Return the rows that a store keeps of points of a generation."""
     form = embeddings.space.index_form(embeddings.vectors, "gallery")
     return Rows(generation.name, list(embeddings.ids), np.ascontiguousarray(form, np.float32))
 
 
-def _mapped(gallery: Gallery, state: GalleryState, parts: Sequence[EmbeddingSet]) -> list[Rows]:
-    """Return what adapters make of the parts, for generations of mapped vectors."""
-    given = {generation_of(state, part.fingerprint).name: part for part in parts if len(part)}
-    return [
-        rows_of(one, gallery.files.adapter(one.adapter).apply(given[one.mapped_from]))
-        for one in state.generations
-        if one.mapped_from in given and one.adapter is not None and one.name not in given
-    ]
+@dataclass(frozen=True)
+class Batch:
+    """Items to be written in one commit.
+
+    Args:
+        ids: Theirs.
+        metadata: What is known of each.
+        sets: Their points by one or several models.
+        done: How many items this batch and those before it have.
+        total: How many all batches have.
+    """
+
+    ids: list[str]
+    metadata: list[dict[str, Any]]
+    sets: list[EmbeddingSet]
+    done: int
+    total: int
 
 
-def _refuse_known(known: Sequence[str]) -> None:
-    if known:
-        raise DataError(
-            f"{len(known)} ids are in the gallery already: {shown(known)}.",
-            expected="new ids",
-            to_do="`upsert` replaces items; the gallery is intact.",
-        )
+def batches(
+    state: GalleryState, sets: Sequence[EmbeddingSet], metadata: Mapping[str, Sequence[Any]] | None, size: int
+) -> Iterator[Batch]:
+    """Check sets of embeddings and their metadata before anything else, and yield them in batches.
+
+    Args:
+        state: Of the gallery that they are written to.
+        sets: Points by one or several models.
+        metadata: Values by column, see `Gallery.upsert`.
+        size: Items of a batch at most.
+    """
+    _check_sets(state, sets)
+    if len(sets) == 1:
+        ids, places = sets[0].ids, [np.arange(len(sets[0]))]
+    else:
+        ids = StringArray.of(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
+        places = [embeddings.ids.find(ids) for embeddings in sets]  # -1 where a set does not have the item
+    columns = _columns(state, ids, sets, metadata)
+    for start in range(0, len(ids), size):
+        names = list(ids[start : start + size])
+        rows = [of_set[start : start + size] for of_set in places]
+        parts = [embeddings.select(own[own >= 0]) for embeddings, own in zip(sets, rows, strict=True)]
+        yield Batch(names, _metadata(columns, start, len(names)), parts, start + len(names), len(ids))
 
 
 def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:
     for embeddings in sets:
-        generation = generation_of(state, embeddings.fingerprint)
+        generation = state.made_by(embeddings.fingerprint)
         if embeddings.space != generation.geometry or embeddings.form != "points":
             raise SpaceMismatchError(
                 f"The vectors are {embeddings.form} on the {embeddings.space}.",

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries.census import census
-from holdfast.galleries.findings import NAMED, Finding, Severity, listed
+from holdfast.embeddings.embedding_set import shown
+from holdfast.galleries.doctor.findings import NAMED, Finding, Severity
 from holdfast.galleries.links import read_adapter
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import GalleryState, Generation
+from holdfast.galleries.state import GalleryState, Generation, Progress
+from holdfast.galleries.vector_check import check_vectors
 from holdfast.stores.base import Store, Vectors
-
-Progress = Callable[[dict[str, Any]], None]
-Sample = list[str]
 
 TOLERANCE = 0.03
 """How far a vector may be from what its model makes now, as a share of its length: rounding of other machines, batches
@@ -39,15 +36,14 @@ _WRONG: dict[str, tuple[str, str]] = {
 }
 
 
-def census_findings(store: Store, generation: Generation, on_step: Progress | None) -> list[Finding]:
-    """Take a census of a generation, and say what is wrong."""
-    found = census(store, generation, on_step=on_step)
-    findings = []
-    for kind, count in found.wrong.items():
+def wrong_vectors(store: Store, generation: Generation, on_step: Progress | None) -> list[Finding]:
+    """Check every vector of a generation, and say what is wrong."""
+    check, findings = check_vectors(store, generation, on_step=on_step), []
+    for kind, count in check.wrong.items():
         what, to_do = _WRONG[kind]
-        ids = tuple(found.named[kind])
-        says = f"{count:,} {what}, in {generation.name}{listed(ids, count)}."
-        findings.append(Finding(kind, "error", generation.name, count, ids, says, to_do))
+        what = f"{what}, in {generation.name}"
+        ids = check.named[kind]
+        findings.append(Finding.of_ids(kind, "error", what, to_do, ids, count=count, generation=generation.name))
     return findings
 
 
@@ -71,7 +67,7 @@ def repeated_vectors(store: Store, generation: Generation) -> list[Finding]:
     many = most >= max(10, ALIKE * len(keys))
     says = (
         f"{surplus:,} vectors of {generation.name} are those of another item too, byte for byte; the most frequent one "
-        f"stands for {most:,} items{listed(example, most)}."
+        f"stands for {most:,} items: {shown(example, most)}."
     )
     to_do = (
         "look at these items: a model makes one vector of many where it gets nothing to see, such as empty texts or "
@@ -80,7 +76,8 @@ def repeated_vectors(store: Store, generation: Generation) -> list[Finding]:
         else "nothing, if these items are copies of each other."
     )
     severity: Severity = "warning" if many else "note"
-    return [Finding("same vector", severity, generation.name, surplus, tuple(example), says, to_do)]
+    name, first = generation.name, tuple(example)
+    return [Finding("same vector", severity, says, to_do, generation=name, count=surplus, ids=first)]
 
 
 def _keys(store: Store, generation: Generation) -> Iterator[tuple[list[str], NDArray[np.uint64]]]:
@@ -107,7 +104,7 @@ def _same(store: Store, generation: Generation, ids: Sequence[str]) -> bool:
     return len(vectors) == 2 and vectors[0].tobytes() == vectors[1].tobytes()
 
 
-def copied(store: Store, state: GalleryState, generation: Generation, sample: Sample) -> list[Finding]:
+def copied_vectors(store: Store, state: GalleryState, generation: Generation, sample: Sequence[str]) -> list[Finding]:
     """Look for vectors of a sample that are, byte for byte, what another model made of the same item."""
     findings = []
     for other in state.generations[: state.generations.index(generation)]:
@@ -119,7 +116,7 @@ def copied(store: Store, state: GalleryState, generation: Generation, sample: Sa
         if wrong:
             says = (
                 f"{len(wrong):,} of {len(ids):,} sampled vectors of {generation.name} are those of {other.name}, byte "
-                f"for byte{listed(wrong, len(wrong))}."
+                f"for byte: {shown(wrong)}."
             )
             findings.append(_foreign(generation, wrong, says))
     return findings
@@ -130,7 +127,8 @@ def _foreign(generation: Generation, ids: tuple[str, ...], says: str) -> Finding
         f"find out what wrote them; then embed the items with {generation.fingerprint} and `holdfast gallery upsert` "
         "them, or abandon this generation and fill it anew."
     )
-    return Finding("another model", "error", generation.name, len(ids), ids[:NAMED], says, to_do)
+    name, count = generation.name, len(ids)
+    return Finding("another model", "error", says, to_do, generation=name, count=count, ids=ids[:NAMED])
 
 
 def _common(store: Store, first: str, second: str, ids: Sequence[str]) -> tuple[list[str], Vectors, Vectors]:
@@ -141,23 +139,19 @@ def _common(store: Store, first: str, second: str, ids: Sequence[str]) -> tuple[
     return both, mine[[place[one] for one in both]], theirs
 
 
-def embedded_again(store: Store, generation: Generation, source: VectorSource, sample: Sample) -> list[Finding]:
+def embedded_again(store: Store, generation: Generation, source: VectorSource, sample: Sequence[str]) -> list[Finding]:
     """Compare the vectors of a sample with what the generation's model makes of the same items now."""
     made = source.embed(sample)
     findings = []
     missing = sorted(set(sample) - set(made.ids))
     if missing:
-        says = (
-            f"{len(missing):,} of {len(sample):,} sampled items are not in the source{listed(missing, len(missing))}."
-        )
+        what = f"of {len(sample):,} sampled items are not in the source"
         to_do = "give a source that has all items; these were not compared."
-        findings.append(
-            Finding("not compared", "note", generation.name, len(missing), tuple(missing[:NAMED]), says, to_do)
-        )
-    return findings + _compared(store, generation, made, "what its model makes of the items now", TOLERANCE)
+        findings.append(Finding.of_ids("not compared", "note", what, to_do, missing, generation=generation.name))
+    return findings + _compared(store, generation, made, "what its model makes of the items now")
 
 
-def mapped_again(store: Store, state: GalleryState, generation: Generation, sample: Sample) -> list[Finding]:
+def mapped_again(store: Store, state: GalleryState, generation: Generation, sample: Sequence[str]) -> list[Finding]:
     """Compare mapped vectors of a sample with what the adapter makes of the stored ones now."""
     base = state.by_name.get(str(generation.mapped_from))
     if base is None or generation.adapter is None:
@@ -171,21 +165,21 @@ def mapped_again(store: Store, state: GalleryState, generation: Generation, samp
         fingerprint=generation.fingerprint,
         space=generation.geometry,
     )
-    return _compared(store, generation, made, f"what the adapter makes of {base.name} now", TOLERANCE)
+    return _compared(store, generation, made, f"what the adapter makes of {base.name} now")
 
 
-def _compared(store: Store, generation: Generation, made: EmbeddingSet, what: str, tolerance: float) -> list[Finding]:
+def _compared(store: Store, generation: Generation, made: EmbeddingSet, what: str) -> list[Finding]:
     ids, stored = store.vectors(generation.name, list(made.ids))
     if not ids:
         return []
     again = generation.geometry.index_form(made.vectors[made.ids.find(ids)], "gallery").astype(np.float64)
     away = np.linalg.norm(stored - again, axis=1) / np.maximum(np.linalg.norm(again, axis=1), 1e-12)
-    rows = np.flatnonzero(~(away <= tolerance))
+    rows = np.flatnonzero(~(away <= TOLERANCE))
     if not len(rows):
         return []
     worst = tuple(ids[row] for row in rows[np.argsort(-away[rows], kind="stable")])
     says = (
         f"{len(rows):,} of {len(ids):,} sampled vectors of {generation.name} are not {what}"
-        f"{listed(worst, len(worst))}, the farthest {100 * float(np.nanmax(away)):.0f} % of its length away."
+        f": {shown(worst)}, the farthest {100 * float(np.nanmax(away)):.0f} % of its length away."
     )
     return [_foreign(generation, worst, says)]
