@@ -16,7 +16,7 @@ EXTRA = "pip install 'holdfast[report]'"
 def pages_can_be_written() -> bool:
     """Return whether Jinja2 and Matplotlib are installed."""
     try:
-        import jinja2
+        import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
     except ImportError:
         return False
