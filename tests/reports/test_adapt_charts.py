@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.adapting.results import AdaptResults, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.adapt_curve_plots import learning_curve, score_map_plot
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.svg import width_of

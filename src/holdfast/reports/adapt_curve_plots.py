@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from holdfast.adapting.results import AdaptResults, CurvePoint, PairsCurve, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, CurvePoint, PairsCurve, ScoreMapRecord
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.charts.forest import KINDS, REFERENCES
 from holdfast.reports.charts.forest import with_interval as written

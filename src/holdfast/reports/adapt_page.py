@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.adapting.results import AdaptResults, PairsCurve, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, PairsCurve, ScoreMapRecord
 from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import adapt_curve_plots
 from holdfast.reports import adapt_words as words

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.results import AdaptResults
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports.charts.forest import (
