@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
-from holdfast.adapting.candidates import hold_out, measure
-from holdfast.adapting.comparison import AGREEMENT, Comparison, Failed, Mean, Measured, Unseen
-from holdfast.adapting.recommendation import recommend
+from holdfast.adapters.compare import AGREEMENT, Comparison, Failed, Mean, Measured, Unseen, measure
+from holdfast.adapters.held_out import hold_out
+from holdfast.adapters.recommend import recommend
 from holdfast.evaluation.intervals import Draws
 from holdfast.wording import whole_percent
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
-from holdfast.adapting import Choice, adapt, hold_out, open_link, save_link
-from holdfast.adapting.candidates import measure
-from holdfast.adapting.comparison import AGREEMENT
-from holdfast.adapting.linking import DIRECTIONS, candidates_of, suiting
+from holdfast.adapters.adapt import DIRECTIONS, Choice, adapt, candidates_of, open_link, save_link, suiting
+from holdfast.adapters.compare import AGREEMENT, measure
+from holdfast.adapters.held_out import hold_out
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.geometry import Lorentz

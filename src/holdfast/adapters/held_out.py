@@ -15,8 +15,6 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse
 
-__all__ = ["HeldOut", "hold_out"]
-
 FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
 _FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
 

@@ -2,42 +2,189 @@
 
 A `Link` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained with
 labels. Every held-out item asks for the others of its class. Without labels nobody knows what is right; then the metric
-"overlap@10" counts how many of the first ten items are also among the first ten that re-embedding finds.
+"overlap@10" counts how many of the first ten items are also among the first ten that re-embedding finds. All means have
+intervals from the same resampled queries.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters import Adapter, Direction
-from holdfast.adapting.comparison import (
-    AGREEMENT,
-    GUARDS,
-    UNSEEN,
-    Comparison,
-    Failed,
-    Kind,
-    Loss,
-    Mean,
-    Measured,
-    Unseen,
-    Values,
-    means_of,
-)
-from holdfast.adapting.held_out import HeldOut, hold_out
+from holdfast.adapters.held_out import HeldOut
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, HoldfastError, refuse
-from holdfast.evaluation.intervals import Draws, Resampled, chosen_interval, clusters_of
+from holdfast.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 
-__all__ = ["Candidate", "Comparison", "Failed", "HeldOut", "Link", "Measured", "hold_out", "identity", "measure"]
+Kind = Literal["adapter", "head"]
+Directions = Literal["both", "new_to_old", "old_to_new"]
+Values = NDArray[np.float64]  # one per query
+Name = TypeVar("Name", bound=Hashable)
+
+AGREEMENT = "overlap@10"
+UNSEEN = "unseen classes"
+GUARDS = ("recall@1", UNSEEN)
+"""What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
+
+
+class Mean(NamedTuple):
+    """A mean over queries, and its interval."""
+
+    mean: float
+    interval: Interval
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[0] > 0
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[1] < 0
+
+
+def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
+    """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
+
+    >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
+    {'a': Mean(mean=0.25, interval=(0.25, 0.25))}
+    """
+    intervals = draws.intervals(columns)
+    return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
+
+
+class Unseen(NamedTuple):
+    """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
+
+    self_old: float
+    cross: float
+    self_new: float
+    queries: int
+    gain: Mean | None = None
+
+
+class Loss(NamedTuple):
+    """What a candidate is clearly worse at than the old model: a metric, or `UNSEEN`; the means of both."""
+
+    name: str
+    self_old: float
+    cross: float
+    gain: Mean
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found of one candidate.
+
+    Args:
+        name: Its name.
+        kind: "adapter" or "head".
+        seconds: Wall time of its fit.
+        cross: Queries of the new model through the link, on the old gallery through the link.
+        cross_minus_self_old: What it brings.
+        self_new_minus_cross: What re-embedding brings beyond it.
+        recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
+        own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
+        unseen: Means on unseen classes; None without any.
+        direction: What an adapter maps; None for a head.
+        worse: What it is clearly worse at than the old model, of what is guarded.
+        as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
+            others.
+    """
+
+    name: str
+    kind: Kind
+    seconds: float
+    cross: Mean
+    cross_minus_self_old: Mean
+    self_new_minus_cross: Mean
+    recovered: float | None = None
+    own: Mean | None = None
+    unseen: Unseen | None = None
+    direction: Direction | None = None
+    worse: tuple[Loss, ...] = ()
+    as_best: Interval | None = None
+
+    @property
+    def brings(self) -> Mean:
+        """What it brings, with the interval that the choice left."""
+        return Mean(self.cross_minus_self_old.mean, self.as_best or self.cross_minus_self_old.interval)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the whole interval of what it brings is above 0."""
+        return self.brings.above_zero
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A candidate that could not be fitted or used: name, kind, wall time until then, the reason, and what it maps."""
+
+    name: str
+    kind: Kind
+    seconds: float
+    reason: str
+    direction: Direction | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates measured on the same held-out items; scores are fractions in [0, 1], larger is better.
+
+    Args:
+        metric: Name of the metric; "overlap@10" is agreement with re-embedding, not correctness.
+        fitted_on: How many pairs every candidate was fitted on.
+        held_out: How many items the queries search among; each of them is a query.
+        unseen_classes: How many of their classes nobody learnt from.
+        draws: How intervals were found.
+        guards: What was guarded.
+        self_old: The old model's queries on its gallery.
+        self_new: The new model's queries on its gallery, embedded anew.
+        self_new_minus_self_old: What re-embedding brings.
+        candidates: In the order given.
+        head_lead: Cross of the best head minus that of the best adapter; None unless there are both.
+    """
+
+    metric: str
+    fitted_on: int
+    held_out: int
+    unseen_classes: int
+    draws: Draws
+    self_old: Mean
+    self_new: Mean
+    self_new_minus_self_old: Mean
+    candidates: tuple[Measured | Failed, ...]
+    head_lead: Mean | None = None
+    guards: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Measured | None:
+        """The candidate of the highest cross, the first of equal ones; None where all failed."""
+        return self._best("adapter", "head")
+
+    @property
+    def best_adapter(self) -> Measured | None:
+        """The same among adapters."""
+        return self._best("adapter")
+
+    @property
+    def best_head(self) -> Measured | None:
+        """The same among heads."""
+        return self._best("head")
+
+    def _best(self, *kinds: Kind) -> Measured | None:
+        measured = [one for one in self.candidates if isinstance(one, Measured) and one.kind in kinds]
+        return max(measured, key=lambda one: one.cross.mean, default=None)
+
 
 Map = Callable[[EmbeddingSet], EmbeddingSet]
 Score = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
@@ -372,3 +519,93 @@ def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Mean | None:
         return None
     cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in tried}
     return means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"]
+
+
+FIRST_SIZE = 64
+NEGLIGIBLE = 0.005  # of the metric: half a point
+_PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Cross scores of one candidate, by the number of pairs it was fitted on.
+
+    Args:
+        candidate: Its name.
+        points: Number of pairs and cross score, ascending; those that it cannot be fitted on are left out.
+        enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
+            point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
+            fitted on all.
+    """
+
+    candidate: str
+    points: tuple[tuple[int, Mean], ...]
+    enough: int | None
+
+
+def learning_curve(
+    candidate: Candidate,
+    held_out: HeldOut,
+    *,
+    sizes: Sequence[int] | None = None,
+    metric: str | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+) -> LearningCurve:
+    """Fit a candidate on random subsets of the pairs, each within the next, and measure all on the same held-out items.
+
+    Args:
+        candidate: What to fit.
+        held_out: What to fit on and what to measure with.
+        sizes: How many pairs to fit on, in any order; all pairs come in addition, and larger numbers are left out. By
+            default 64, 128, 256 and so on.
+        metric: See `candidates.measure`.
+        resamples: Bootstrap resamples.
+        resample: See `candidates.measure`.
+        level: Level of the intervals.
+        seed: Seed of the subsets and of the bootstrap.
+
+    Raises:
+        ConfigError: A size is below 1, or an option is wrong.
+        DataError: The metric needs labels, and there are none.
+    """
+    draws, pairs = draws_of(held_out, resamples, level, seed, resample), len(held_out.fit_old)
+    refuse(min(sizes or [1]) < 1, f"A size of {min(sizes or [1])} pairs.", "at least 1")
+    metric = metric_for(held_out, metric)
+    score = score_by([metric], held_out)
+    order = np.random.default_rng(seed).permutation(pairs)
+    values: dict[int, Values] = {}
+    for size in sizes_up_to(pairs, sizes):
+        rows = np.sort(order[:size])
+        try:
+            link = candidate.fit(held_out.fit_old.select(rows), held_out.fit_new.select(rows))
+            values[size] = cross_of(link, held_out, score)[metric]
+        except HoldfastError:
+            continue
+    means = means_of(values, draws) if values else {}
+    return LearningCurve(candidate.name, tuple(means.items()), _enough(values, pairs, draws))
+
+
+def sizes_up_to(pairs: int, sizes: Sequence[int] | None = None) -> list[int]:
+    """Return the sizes below the number of pairs, ascending, and that number.
+
+    >>> sizes_up_to(300), sizes_up_to(64), sizes_up_to(300, [400, 20])
+    ([64, 128, 256, 300], [64], [20, 300])
+    """
+    if sizes is None:
+        sizes = [FIRST_SIZE * 2**step for step in range(max(1, pairs).bit_length())]
+    return [*sorted({size for size in sizes if size < pairs}), pairs]
+
+
+def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
+    if len(values) < 2 or pairs not in values:
+        return None
+    losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
+    enough = None
+    for size, loss in sorted(losses.items(), reverse=True):
+        if loss.mean >= NEGLIGIBLE and (loss.above_zero or loss.mean >= _PLAIN):
+            break
+        enough = size
+    return enough

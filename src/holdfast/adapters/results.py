@@ -10,10 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field
 
 from holdfast.adapters import Direction, SuspectPairs
-from holdfast.adapting.comparison import Comparison, Directions, Failed, Kind, Loss, Mean, Measured, Unseen
-from holdfast.adapting.held_out import HeldOut
-from holdfast.adapting.learning_curve import LearningCurve
-from holdfast.adapting.recommendation import Action, Recommendation
+from holdfast.adapters.compare import Comparison, Directions, Failed, Kind, LearningCurve, Loss, Mean, Measured, Unseen
+from holdfast.adapters.held_out import HeldOut
+from holdfast.adapters.recommend import Action, Recommendation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.results import Count, Difference, Disagreement, Finite, Part, Positive, Results, Several, Share
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import build_adapter
-from holdfast.adapting.candidates import Candidate, Link, Measured, hold_out, identity, measure
-from holdfast.adapting.comparison import AGREEMENT, Failed
-from holdfast.adapting.recommendation import recommend
+from holdfast.adapters.compare import AGREEMENT, Candidate, Failed, Link, Measured, identity, measure
+from holdfast.adapters.held_out import hold_out
+from holdfast.adapters.recommend import recommend
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.intervals import chosen_interval, mean_interval, paired_interval
 from holdfast.evaluation.retrieval import rank_metrics

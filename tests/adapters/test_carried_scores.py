@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import build_adapter
+from holdfast.adapters.adapt import save_score_map, score_map_of, score_map_record
+from holdfast.adapters.compare import Link, identity
+from holdfast.adapters.held_out import hold_out
 from holdfast.adapters.score_map import load_score_map
-from holdfast.adapting.candidates import Link, hold_out, identity
-from holdfast.adapting.scores import save_score_map, score_map_of, score_map_record
 from holdfast.errors import DataError
 
 

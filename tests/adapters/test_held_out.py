@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from holdfast.adapting.held_out import hold_out
+from holdfast.adapters.held_out import hold_out
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 
 ANY = np.random.default_rng(0).normal(size=(400, 4))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import build_adapter
-from holdfast.adapting.candidates import Candidate, Link, identity
-from holdfast.adapting.learning_curve import learning_curve
+from holdfast.adapters.compare import Candidate, Link, identity, learning_curve
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.intervals import mean_interval
 from holdfast.evaluation.retrieval import rank_metrics

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.adapters import SuspectPairs, build_adapter
-from holdfast.adapting.candidates import Candidate, Link, identity, measure
-from holdfast.adapting.learning_curve import LearningCurve, learning_curve
-from holdfast.adapting.recommendation import recommend
-from holdfast.adapting.results import AdaptResults, Names, ScoreMapRecord
+from holdfast.adapters.compare import Candidate, LearningCurve, Link, identity, learning_curve, measure
+from holdfast.adapters.recommend import recommend
+from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
 
 QUICK = {"resamples": 200, "level": 0.9, "seed": 5}
 NAMES = Names(data="things", old="A", new="B")
