@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from all_methods_tables import Record, Task
-from holdfast.continual.plans import PLANS
+from holdfast.continual.plans import PLANS, Setting
 from holdfast.continual.results import LearnerResults
 from holdfast.continual.runner import run_sessions
-from holdfast.continual.setting import Setting
 from holdfast.data.augment import Augmentation
 from holdfast.data.closed_set import ClosedSet, closed_set
 from holdfast.data.datasets import load_dataset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
@@ -49,9 +48,7 @@ class Results:
         for chain, matrix in self.matrices(metric).items():
             alone = self.independents(chain, metric)
             if alone is not None:
-                with warnings.catch_warnings():  # an independent model that is no better than the old: an empty cell
-                    warnings.simplefilter("ignore", RuntimeWarning)
-                    shares = p_comp(matrix, np.diag(matrix)[None, :], np.array(alone)[:, None])
+                shares = p_comp(matrix, np.diag(matrix)[None, :], np.array(alone)[:, None])
                 found[chain] = np.where(np.tri(len(matrix), k=-1, dtype=bool), shares, np.nan)
         return found
 

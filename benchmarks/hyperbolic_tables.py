@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -63,15 +62,13 @@ def scores(records: Records, task: Task, scenario: str, metric: str) -> dict[str
     cross = own.get("cross", {}).get(scenario, NOTHING)[metric]
     unknown = dict.fromkeys(RESAMPLED, (math.nan, math.nan))
     difference = own.get("cross_minus_self_old", {}).get(scenario, {}).get(metric, unknown)
-    with warnings.catch_warnings():  # a reference that is no better than the old model; the page says so
-        warnings.simplefilter("ignore", RuntimeWarning)
-        values = {
-            "self_old": old, "self": new, "cross": cross,
-            "p_up": p_up(new, reference), "p_comp": p_comp(cross, old, reference),
-            "p_score": p_score(p_comp(cross, old, reference, "sigmoid"), p_up(new, reference, "sigmoid")),
-            "compatible": compatible(cross, old),
-        }  # fmt: skip
-        values |= verdicts(difference)
+    values = {
+        "self_old": old, "self": new, "cross": cross,
+        "p_up": p_up(new, reference), "p_comp": p_comp(cross, old, reference),
+        "p_score": p_score(p_comp(cross, old, reference, "sigmoid"), p_up(new, reference, "sigmoid")),
+        "compatible": compatible(cross, old),
+    }  # fmt: skip
+    values |= verdicts(difference)
     return {name: float(value) for name, value in values.items()}
 
 

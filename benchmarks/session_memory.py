@@ -24,9 +24,8 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
     import torch
 
     from holdfast.cli.choices import data_root
-    from holdfast.continual.plans import disjoint
-    from holdfast.continual.session import run_session
-    from holdfast.continual.setting import Setting
+    from holdfast.continual.plans import Setting, disjoint
+    from holdfast.continual.runner import run_session
     from holdfast.data.closed_set import closed_set
     from holdfast.data.datasets import load_dataset
     from holdfast.models.encoder import EncoderSpec

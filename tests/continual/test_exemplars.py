@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.continual.exemplars import EXEMPLARS, votes
-from holdfast.continual.memory import herding, quotas, random_exemplars, spread_by_uncertainty, vote_uncertainty
+from holdfast.continual.memory import (
+    EXEMPLARS,
+    Candidates,
+    herding,
+    quotas,
+    random_exemplars,
+    spread_by_uncertainty,
+    vote_uncertainty,
+    votes,
+)
 from holdfast.data import ArrayImages, ImageSet
 from holdfast.data.perturbations import PERTURBATIONS, Perturbation
 from holdfast.errors import ConfigError
@@ -82,6 +90,10 @@ def one_by_one(release: Release, images: ImageSet, perturb: Perturbation | None 
         return torch.cat([release.encoder(perturb(p, torch.Generator()) if perturb else p) for p in pixels])
 
 
+def choose(name: str, images: ImageSet, release: Release, budget: int, **settings: Any) -> np.ndarray:
+    return EXEMPLARS[name](Candidates(images=images, release=release, budget=budget, **settings))
+
+
 # --- every choice ----------------------------------------------------------------------------------------------------
 
 
@@ -96,7 +108,7 @@ def test_rows_occur_once_within_the_budget_and_are_the_same_again(
 ) -> None:
     state, weights = torch.random.get_rng_state(), release.encoder.state_dict()
     before = {key: value.clone() for key, value in weights.items()}
-    chosen = EXEMPLARS[name](candidates, release, 10, **{**SETTINGS, "first": first})
+    chosen = choose(name, candidates, release, 10, **{**SETTINGS, "first": first})
     assert chosen.dtype == np.int64
     assert len(np.unique(chosen)) == len(chosen)
     counts = {"herding": [3, 3, 3], "everything": list(SIZES)}
@@ -104,7 +116,7 @@ def test_rows_occur_once_within_the_budget_and_are_the_same_again(
     assert found.tolist() == counts.get(name, found.tolist())
     assert name == "everything" or found.sum() == (9 if name == "herding" else 10)
     assert found.max() - found.min() <= 1 or name == "everything"
-    again = EXEMPLARS[name](candidates, release, 10, **{**SETTINGS, "first": first})
+    again = choose(name, candidates, release, 10, **{**SETTINGS, "first": first})
     assert chosen.tolist() == again.tolist()
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(value, before[key]) for key, value in weights.items())
@@ -114,20 +126,20 @@ def test_rows_occur_once_within_the_budget_and_are_the_same_again(
 @pytest.mark.parametrize("name", ["uncertainty", "random"])
 @pytest.mark.parametrize("first", [True, False])
 def test_another_seed_draws_otherwise(candidates: ImageSet, release: Release, name: str, first: bool) -> None:
-    found = {tuple(EXEMPLARS[name](candidates, release, 10, first=first, seed=seed)) for seed in range(3)}
+    found = {tuple(choose(name, candidates, release, 10, first=first, seed=seed)) for seed in range(3)}
     assert len(found) == 3
 
 
 def test_a_budget_that_a_class_cannot_use_goes_to_the_others(candidates: ImageSet, release: Release) -> None:
     for name in ("uncertainty", "random"):
-        chosen = EXEMPLARS[name](candidates, release, 31, **SETTINGS)
+        chosen = choose(name, candidates, release, 31, **SETTINGS)
         assert np.bincount(candidates.labels[chosen]).tolist() == [12, 7, 12]
-    chosen = EXEMPLARS["herding"](candidates, release, 31, **SETTINGS)
+    chosen = choose("herding", candidates, release, 31, **SETTINGS)
     assert np.bincount(candidates.labels[chosen]).tolist() == [10, 7, 10]
 
 
 def test_everything_asks_for_no_budget(candidates: ImageSet, release: Release) -> None:
-    assert EXEMPLARS["everything"](candidates, release, 0, **SETTINGS).tolist() == list(range(sum(SIZES)))
+    assert choose("everything", candidates, release, 0, **SETTINGS).tolist() == list(range(sum(SIZES)))
 
 
 @pytest.mark.parametrize("name", ["herding", "uncertainty", "random"])
@@ -140,7 +152,7 @@ def test_no_budget_and_negative_seeds_are_refused_before_anything_is_read(
     images = NotedImages(np.zeros((6, 1, 16, 16), np.uint8))
     labelled = ImageSet(images, np.arange(6) % 3, CLASSES, [str(row) for row in range(6)])
     with pytest.raises(ConfigError, match=message):
-        EXEMPLARS[name](labelled, release, budget, first=False, seed=seed)
+        choose(name, labelled, release, budget, first=False, seed=seed)
     assert images.reads == []
 
 
@@ -152,9 +164,9 @@ def test_herding_chooses_by_the_points_of_the_release(candidates: ImageSet, spac
     release = replace(make(space, head), head=None)
     points = space.project(one_by_one(release, candidates)).numpy()
     expected = herding(points, candidates.labels, quotas(candidates.labels, 12))
-    chosen = EXEMPLARS["herding"](candidates, release, 12, **SETTINGS)
+    chosen = choose("herding", candidates, release, 12, **SETTINGS)
     assert chosen.tolist() == expected.tolist()
-    assert chosen.tolist() == EXEMPLARS["herding"](candidates, release, 12, first=True, seed=3).tolist()
+    assert chosen.tolist() == choose("herding", candidates, release, 12, first=True, seed=3).tolist()
 
 
 # --- uncertainty -----------------------------------------------------------------------------------------------------
@@ -166,7 +178,7 @@ def test_herding_chooses_by_the_points_of_the_release(candidates: ImageSet, spac
 def test_votes_are_the_predictions_for_perturbed_copies(candidates: ImageSet, space: Space, head: str) -> None:
     """For those perturbations that draw nothing, by a slow loop."""
     release = make(space, head)
-    found = votes(candidates, release, seed=0, batch_size=8)
+    found = votes(Candidates(images=candidates, release=release, budget=1, first=False, seed=0, batch_size=8))
     assert (found.dtype, found.shape) == (np.int64, (sum(SIZES), 12))
     assert release.head is not None
     for copy, (name, perturb) in enumerate(PERTURBATIONS.items()):
@@ -179,38 +191,42 @@ def test_votes_are_the_predictions_for_perturbed_copies(candidates: ImageSet, sp
 def test_every_batch_has_draws_of_its_own_that_the_seed_decides(release: Release) -> None:
     pixels = make_candidates().read(np.zeros(80, np.int64))
     same = ImageSet(ArrayImages(pixels), np.zeros(80, np.int64), CLASSES, [str(n) for n in range(80)])
-    found = votes(same, release, seed=0, batch_size=40)
+    found = votes(Candidates(images=same, release=release, budget=1, first=False, seed=0, batch_size=40))
     drawn, settled = found[:, :8], found[:, 8:]
     assert (settled == settled[0]).all()
     assert not np.array_equal(drawn[:40], drawn[40:])
-    assert not np.array_equal(found, votes(same, release, seed=1, batch_size=40))
+    assert not np.array_equal(
+        found, votes(Candidates(images=same, release=release, budget=1, first=False, seed=1, batch_size=40))
+    )
 
 
 @pytest.mark.parametrize("name", ["herding", "uncertainty"])
 def test_images_are_read_once_batch_by_batch(candidates: ImageSet, release: Release, name: str) -> None:
     images = NotedImages(candidates.read(np.arange(len(candidates))))
-    EXEMPLARS[name](replace(candidates, images=images), release, 10, first=False, seed=0, batch_size=16)
+    choose(name, replace(candidates, images=images), release, 10, first=False, seed=0, batch_size=16)
     assert images.reads == [16, 16, 5]
 
 
 def test_later_sessions_spread_over_the_uncertainty_of_the_votes(candidates: ImageSet, release: Release) -> None:
-    uncertainty = vote_uncertainty(votes(candidates, release, seed=3, batch_size=8))
+    uncertainty = vote_uncertainty(
+        votes(Candidates(images=candidates, release=release, budget=1, first=False, seed=3, batch_size=8))
+    )
     wanted = quotas(candidates.labels, 11, fill=True, seed=3)
     expected = spread_by_uncertainty(uncertainty, candidates.labels, wanted)
     in_order = spread_by_uncertainty(np.zeros(len(uncertainty)), candidates.labels, wanted)
     assert expected.tolist() != in_order.tolist()
-    assert EXEMPLARS["uncertainty"](candidates, release, 11, **SETTINGS).tolist() == expected.tolist()
+    assert choose("uncertainty", candidates, release, 11, **SETTINGS).tolist() == expected.tolist()
 
 
 def test_the_first_session_is_random_for_it_and_needs_no_classifier(candidates: ImageSet, release: Release) -> None:
     wanted = quotas(candidates.labels, 11, fill=True, seed=3)
     expected = random_exemplars(candidates.labels, wanted, seed=3).tolist()
     settings = {**SETTINGS, "first": True}
-    assert EXEMPLARS["uncertainty"](candidates, replace(release, head=None), 11, **settings).tolist() == expected
-    assert EXEMPLARS["random"](candidates, release, 11, **settings).tolist() == expected
-    assert EXEMPLARS["random"](candidates, release, 11, **SETTINGS).tolist() == expected
+    assert choose("uncertainty", candidates, replace(release, head=None), 11, **settings).tolist() == expected
+    assert choose("random", candidates, release, 11, **settings).tolist() == expected
+    assert choose("random", candidates, release, 11, **SETTINGS).tolist() == expected
 
 
 def test_a_release_without_a_classifier_has_no_votes(candidates: ImageSet, release: Release) -> None:
     with pytest.raises(ConfigError, match=r"has no classifier(.|\n)*by herding or at random"):
-        EXEMPLARS["uncertainty"](candidates, replace(release, head=None), 10, **SETTINGS)
+        choose("uncertainty", candidates, replace(release, head=None), 10, **SETTINGS)

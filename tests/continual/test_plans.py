@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.continual.plan import Plan
-from holdfast.continual.plans import PLANS, blurry, disjoint, general_incremental
+from holdfast.continual.plans import PLANS, Plan, blurry, disjoint, general_incremental
 from holdfast.errors import ConfigError, DataError
 
 

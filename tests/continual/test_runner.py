@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.continual.plans import PLANS, disjoint, general_incremental
+from holdfast.continual.plans import PLANS, Setting, disjoint, general_incremental
 from holdfast.continual.results import Bounds, SessionRecord, SessionsResults, average_recall, forgetting
 from holdfast.continual.runner import run_sessions
-from holdfast.continual.setting import Setting
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.embeddings import storage

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import agreement
 from holdfast.evaluation.agreement import agreement_of, compared, overlap, rank_biased_overlap
-from holdfast.evaluation.intervals import mean_interval
+from holdfast.evaluation.intervals import Draws, mean_interval
 from holdfast.evaluation.retrieval import top_k
 from holdfast.evaluation.sides import matched
 
@@ -126,7 +125,7 @@ def sides(make_embeddings: Callable[..., EmbeddingSet]) -> list[EmbeddingSet]:
     ]  # fmt: skip
 
 
-DRAWS: dict[str, Any] = {"resamples": 300, "level": 0.9, "seed": 4}
+DRAWS = Draws(resamples=300, level=0.9, seed=4)
 
 
 def test_every_number_of_the_record_is_that_of_its_own_function(sides: list[EmbeddingSet]) -> None:
@@ -138,7 +137,7 @@ def test_every_number_of_the_record_is_that_of_its_own_function(sides: list[Embe
         for measure, values in compared(today, top_k(*pair, 10).rows).items():
             one = getattr(getattr(found, system), measure)
             assert one.mean == pytest.approx(values.mean()) and 0 < one.mean < 1
-            np.testing.assert_allclose(one.interval, mean_interval(values, **DRAWS))
+            np.testing.assert_allclose(one.interval, mean_interval(values, **DRAWS.options))
 
 
 def test_items_are_matched_by_id(sides: list[EmbeddingSet]) -> None:

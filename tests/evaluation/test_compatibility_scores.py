@@ -21,6 +21,7 @@ from holdfast.evaluation.compatibility import (
     p_score,
     p_up,
     positive_flip_rate,
+    undefined_p_metrics,
     verdict,
     violations,
 )
@@ -148,15 +149,14 @@ def test_numbers_give_numbers_and_arrays_arrays() -> None:
     assert float(p_comp(0.8, 0.4, 0.8)) == 1.0
 
 
-def test_an_independent_model_that_is_no_better_gives_nan_and_names_the_test_set() -> None:
-    with pytest.warns(
-        RuntimeWarning, match="P_comp is not defined on second, third: the independent model is not better"
-    ):
-        found = p_comp([0.5, 0.5, 0.5], [0.4, 0.6, 0.7], [0.6, 0.6, 0.6], test_sets=("first", "second", "third"))
+def test_an_independent_model_that_is_no_better_gives_nan_and_a_reason() -> None:
+    found = p_comp([0.5, 0.5, 0.5], [0.4, 0.6, 0.7], [0.6, 0.6, 0.6])
     assert np.isnan(found).tolist() == [False, True, True]
     assert math.isnan(np.mean(found))
-    with pytest.warns(RuntimeWarning, match="P_up is not defined: the independent model scores 0"):
-        assert math.isnan(p_up(0.5, 0.0, "sigmoid"))
+    reasons = [undefined_p_metrics(old, 0.6) for old in (0.4, 0.6, 0.7)]
+    assert [list(reason) for reason in reasons] == [[], ["p_comp"], ["p_comp"]]
+    assert math.isnan(p_up(0.5, 0.0, "sigmoid"))
+    assert undefined_p_metrics(0.5, 0.0)["p_up"] == "the independent model scores 0"
 
 
 def test_p_score_weighs_and_refuses_raw_values() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.compatibility import Chain, SelfAndCross, chain_metrics, p_metrics
+from holdfast.evaluation.compatibility import ChainMetrics, PMetrics, SelfAndCross, chain_metrics, undefined_p_metrics
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 
@@ -26,10 +26,16 @@ def scores(row: dict[str, Any]) -> dict[str, SelfAndCross]:
     }
 
 
+def means_of(row: dict[str, Any]) -> dict[str, float | None]:
+    found = PMetrics.mean([PMetrics.of(of_set) for of_set in scores(row).values()])
+    variant = row["variant"]
+    p_score = found.p_score if variant == "sigmoid" else None
+    return {"P_up": found.p_up[variant], "P_comp": found.p_comp[variant], "P_1": p_score}
+
+
 @pytest.mark.parametrize("row", TABLES["consistent_sigmoid"], ids=label)
 def test_published_rows_over_several_test_sets(row: dict[str, Any]) -> None:
-    found = p_metrics(scores(row), row["variant"])
-    means = {"P_up": found.p_up, "P_comp": found.p_comp, "P_1": found.p_score}
+    means = means_of(row)
     for name, printed in row["printed"].items():
         if printed is not None:
             assert means[name] is not None
@@ -39,9 +45,9 @@ def test_published_rows_over_several_test_sets(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", TABLES["consistent_raw"], ids=label)
 def test_published_raw_entries(row: dict[str, Any]) -> None:
-    found = p_metrics(scores(row), row["variant"])
-    assert found.p_score is None
-    for name, value in {"P_up": found.p_up, "P_comp": found.p_comp}.items():
+    means = means_of(row)
+    for name in ("P_up", "P_comp"):
+        value = means[name]
         printed, (low, high) = row["printed"].get(name), row["interval"][name]
         assert printed is None or low - 0.0005 <= printed <= high + 0.0005
         assert printed is None or low <= value <= high
@@ -50,8 +56,7 @@ def test_published_raw_entries(row: dict[str, Any]) -> None:
 
 def test_the_inconsistent_rows_do_not_follow_from_their_scores() -> None:
     for row in TABLES["known_inconsistent_do_not_test"]:
-        found = p_metrics(scores(row), row["variant"])
-        means = {"P_up": found.p_up, "P_comp": found.p_comp, "P_1": found.p_score}
+        means = means_of(row)
         factor = 100 if row["variant"] == "sigmoid" else 1
         off = [abs(factor * means[name] - printed) for name, printed in row["printed"].items() if means[name]]
         assert max(off) > (0.05 if factor == 100 else 0.005)
@@ -59,24 +64,23 @@ def test_the_inconsistent_rows_do_not_follow_from_their_scores() -> None:
 
 def test_the_average_comes_last() -> None:
     row = next(r for r in TABLES["consistent_sigmoid"] if r["scenario"] == "extended-class" and r["method"] == "BCT")
-    found = p_metrics(scores(row))
-    assert found.p_up == pytest.approx(np.mean(list(found.of_sets["p_up"].values())))
-    assert list(found.of_sets["p_score"]) == row["test_sets"]
-    of_means = 2 * found.p_up * found.p_comp / (found.p_up + found.p_comp)
-    assert abs(of_means - found.p_score) > 3e-4
+    of_sets = [PMetrics.of(of_set) for of_set in scores(row).values()]
+    found = PMetrics.mean(of_sets)
+    up, comp = found.p_up["sigmoid"], found.p_comp["sigmoid"]
+    assert up == pytest.approx(np.mean([one.p_up["sigmoid"] for one in of_sets]))
+    assert found.p_score == pytest.approx(np.mean([one.p_score for one in of_sets]))
+    assert abs(2 * up * comp / (up + comp) - found.p_score) > 3e-4
     averaged = SelfAndCross(*np.mean([list(of_set) for of_set in scores(row).values()], axis=0))
-    assert abs(p_metrics({"all": averaged}).p_comp - found.p_comp) > 1e-3
+    assert abs(PMetrics.of(averaged).p_comp["sigmoid"] - comp) > 1e-3
 
 
-def test_one_undefined_test_set_makes_the_averages_nan_and_is_named() -> None:
-    good, bad = SelfAndCross(0.4, 0.6, 0.6, 0.5), SelfAndCross(0.7, 0.6, 0.65, 0.5)
-    with pytest.warns(RuntimeWarning, match="P_comp is not defined on second: the independent model is not better"):
-        found = p_metrics({"first": good, "second": bad})
-    assert math.isnan(found.p_comp) and math.isnan(found.p_score)
-    assert not math.isnan(found.p_up)
-    assert not math.isnan(found.of_sets["p_comp"]["first"])
-    with pytest.warns(RuntimeWarning, match="on second"):
-        assert math.isnan(p_metrics({"first": good, "second": bad}, "raw").p_comp)
+def test_one_undefined_test_set_leaves_the_averages_undefined_and_says_why() -> None:
+    good, bad = PMetrics.of(SelfAndCross(0.4, 0.6, 0.6, 0.5)), PMetrics.of(SelfAndCross(0.7, 0.6, 0.65, 0.5))
+    found = PMetrics.mean([good, bad])
+    assert found.p_comp == {"raw": None, "sigmoid": None} and found.p_score is None
+    assert found.p_up["raw"] is not None and good.p_comp["raw"] is not None
+    reason = "the independent model is not better than the old one (0.6 against 0.7)"
+    assert undefined_p_metrics(0.7, 0.6) == {"p_comp": reason} and undefined_p_metrics(0.4, 0.6) == {}
 
 
 INDEPENDENT = {"RParis": (67.31, 75.08, 81.13), "ROxford": (41.82, 55.77, 62.38), "GLDv2": (7.30, 12.08, 15.83)}
@@ -94,18 +98,21 @@ SEQUENTIAL = {  # NDPP, Table IV: per test set self of models 2, 3 and cross of 
 }  # fmt: skip
 
 
-def sequence(method: str) -> dict[str, Chain]:
-    return {
-        name: Chain([[INDEPENDENT[name][0], 0, 0], [m21, m22, 0], [m31, m32, m33]], INDEPENDENT[name])
+def sequence(method: str, baseline: str) -> ChainMetrics:
+    """P metrics of every pair in the sigmoid variant, averaged over test sets."""
+    of_sets = [
+        chain_metrics([[INDEPENDENT[name][0], 0, 0], [m21, m22, 0], [m31, m32, m33]], INDEPENDENT[name], "sigmoid")
         for name, (m22, m33, m21, m31, m32) in SEQUENTIAL[method][0].items()
-    }
+    ]
+    columns = (np.mean([getattr(one[baseline], name) for one in of_sets], axis=0)
+               for name in ("p_up", "p_comp", "p_score"))  # fmt: skip
+    return ChainMetrics(*columns, undefined={})
 
 
 @pytest.mark.parametrize("method", SEQUENTIAL)
 def test_the_published_chains_compare_with_independent_old_models(method: str) -> None:
     _, ups, pairs = SEQUENTIAL[method]
-    found = chain_metrics(sequence(method), "sigmoid")["independent"]
-    assert found.p_score is not None
+    found = sequence(method, "independent")
     assert 100 * found.p_up[1:] == pytest.approx(ups, abs=0.011)
     for (i, j), (comp, score) in pairs.items():
         assert 100 * found.p_comp[i, j] == pytest.approx(comp, abs=0.011)
@@ -114,7 +121,7 @@ def test_the_published_chains_compare_with_independent_old_models(method: str) -
 
 
 def test_own_old_models_tell_another_story() -> None:
-    both = chain_metrics(sequence("BCT"), "sigmoid")
+    both = {baseline: sequence("BCT", baseline) for baseline in ("own", "independent")}
     assert 100 * both["own"].p_comp[2, 1] == pytest.approx(54.9, abs=0.06)
     assert 100 * both["independent"].p_comp[2, 1] == pytest.approx(43.31, abs=0.011)
     np.testing.assert_array_equal(both["own"].p_comp[:, 0], both["independent"].p_comp[:, 0])
@@ -122,8 +129,8 @@ def test_own_old_models_tell_another_story() -> None:
 
 
 def test_a_chain_by_hand() -> None:
-    chain = Chain([[0.2, 9, 9], [0.3, 0.4, 9], [0.5, 0.5, 0.6]], [0.2, 0.5, 0.8])
-    found = chain_metrics({"test": chain})
+    matrix, alone = [[0.2, 9, 9], [0.3, 0.4, 9], [0.5, 0.5, 0.6]], [0.2, 0.5, 0.8]
+    found = chain_metrics(matrix, alone)
     own, independent = found["own"], found["independent"]
     assert own.p_score is None
     np.testing.assert_allclose(own.p_up, [0, -0.2, -0.25])
@@ -131,25 +138,22 @@ def test_a_chain_by_hand() -> None:
     np.testing.assert_allclose(own.p_comp, expected)
     assert independent.p_comp[2, 1] == pytest.approx(0.0 / 0.3)
     for i, j in ((1, 0), (2, 0), (2, 1)):  # the same as for a single upgrade
-        single = SelfAndCross(chain.matrix[j][j], chain.independent_self[i], chain.matrix[i][i], chain.matrix[i][j])
-        assert own.p_comp[i, j] == pytest.approx(p_metrics({"test": single}, "raw").p_comp)
+        single = SelfAndCross(matrix[j][j], alone[i], matrix[i][i], matrix[i][j])
+        assert own.p_comp[i, j] == pytest.approx(PMetrics.of(single).p_comp["raw"])
 
 
 def test_a_pair_without_room_for_improvement_is_named() -> None:
-    chain = Chain([[0.2, 0], [0.3, 0.4]], [0.2, 0.1])
-    with pytest.warns(RuntimeWarning, match=r"P_comp is not defined on CIFAR \(model 2 on 1\)"):
-        found = chain_metrics({"CIFAR": chain})
+    found = chain_metrics([[0.2, 0], [0.3, 0.4]], [0.2, 0.1])
     assert math.isnan(found["own"].p_comp[1, 0])
+    assert found["own"].undefined == {(1, 0): "the independent model is not better than the old one (0.1 against 0.2)"}
 
 
 def test_wrong_input_is_refused() -> None:
     with pytest.raises(DataError, match="No test set"):
-        p_metrics({})
-    with pytest.raises(DataError, match="No test set"):
-        chain_metrics({})
+        PMetrics.mean([])
     with pytest.raises(ConfigError, match="variant"):
-        p_metrics({"a": SelfAndCross(0.1, 0.2, 0.2, 0.2)}, "other")  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="Test set 'b'"):
-        chain_metrics({"a": Chain([[0.5]], [0.5]), "b": Chain([[0.5]], [0.5, 0.6])})
+        chain_metrics([[0.5]], [0.5], "other")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"A matrix of 1 models and independent scores \(2,\)"):
+        chain_metrics([[0.5]], [0.5, 0.6])
     with pytest.raises(DataError, match="matrix of shape"):
-        chain_metrics({"a": Chain([0.5], [0.5])})
+        chain_metrics([0.5], [0.5])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -33,9 +32,7 @@ def evaluated(make_embeddings: Make) -> Callable[..., Evaluation]:
                 centres + noise * (0.9 * item + 0.5 * own), labels, fingerprint=f"declared:{name}", form="points"
             )
             sides |= {f"{name}_query": made, f"{name}_gallery": made}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return evaluate(**sides, exclude_same_id=True, resamples=100, curve=False, **options)
+        return evaluate(**sides, exclude_same_id=True, resamples=100, curve=False, **options)
 
     return run
 

@@ -127,7 +127,7 @@ def test_an_upsert_removes_the_vectors_that_it_does_not_bring(
 
 
 def test_large_sets_are_several_commits(gallery, embed, monkeypatch) -> None:
-    monkeypatch.setattr("holdfast.galleries.writes.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("holdfast.galleries.gallery.ROWS_AT_ONCE", 5)
     told: list[dict[str, Any]] = []
     gallery.add(embed("old", IDS), on_step=told.append)
     assert told == [{"done": done, "total": 12} for done in (5, 10, 12)]

@@ -108,7 +108,7 @@ def test_a_backfill_finishes_a_mapping_that_was_interrupted(
 ) -> None:
     gallery.add(embed("old", IDS))
     wide = Hypersphere(6)
-    monkeypatch.setattr("holdfast.galleries.links.MAPPED_AT_ONCE", 5)
+    monkeypatch.setattr("holdfast.galleries.gallery.MAPPED_AT_ONCE", 5)
 
     def stop(told: dict[str, Any]) -> None:
         if told["done"] >= 5:

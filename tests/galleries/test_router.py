@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.adapters.score_map import ScoreMap
 from holdfast.errors import DataError
-from holdfast.galleries.router import Hit, Source, generation_of, merged, remainders, route
+from holdfast.galleries.router import Hit, Source, merged, remainders, route
 from holdfast.galleries.state import GalleryState, Generation, Link
 from holdfast.stores.base import Hits, Pointer
 
@@ -65,9 +65,9 @@ def test_a_source_answers_for_the_items_that_none_before_it_has(source, rows) ->
 
 
 def test_an_unknown_fingerprint_is_refused_with_the_known_ones() -> None:
-    assert generation_of(state(), "declared:g2").name == "g2"
+    assert state().made_by("declared:g2").name == "g2"
     with pytest.raises(DataError, match=r"(?s)declared:g9.*g1: declared:g1, g2: declared:g2"):
-        generation_of(state(), "declared:g9")
+        state().made_by("declared:g9")
 
 
 def hits(*queries: dict[str, float]) -> Hits:

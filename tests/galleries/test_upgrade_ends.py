@@ -46,7 +46,7 @@ def test_gc_refuses_to_take_more_only_vectors_than_were_allowed(prepared, embed,
         prepared.store.upkeep("g1")
 
 
-def test_a_census_finds_what_is_wrong(tmp_path, embed, only_these) -> None:
+def test_a_check_of_all_vectors_finds_what_is_wrong(tmp_path, embed, only_these) -> None:
     with Gallery.create(f"memory:{tmp_path / 'g'}", fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
         gallery.prepare("declared:new", SPHERE)
@@ -60,7 +60,7 @@ def test_a_census_finds_what_is_wrong(tmp_path, embed, only_these) -> None:
         change("DELETE FROM rows WHERE id = 'i04'")
         change("DELETE FROM items WHERE id = 'i05'")
     with Gallery.open(str(tmp_path / "g")) as gallery:
-        found = gallery.census("declared:new")
+        found = gallery.check_vectors("declared:new")
         assert found.wrong == {"no point": 1, "outdated": 1, "unmarked": 1, "lost": 1}
         assert {kind: found.named[kind] for kind in found.wrong} == {
             "no point": ["i01"], "outdated": ["i02"], "unmarked": ["i03"], "lost": ["i04"],
@@ -113,7 +113,7 @@ def test_an_upsert_meets_the_state_that_another_process_made(tmp_path, embed, as
 
 
 def test_a_swap_between_two_commits_of_one_upsert_stays(tmp_path, embed, monkeypatch) -> None:
-    monkeypatch.setattr("holdfast.galleries.writes.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("holdfast.galleries.gallery.ROWS_AT_ONCE", 5)
     place = f"memory:{tmp_path / 'g'}"
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as mine, Gallery.open(place) as other:
         other.prepare("declared:new", SPHERE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +12,8 @@ import pytest
 import torch
 
 from holdfast.adapters import ScoreMap
-from holdfast.adapting.results import AdaptResults
-from holdfast.continual.plan import Plan
-from holdfast.continual.plans import blurry, disjoint, general_incremental
+from holdfast.adapters.results import AdaptResults
+from holdfast.continual.plans import Plan, blurry, disjoint, general_incremental
 from holdfast.continual.results import SessionsResults, average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.chain import ChainResults, evaluate_chain
@@ -117,9 +115,7 @@ def make_chain(simulated: SimpleNamespace) -> Callable[..., ChainResults]:
         chain = {name: (one := simulated.model(name, noise), one) for name, noise in models.items()}
         third = [(one := simulated.model(f"alone{'x' * place}", noise), one) for place, noise in enumerate(alone or ())]
         options = {"protocol": ByLabel(leave_one_out=True), "resamples": 100, **values}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            found = evaluate_chain(chain, independent=third or None, **options)
+        found = evaluate_chain(chain, independent=third or None, **options)
         return found.results(title=title, data=CLUSTERS)
 
     return build

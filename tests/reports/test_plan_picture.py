@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.continual.plan import Plan
-from holdfast.continual.plans import blurry, disjoint, general_incremental
+from holdfast.continual.plans import Plan, blurry, disjoint, general_incremental
 from holdfast.reports.plan_picture import STYLE, plan_picture
 from holdfast.reports.svg import width_of
 

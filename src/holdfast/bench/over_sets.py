@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from holdfast.bench.leaderboard import CombinedRun, Run
-from holdfast.evaluation.compatibility import SelfAndCross, p_metrics
+from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
 
 SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
 
@@ -29,10 +28,7 @@ def over_sets(rows: Sequence[Run]) -> list[CombinedRun]:
 
 def _averaged(runs: Sequence[Run]) -> CombinedRun:
     first, names = runs[0], list(dict.fromkeys(run.data for run in runs))
-    of_sets = {run.data: SelfAndCross(*(run.number(system) for system in SYSTEMS)) for run in runs}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of an independent model that is not better than the old one
-        raw, sigmoid = (p_metrics(of_sets, variant) for variant in ("raw", "sigmoid"))
+    found = PMetrics.mean([PMetrics.of(SelfAndCross(*(run.number(system) for system in SYSTEMS))) for run in runs])
     return CombinedRun(
         data=f"{', '.join(names[:-1])} and {names[-1]}",
         trained_on=first.trained_on,
@@ -40,8 +36,8 @@ def _averaged(runs: Sequence[Run]) -> CombinedRun:
         method=first.method,
         label=first.label,
         seed=first.seed,
-        p_up=raw.p_up,
-        p_comp=raw.p_comp,
-        p_score=sigmoid.p_score,
+        p_up=found.p_up["raw"],
+        p_comp=found.p_comp["raw"],
+        p_score=found.p_score,
         tests=names,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from holdfast.bench.cells import Cell
 from holdfast.bench.leaderboard import Run
 from holdfast.bench.plan import Row
 from holdfast.bench.pool import blocked_by
-from holdfast.evaluation.compatibility import p_comp, p_score, p_up
+from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
 
 Values = Mapping[str, Any]
 
@@ -102,12 +101,7 @@ READINGS = {
 """By the kind of the cell that a row ends with."""
 
 
-def _p(scores: dict[str, float]) -> dict[str, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of an independent model that is not better than the old one
-        up = {kind: float(p_up(scores["self_new"], scores["self_independent"], kind)) for kind in ("raw", "sigmoid")}
-        comp = {
-            kind: float(p_comp(scores["cross"], scores["self_old"], scores["self_independent"], kind))
-            for kind in ("raw", "sigmoid")
-        }
-    return {"p_up": up["raw"], "p_comp": comp["raw"], "p_score": float(p_score(comp["sigmoid"], up["sigmoid"]))}
+def _p(scores: dict[str, float]) -> dict[str, float | None]:
+    systems = ("self_old", "self_independent", "self_new", "cross")
+    found = PMetrics.of(SelfAndCross(*(scores[system] for system in systems)))
+    return {"p_up": found.p_up["raw"], "p_comp": found.p_comp["raw"], "p_score": found.p_score}

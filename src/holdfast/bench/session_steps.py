@@ -13,10 +13,9 @@ from typing import Any
 from holdfast.bench.experiments import experiment_on
 from holdfast.bench.pool import Place
 from holdfast.bench.sources import Settings, open_images
-from holdfast.continual.plans import PLANS
+from holdfast.continual.plans import PLANS, Setting
 from holdfast.continual.results import LearnerResults
 from holdfast.continual.runner import run_sessions
-from holdfast.continual.setting import Setting
 from holdfast.data.closed_set import closed_set
 
 RUN, LEARNER, FIRST = "run", "learner", "session-1"

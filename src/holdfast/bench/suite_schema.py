@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from holdfast.continual.setting import KS
+from holdfast.continual.plans import KS
 from holdfast.embeddings.embedding_set import Form
 from holdfast.evaluation.compatibility import Baseline
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +71,7 @@ def _measured(
 ) -> ChainEvaluation:
     from holdfast.evaluation.chain import evaluate_chain
 
-    with console.status("evaluating"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what is not defined is said in words below
+    with console.status("evaluating"):
         return evaluate_chain(
             dict(zip(names, models, strict=True)),
             independent=third,

@@ -66,7 +66,7 @@ def create(
         json: Print one JSON document.
     """
     from holdfast.galleries import Gallery
-    from holdfast.galleries.writes import checked_columns
+    from holdfast.galleries.rows import checked_columns
 
     types = checked_columns(dict(_column(word) for word in columns))
     refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")

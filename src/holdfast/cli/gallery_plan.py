@@ -123,17 +123,16 @@ class _AsIf:
 def _as_if_prepared(gallery: Gallery, source: VectorSource | None, reports: Sequence[Path]) -> Any:
     """Return the gallery as it would be with the model of the source prepared, where it is not yet."""
     from holdfast.galleries.evidence import link_from_report
-    from holdfast.galleries.state import Generation, advance
-    from holdfast.galleries.writes import new_generation
+    from holdfast.galleries.state import advance
 
     pointer, state = gallery.now()
     known = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
     refuse(known and bool(reports), "--report for a model that is prepared.", "it only before; the gallery has it now")
     if source is None or known:
         return gallery
-    values = new_generation(state, source.fingerprint, source.space, "")
-    links = [link_from_report(path, Generation(**values), state.by_name[state.active]) for path in reports]
-    event = {"kind": "prepare", "generation": values, "links": [vars(link) for link in links]}
+    new = state.new_generation(source.fingerprint, source.space)
+    links = [link_from_report(path, new, state.by_name[state.active]) for path in reports]
+    event = {"kind": "prepare", "generation": new.to_record(), "links": [vars(link) for link in links]}
     return _AsIf(gallery.store, pointer, advance(state, event))
 
 

@@ -14,7 +14,7 @@ from holdfast.errors import refuse, unknown_name
 from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
-    from holdfast.continual.plan import Plan
+    from holdfast.continual.plans import Plan
     from holdfast.continual.results import SessionsResults
     from holdfast.data.closed_set import ClosedSet
 
@@ -89,10 +89,9 @@ def sessions(
 
 def main(words: list[str]) -> int:
     """Train session by session, and show what was found."""
-    from holdfast.continual.plans import PLANS
+    from holdfast.continual.plans import PLANS, Setting
     from holdfast.continual.results import SessionsResults
     from holdfast.continual.runner import run_sessions
-    from holdfast.continual.setting import Setting
     from holdfast.data.closed_set import closed_set
     from holdfast.methods import build_method
 

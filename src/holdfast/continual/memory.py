@@ -1,19 +1,29 @@
 """Exemplars: the few images that later sessions see again, under one budget shared by all sessions.
 
-Candidates are the images of a session with the exemplars kept so far; the memory is chosen anew after every session.
-Every choice takes the labels of the candidates, int64 (N,), and a quota per class, and returns row numbers into them.
+Candidates are the images of a session with the exemplars kept so far; the memory is chosen anew after every session,
+with the model that the session has just trained. The choices themselves are pure functions of the labels of the
+candidates, int64 (N,), and a quota per class, and return row numbers into them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from holdfast.data.choosing import generator_of, lowest_of_each_class
 from holdfast.data.image_rules import Labels, Rows
-from holdfast.errors import refuse
+from holdfast.data.image_set import ImageSet
+from holdfast.data.loading import encoding_loader, generator_at
+from holdfast.data.perturbations import PERTURBATIONS
+from holdfast.errors import ConfigError, refuse
+from holdfast.methods.base import Batch, View
+from holdfast.models.release import Release
+from holdfast.training.encode import embed_images, encoded_batches
 
 _SAME = 1e-6  # distances nearer than this are a tie, such as those of two images to their mean, whatever the rounding
 
@@ -175,3 +185,118 @@ def _first_of_lowest(values: NDArray[np.floating[Any]], groups: Labels) -> Rows:
 def _class_by_class(picks: list[Rows], labels: Labels) -> Rows:
     rows = np.concatenate(picks) if picks else np.empty(0, np.int64)
     return rows[np.argsort(labels[rows], kind="stable")]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Candidates:
+    """What the exemplars that are kept after a session are chosen from, and with what.
+
+    Args:
+        images: The session's images followed by the exemplars kept so far, labelled in rows of the classifier.
+        release: The model of that session.
+        budget: Exemplars to keep in all, at least 1.
+        first: Whether it was the first session.
+        seed: Decides what is drawn.
+        batch_size: Images read at a time.
+        device: Where to embed; the CPU when left out.
+    """
+
+    images: ImageSet
+    release: Release
+    budget: int
+    first: bool
+    seed: int
+    batch_size: int = 512
+    device: torch.device | None = None
+
+
+Choose = Callable[[Candidates], Rows]
+"""Returns rows of the candidates' images, int64, none twice; the same for the same release, seed and batch size."""
+
+
+def by_herding(candidates: Candidates) -> Rows:
+    """Keep of every class the images whose mean stays closest to the mean of the class (CVS); see `herding`."""
+    images = candidates.images
+    wanted = quotas(images.labels, candidates.budget, seed=candidates.seed)
+    embedded = embed_images(candidates.release, images, batch_size=candidates.batch_size, device=candidates.device)
+    return herding(embedded.vectors, images.labels, wanted)
+
+
+def by_uncertainty(candidates: Candidates) -> Rows:
+    """Keep certain and uncertain images of every class (Rainbow Memory, CVPR 2021, arXiv:2103.17230, Section 4.1).
+
+    Uncertain is an image whose perturbed copies the classifier does not agree on; see `spread_by_uncertainty`. After
+    the first session the choice is random, as in the comparison of CVS.
+    """
+    if candidates.first:
+        return at_random(candidates)
+    labels = candidates.images.labels
+    wanted = quotas(labels, candidates.budget, fill=True, seed=candidates.seed)
+    return spread_by_uncertainty(vote_uncertainty(votes(candidates)), labels, wanted)
+
+
+def at_random(candidates: Candidates) -> Rows:
+    """Keep random images, of every class as many as the budget allows; nothing is embedded."""
+    labels, seed = candidates.images.labels, candidates.seed
+    return random_exemplars(labels, quotas(labels, candidates.budget, fill=True, seed=seed), seed)
+
+
+def everything(candidates: Candidates) -> Rows:
+    """Keep all images, whatever the budget: for learners that train on all data so far."""
+    return np.arange(len(candidates.images))
+
+
+EXEMPLARS: dict[str, Choose] = {
+    "herding": by_herding,
+    "uncertainty": by_uncertainty,
+    "random": at_random,
+    "everything": everything,
+}
+
+
+def passes(memory: str, *, first: bool) -> int:
+    """Return how often a choice embeds every candidate: part of what a learner costs.
+
+    Args:
+        memory: A key of `EXEMPLARS`.
+        first: Whether it was the first session.
+
+    >>> passes("herding", first=True), passes("uncertainty", first=False), passes("everything", first=True)
+    (1, 12, 0)
+    """
+    return {"herding": 1, "uncertainty": 0 if first else len(PERTURBATIONS)}.get(memory, 0)
+
+
+@torch.no_grad()
+def votes(candidates: Candidates) -> NDArray[np.int64]:
+    """Return the class that a release predicts for every perturbed copy of every image, int64 (N, 12).
+
+    Images are read once; of a batch and one perturbation only the predictions are kept.
+
+    Raises:
+        ConfigError: The release has no classifier.
+    """
+    release, device = candidates.release, candidates.device
+    head = release.head
+    if head is None:
+        raise ConfigError(
+            f"The release {release.fingerprint[:20]} has no classifier, and exemplars are chosen by what it predicts.",
+            expected="a release that kept its classifier",
+            to_do="choose exemplars by herding or at random instead.",
+        )
+    encoder = release.encoder if device is None else release.encoder.to(device)
+    loader = encoding_loader(candidates.images, batch_size=candidates.batch_size)
+    found = []
+    for features, _ in encoded_batches(encoder, perturbed(loader, candidates.seed), device=device):
+        logits = head.logits(View.of(features.to(head.weight.device), release.space))  # the classifier stays in place
+        found.append(logits.argmax(dim=1).cpu().numpy())
+    copies = len(PERTURBATIONS)
+    return np.concatenate([np.stack(found[at : at + copies], axis=1) for at in range(0, len(found), copies)])
+
+
+def perturbed(loader: Iterable[Batch], seed: int) -> Iterator[Batch]:
+    """Yield every batch once under each of the perturbations; draws depend on the seed and the place of the batch."""
+    for number, batch in enumerate(loader):
+        generator = generator_at(seed, number)
+        for perturb in PERTURBATIONS.values():
+            yield batch._replace(inputs=perturb(batch.inputs, generator))

@@ -1,23 +1,117 @@
-"""Which images and classes arrive in which session: the three setups of CVS, as pure functions of labels and a seed.
+"""Which images and classes arrive in which session: the three setups of CVS, and what all learners share.
 
-Paper: Continual Learning for Visual Search with Backward Consistent Feature Embedding (CVPR 2022, Section 4). Every
-function takes the labels of the whole training set, int64 (N,), and returns row numbers into it. Sessions count from
-0 here and from 1 in messages and in the paper. The public lists were drawn with another generator: counts agree with
-them, the images drawn do not.
+Paper: Continual Learning for Visual Search with Backward Consistent Feature Embedding (CVPR 2022, Section 4). The
+setups are pure functions of the labels of the whole training set, int64 (N,), and a seed; plans hold row numbers into
+it. Sessions count from 0 here and from 1 in messages and in the paper. The public lists were drawn with another
+generator: counts agree with them, the images drawn do not.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.continual.plan import Plan
 from holdfast.data.choosing import check_labels, generator_of, lowest_of_each_class
 from holdfast.data.image_rules import CLOSE, Labels, Rows
-from holdfast.errors import refuse, unknown_name
+from holdfast.data.image_set import ImageSet
+from holdfast.errors import DataError, refuse, unknown_name
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The images of every session, checked once when built.
+
+    Args:
+        name: Name of the setup.
+        labels: Class of every image of the training set, int64 (N,).
+        training: Rows each session trains on and adds to the gallery, ascending; one array per session.
+        validation: Rows each session sets aside as validation queries, ascending; one array per session.
+        home: Session that introduces each class, in the blurry setup its major session; -1 for a class never used;
+            int64 (largest label + 1,).
+        known_from_start: Whether the first session knows all classes and asks all queries: the blurry setup.
+        asked: What the plan was made from, by name.
+
+    Raises:
+        ConfigError: A session has no image, a row occurs twice, or the first session has no validation query.
+    """
+
+    name: str
+    labels: Labels
+    training: tuple[Rows, ...]
+    validation: tuple[Rows, ...]
+    home: NDArray[np.int64]
+    known_from_start: bool
+    asked: Mapping[str, object]
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(len(rows)) for rows in self.training)
+        return f"Plan('{self.name}': {sizes} images of {int((self.home >= 0).sum())} classes)"
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are."""
+        return len(self.training)
+
+    def rows(self, session: int) -> Rows:
+        """Return the rows that a session trains on and adds to the gallery, ascending."""
+        return self.training[self._known(session)]
+
+    def queries(self, session: int) -> Rows:
+        """Return the validation queries in force after a session, ascending: those of all sessions so far, or all."""
+        last = self.sessions if self.known_from_start else self._known(session) + 1
+        return np.sort(np.concatenate(self.validation[:last]))
+
+    def introduced(self, session: int) -> NDArray[np.int64]:
+        """Return the classes that a session makes known, ascending: all of them in the first blurry session."""
+        if self.known_from_start:
+            return np.flatnonzero(self.home >= 0) if self._known(session) == 0 else np.empty(0, np.int64)
+        return np.flatnonzero(self.home == self._known(session))
+
+    def classes_seen(self, session: int) -> NDArray[np.int64]:
+        """Return the classes known after a session, in the order they came: rows of a classifier that grows."""
+        return np.concatenate([self.introduced(earlier) for earlier in range(self._known(session) + 1)])
+
+    @cached_property
+    def training_counts(self) -> NDArray[np.int64]:
+        """Training images by class and session, (largest label + 1, sessions)."""
+        return self._counts(self.training)
+
+    @cached_property
+    def validation_counts(self) -> NDArray[np.int64]:
+        """Validation queries that each session sets aside, by class and session, (largest label + 1, sessions)."""
+        return self._counts(self.validation)
+
+    def _counts(self, parts: tuple[Rows, ...]) -> NDArray[np.int64]:
+        return np.stack([np.bincount(self.labels[rows], minlength=len(self.home)) for rows in parts], axis=1)
+
+    def _known(self, session: int) -> int:
+        refuse(
+            not 0 <= session < self.sessions,
+            f"session = {session} of a plan with {self.sessions} sessions.",
+            f"from 0 to {self.sessions - 1}",
+        )
+        return session
+
+
+def _check(plan: Plan) -> None:
+    everything = np.concatenate([*plan.training, *plan.validation])
+    repeated = np.flatnonzero(np.bincount(everything, minlength=1) > 1)
+    refuse(
+        len(repeated) > 0, f"{len(repeated)} images occur more than once, first: row {repeated[:1].tolist()}.", "once"
+    )
+    for place, rows in enumerate(plan.training, start=1):
+        refuse(len(rows) == 0, f"Session {place} of the {plan.name} plan has no training images.", "at least one")
+    refuse(len(plan.queries(0)) == 0, "Session 1 has no validation query.", "a class with two images in it")
+
 
 Spread = Literal["all", "others"]
 
@@ -274,3 +368,125 @@ def _random_ranks(labels: Labels, counts: NDArray[np.int64], generator: np.rando
     ranks = np.empty(len(labels), np.int64)
     ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     return ranks
+
+
+KS = (1, 2, 4)
+"""The K of CVS's AR@K."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Images and plan of a comparison, checked once when built.
+
+    Classes are numbered in the order in which the plan makes them known, so that a class keeps its number from session
+    to session and the first ones are a classifier's first rows. Build one with `Setting.of`.
+
+    Args:
+        name: Name of the data, for records.
+        images: The whole training set; row numbers are those of the plan.
+        test: Queries of the classes that the plan uses.
+        plan: Which images arrive when.
+        home: Session that introduces each class, in the blurry setup its major session; int64 (classes,).
+        budget: Exemplars that learners with a memory keep in all; None where no learner has one.
+    """
+
+    name: str
+    images: ImageSet
+    test: ImageSet
+    plan: Plan
+    home: NDArray[np.int64]
+    budget: int | None
+
+    @classmethod
+    def of(cls, name: str, images: ImageSet, test: ImageSet, plan: Plan, *, budget: int | None = None) -> Setting:
+        """Number the classes of images and queries in the plan's order.
+
+        Raises:
+            DataError: The plan was made for other images, queries and images name other classes or have other shapes,
+                an image is among both, or a class of the plan has no query.
+            ConfigError: The budget is below 1.
+        """
+        if not np.array_equal(plan.labels, images.labels):
+            raise DataError(
+                f"The plan was made for {len(plan.labels)} images, and {len(images)} others were given.",
+                expected="the images whose labels the plan was made from",
+            )
+        refuse(budget is not None and budget < 1, f"A memory of {budget} images.", "at least 1")
+        _refuse_queries(images, test, plan)
+        order = plan.classes_seen(plan.sessions - 1)
+        unused = np.setdiff1d(np.arange(len(images.class_names)), order)
+        arranged = np.concatenate([order, unused])
+        asked = test.select(np.isin(test.labels, order))
+        return cls(name, _numbered(images, arranged), _numbered(asked, arranged), plan, plan.home[order], budget)
+
+    def known(self, session: int) -> int:
+        """Return how many classes are known after a session; their numbers are the first ones."""
+        return len(self.plan.classes_seen(session))
+
+    def training(self, rows: Rows, session: int) -> ImageSet:
+        """Return chosen images, named in the classes known to a session."""
+        return self._known(self.images.select(rows), session)
+
+    def validation(self, session: int) -> ImageSet:
+        """Return the validation queries in force after a session."""
+        return self._known(self.images.select(self.plan.queries(session)), session)
+
+    def queries(self, session: int) -> ImageSet:
+        """Return the test queries of the classes known after a session."""
+        return self._known(self.test.select(self.test.labels < self.known(session)), session)
+
+    def seen_rows(self, session: int) -> Rows:
+        """Return the rows that all sessions up to this one train on, in the order of the sessions."""
+        return np.concatenate(self.plan.training[: session + 1])
+
+    def brings_old_classes(self, session: int) -> bool:
+        """Whether a session has images of classes that an earlier one knew."""
+        labels = self.images.labels[self.plan.rows(session)]
+        return session > 0 and bool((labels < self.known(session - 1)).any())
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells this comparison from others, as plain values."""
+        digest = hashlib.sha256()
+        for rows in (*self.plan.training, *self.plan.validation):
+            digest.update(f"{len(rows)};".encode() + np.ascontiguousarray(rows).tobytes())
+        return {
+            "data": self.name,
+            "images": self.images.digest(),
+            "test queries": self.test.digest(),
+            "plan": digest.hexdigest(),
+            "order of classes": [self.plan.known_from_start, hashlib.sha256(self.plan.home.tobytes()).hexdigest()],
+            "memory": self.budget,
+        }
+
+    def _known(self, images: ImageSet, session: int) -> ImageSet:
+        return replace(images, class_names=images.class_names[: self.known(session)])
+
+
+def _refuse_queries(images: ImageSet, test: ImageSet, plan: Plan) -> None:
+    if test.class_names != images.class_names or test.shape != images.shape:
+        raise DataError(
+            f"Test queries of {len(test.class_names)} classes and shape {test.shape}, images of "
+            f"{len(images.class_names)} and {images.shape}.",
+            expected="one list of class names and one shape for both",
+        )
+    shared = test.ids[images.ids.find(test.ids) >= 0]
+    if len(shared):
+        raise DataError(
+            f"{len(shared)} test queries are training images too, first: '{shared[0]}'.",
+            expected="queries that no session trains on",
+        )
+    missing = np.setdiff1d(plan.classes_seen(plan.sessions - 1), test.labels)
+    if len(missing):
+        raise DataError(
+            f"{len(missing)} classes of the plan have no test query, first: '{images.class_names[missing[0]]}'.",
+            expected="at least one for every class",
+            to_do="keep some images of every class for it: --test-images N.",
+        )
+
+
+def _numbered(images: ImageSet, order: NDArray[np.int64]) -> ImageSet:
+    """Number the classes anew: class ``order[i]`` becomes i."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return replace(images, labels=place[images.labels], class_names=tuple(images.class_names[row] for row in order))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from holdfast.continual.setting import KS, Setting
+from holdfast.continual.plans import KS, Setting
 from holdfast.methods import METHODS, build_method
 from holdfast.results import Count, Disagreement, Part, Positive, Results, Share
 from holdfast.training.recipe import Experiment

@@ -6,14 +6,13 @@ to the people who search, and which queries to look at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.intervals import mean_intervals
+from holdfast.evaluation.intervals import Draws
 from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.retrieval import Rows, top_k
 from holdfast.evaluation.sides import MatchedModels
@@ -73,7 +72,7 @@ def agreement_of(
     *,
     exclude_same_id: bool = False,
     ignore: Rows | RowLists | None = None,
-    draws: Mapping[str, Any],
+    draws: Draws,
     k: int = AGREEMENT_AT,
 ) -> Agreement:
     """Compare what people find today with what they would find after the swap, and after re-embedding.
@@ -82,7 +81,7 @@ def agreement_of(
         models: The old and the new model over the same items.
         exclude_same_id: Leave out the gallery item with the id of the query.
         ignore: Gallery rows to leave out for each query.
-        draws: "resamples", "level" and "seed" of the intervals; see `mean_intervals`.
+        draws: How means are resampled.
         k: First items compared; all of a smaller gallery.
 
     """
@@ -94,7 +93,7 @@ def agreement_of(
         for system, sides in (("cross", models.linked()), ("self_new", models.new))
         for measure, values in compared(today, top_k(*sides, k, **options).rows).items()
     }
-    intervals = mean_intervals(columns, **draws)
+    intervals = draws.intervals(columns)
 
     def alike(system: str) -> Alike:
         return Alike(

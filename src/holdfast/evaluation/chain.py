@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
@@ -14,7 +13,6 @@ from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse, unknown_name
 from holdfast.evaluation.compatibility import (
     Baseline,
-    Chain,
     ChainMetrics,
     Variant,
     Verdict,
@@ -24,7 +22,7 @@ from holdfast.evaluation.compatibility import (
     verdict,
     violations,
 )
-from holdfast.evaluation.intervals import Interval, Resampled, clusters_of, counted_clusters, drawn, mean_intervals
+from holdfast.evaluation.intervals import Draws, Interval, Resampled, clusters_of
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.results import ProtocolRecord
@@ -291,8 +289,8 @@ def evaluate_chain(
         device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
 
     Returns:
-        The matrix, its summary, and P metrics under both readings. NaN, with a warning, where the independent model is
-        not better than the old one.
+        The matrix, its summary, and P metrics under both readings. NaN where the independent model is not better than
+        the old one; see `ChainMetrics.undefined`.
 
     Raises:
         ConfigError: An unknown metric or option.
@@ -308,6 +306,7 @@ def evaluate_chain(
     names, models, third = _matched(generations, independent)
     _check_labels(protocol, models[0])
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
+    draws = Draws(resamples, level, seed, clusters)
     measured = _values(models, protocol, [metric, *guarded], device)
     values = {pair: found[metric] for pair, found in measured.items()}
     alone = [protocol.measure(*sides, [metric], device=device)[metric] for sides in third]
@@ -315,27 +314,17 @@ def evaluate_chain(
     for pair, found in values.items():
         matrix[pair] = np.nanmean(found)
     own = np.array([matrix[0, 0], *(np.nanmean(found) for found in alone)]) if third else None
-    draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
-    clusters = counted_clusters(clusters, resample, values[0, 0])
-    intervals, gains = _intervals(values, draws, clusters)
-    worse = _worse(measured, guarded, draws, clusters) if protocol.judges else {}
+    draws = draws.counting(values[0, 0], resample)
+    intervals, gains = _intervals(values, draws)
+    worse = _worse(measured, guarded, draws) if protocol.judges else {}
     ac, am = average_compatibility(matrix)
-    described = {
-        **protocol.record(),
-        "units": protocol.units,
-        "queries": len(models[0][0]),
-        "gallery": len(models[0][1]),
-        "queries_counted": int(np.count_nonzero(~np.isnan(values[0, 0]))),
-        "left_out": protocol.left_out(*models[0]),
-        "bootstrap": {**draws, **drawn(values[0, 0], clusters)},
-    }
     return ChainEvaluation(
         names=names,
         metric=metric,
         guards=tuple(guarded),
         worse=worse,
         judged=protocol.judges,
-        protocol=ProtocolRecord(**described),
+        protocol=ProtocolRecord.of(protocol, models[0], draws, counted=values[0, 0]),
         fingerprints=_fingerprints(names, models),
         independent_fingerprints=_fingerprints(names[1:], third),
         matrix=matrix,
@@ -345,7 +334,7 @@ def evaluate_chain(
         am=am,
         violations=violations(matrix),
         independent_self=own,
-        p=None if own is None else _p_metrics(matrix, own, metric),
+        p=None if own is None else {variant: chain_metrics(matrix, own, variant) for variant in get_args(Variant)},
     )
 
 
@@ -420,26 +409,23 @@ def _values(
     }
 
 
-def _intervals(
-    values: Mapping[Pair, PerUnit], draws: Mapping[str, Any], clusters: NDArray[np.int64] | None
-) -> tuple[dict[Pair, Interval], dict[Pair, Interval]]:
+def _intervals(values: Mapping[Pair, PerUnit], draws: Draws) -> tuple[dict[Pair, Interval], dict[Pair, Interval]]:
     """Return the intervals of all scores, and of what every pair gains, over the same resampled units."""
     columns = {("score", pair): found for pair, found in values.items()}
     columns |= {("gain", (i, j)): found - values[j, j] for (i, j), found in values.items() if j < i}
-    intervals = mean_intervals(columns, clusters=clusters, **draws)
+    intervals = draws.intervals(columns)
     scores, gains = ({pair: found for (kind, pair), found in intervals.items() if kind == wanted}
                      for wanted in ("score", "gain"))  # fmt: skip
     return scores, gains
 
 
 def _worse(
-    measured: Mapping[Pair, Mapping[str, PerUnit]], guards: Sequence[str], draws: Mapping[str, Any],
-    clusters: NDArray[np.int64] | None,
+    measured: Mapping[Pair, Mapping[str, PerUnit]], guards: Sequence[str], draws: Draws
 ) -> dict[Pair, tuple[str, ...]]:  # fmt: skip
     """Return in which guarded metrics every pair is clearly worse than the older model on its own gallery."""
     pairs = [(i, j) for i, j in measured if j < i]
     columns = {((i, j), name): measured[i, j][name] - measured[j, j][name] for i, j in pairs for name in guards}
-    intervals = mean_intervals(columns, clusters=clusters, **draws) if columns else {}
+    intervals = draws.intervals(columns) if columns else {}
     return {pair: clearly_worse({name: intervals[pair, name] for name in guards}) for pair in pairs}
 
 
@@ -448,12 +434,3 @@ def _fingerprints(names: Sequence[str], models: Sequence[Sides]) -> dict[str, Mo
         name: ModelIdentity(fingerprint=gallery.fingerprint, declared=gallery.declared)
         for name, (_, gallery) in zip(names, models, strict=False)
     }
-
-
-def _p_metrics(matrix: Array, independent_self: Array, metric: str) -> dict[Variant, Mapping[Baseline, ChainMetrics]]:
-    """Return both variants; what is not defined is so in both, and warned of once."""
-    chain = {metric: Chain(matrix, independent_self)}
-    raw = chain_metrics(chain, "raw")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return {"raw": raw, "sigmoid": chain_metrics(chain, "sigmoid")}

@@ -7,8 +7,7 @@ P metrics per test set, then averaged: a P metric of averaged scores is another 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,19 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, unknown_name
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.results import Number, Part
 
 Variant = Literal["raw", "sigmoid"]
 Verdict = Literal["compatible", "mixed", "inconclusive", "not compatible", "unlabelled"]
+Baseline = Literal["own", "independent"]
 Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
 
 
-def p_up(
-    new_self: ArrayLike,
-    independent_self: ArrayLike,
-    variant: Variant = "raw",
-    *,
-    test_sets: Sequence[str] | None = None,
-) -> Scores:
+def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> Scores:
     """How much the new model gained or lost on its own gallery by being aligned.
 
     x = (new_self - independent_self) / independent_self. "raw" returns x (HBCT, whose Eq. 15 prints the cross score
@@ -40,26 +35,18 @@ def p_up(
         new_self: Self score of the new model.
         independent_self: Self score of the independent model.
         variant: "raw" or "sigmoid".
-        test_sets: Names of the test sets, in the order of the arrays, for warnings.
 
     Returns:
-        One value per pair of scores; NaN, with a warning, where the independent model scores 0.
+        One value per pair of scores; NaN where the independent model scores 0, see `undefined_p_metrics`.
 
     >>> float(p_up(0.75, 0.5))
     0.5
     """
     new, independent = _floats(new_self), _floats(independent_self)
-    return _ratio(new - independent, independent, variant, "P_up", "the independent model scores 0", test_sets)
+    return _ratio(new - independent, independent, variant)
 
 
-def p_comp(
-    cross: ArrayLike,
-    old_self: ArrayLike,
-    independent_self: ArrayLike,
-    variant: Variant = "raw",
-    *,
-    test_sets: Sequence[str] | None = None,
-) -> Scores:
+def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> Scores:
     """How much of the possible improvement arrives without re-embedding the gallery.
 
     x = (cross - old_self) / (independent_self - old_self): 0 is the old system, 1 the independent new one. "raw"
@@ -70,18 +57,16 @@ def p_comp(
         old_self: Self score of the old model.
         independent_self: Self score of the independent model.
         variant: "raw" or "sigmoid".
-        test_sets: Names of the test sets, in the order of the arrays, for warnings.
 
     Returns:
-        One value per triple; NaN, with a warning, where the independent model is not better than the old one. Means
-        over test sets must keep that NaN.
+        One value per triple; NaN where the independent model is not better than the old one, see
+        `undefined_p_metrics`. Means over test sets must keep that NaN.
 
     >>> float(p_comp(0.5, 0.25, 0.75))
     0.5
     """
     reached, old, independent = _floats(cross), _floats(old_self), _floats(independent_self)
-    reason = "the independent model is not better than the old one"
-    return _ratio(reached - old, independent - old, variant, "P_comp", reason, test_sets)
+    return _ratio(reached - old, independent - old, variant)
 
 
 def undefined_p_metrics(old_self: float | None, independent_self: float | None) -> dict[str, str]:
@@ -128,6 +113,88 @@ def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> Scores:
     with np.errstate(invalid="ignore"):
         score = (1 + beta**2) * compatible * upgraded / (beta**2 * compatible + upgraded)
     return _number(score)
+
+
+def _ratio(difference: NDArray[np.float64], reference: NDArray[np.float64], variant: str) -> Scores:
+    if variant not in get_args(Variant):
+        raise unknown_name("variant", variant, get_args(Variant))
+    x = difference / np.where(reference <= 0, np.nan, reference)
+    return _number(x if variant == "raw" else 1 / (1 + np.exp(-x)))
+
+
+def _floats(values: ArrayLike) -> NDArray[np.float64]:
+    return np.asarray(values, np.float64)
+
+
+def _number(values: NDArray[np.float64]) -> Scores:
+    result: Scores = values[()]
+    return result
+
+
+class SelfAndCross(NamedTuple):
+    """What one upgrade scores on one test set, in one metric and unit, fractions or percentages; NaN for unknown."""
+
+    old_self: float
+    independent_self: float
+    new_self: float
+    cross: float
+
+
+class PMetrics(Part):
+    """P metrics of one upgrade by variant, "raw" and "sigmoid"; None where one is not defined.
+
+    Args:
+        p_up: See `p_up`.
+        p_comp: See `p_comp`.
+        p_score: P_1 of both, see `p_score`; of the sigmoid variant, which alone has one.
+    """
+
+    p_up: dict[Variant, Number]
+    p_comp: dict[Variant, Number]
+    p_score: Number
+
+    @classmethod
+    def of(cls, scores: SelfAndCross) -> PMetrics:
+        """Return those of one test set.
+
+        >>> PMetrics.of(SelfAndCross(0.25, 0.75, 0.75, 0.5)).p_comp["raw"]
+        0.5
+        """
+        old, independent, new, cross = scores
+        up = {variant: float(p_up(new, independent, variant)) for variant in get_args(Variant)}
+        comp = {variant: float(p_comp(cross, old, independent, variant)) for variant in get_args(Variant)}
+        return PMetrics(p_up=up, p_comp=comp, p_score=float(p_score(comp["sigmoid"], up["sigmoid"])))
+
+    @classmethod
+    def mean(cls, of_sets: Sequence[PMetrics]) -> PMetrics:
+        """Average each over test sets, as papers print them; None where that of one set is not defined.
+
+        Raises:
+            DataError: There is no test set.
+
+        >>> first, second = SelfAndCross(0.25, 0.75, 0.75, 0.5), SelfAndCross(0.5, 1, 1, 0.5)
+        >>> PMetrics.mean([PMetrics.of(first), PMetrics.of(second)]).p_comp["raw"]
+        0.25
+        """
+        if not of_sets:
+            raise DataError("No test set.", expected="scores of at least one")
+        return PMetrics(
+            p_up={variant: _mean([one.p_up.get(variant) for one in of_sets]) for variant in get_args(Variant)},
+            p_comp={variant: _mean([one.p_comp.get(variant) for one in of_sets]) for variant in get_args(Variant)},
+            p_score=_mean([one.p_score for one in of_sets]),
+        )
+
+    def variants(self) -> Iterator[tuple[tuple[str, Variant], float | None]]:
+        """Yield every P metric with its name and variant; P_score has the sigmoid one alone."""
+        for name, values in (("p_up", self.p_up), ("p_comp", self.p_comp)):
+            for variant, value in values.items():
+                yield (name, variant), value
+        yield ("p_score", "sigmoid"), self.p_score
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return float(np.mean(given)) if len(given) == len(values) else None
 
 
 def compatible(cross: ArrayLike, old_self: ArrayLike) -> NDArray[np.bool_]:
@@ -244,6 +311,82 @@ def square(matrix: ArrayLike) -> NDArray[np.float64]:
     return scores
 
 
+@dataclass(frozen=True, eq=False)
+class ChainMetrics:
+    """P metrics of a chain of T models on one test set.
+
+    Args:
+        p_up: (T,) of every model.
+        p_comp: (T, T): of queries of model i on the gallery of model j, for j < i; NaN elsewhere.
+        p_score: (T, T): P_1 of these; None in the raw variant.
+        undefined: Why P_comp is not defined, by (i, j).
+    """
+
+    p_up: NDArray[np.float64]
+    p_comp: NDArray[np.float64]
+    p_score: NDArray[np.float64] | None
+    undefined: Mapping[tuple[int, int], str]
+
+
+def chain_metrics(
+    matrix: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw"
+) -> dict[Baseline, ChainMetrics]:
+    """Return P metrics of all pairs of a chain, under both readings of "the old model" j.
+
+    P_comp(i, j) compares model i's queries on the gallery of model j with old and independent self-tests, and the
+    independent one is that of model i. For the old one, "own" takes model j of the chain itself, whose gallery is
+    searched (HBCT, Fig. 5, whose P_comp of chains is raw); "independent" takes the independently trained model j, as
+    Table IV of NDPP does for its second step. The two are the same for the first model, and may judge later pairs
+    differently: a chain whose models are worse than independent ones looks better against its own.
+
+    Args:
+        matrix: (T, T) compatibility matrix: queries of model i on the gallery of model j; only j <= i is read.
+        independent_self: (T,) self score of every model's recipe trained without alignment. That of the first model
+            is its own.
+        variant: "raw" or "sigmoid".
+
+    Returns:
+        Both, by the name of the baseline. NaN where model i trained independently is not better than the old model.
+
+    Raises:
+        ConfigError: An unknown variant.
+        DataError: Scores of different numbers of models.
+
+    >>> both = chain_metrics([[0.25, 0], [0.5, 0.75]], [0.25, 0.75])
+    >>> both["own"].p_comp.tolist(), both["own"].p_up.tolist()
+    ([[nan, nan], [0.5, nan]], [0.0, 0.0])
+    """
+    scores, independent = square(matrix), _floats(independent_self)
+    if independent.shape != scores.shape[:1]:
+        raise DataError(
+            f"A matrix of {len(scores)} models and independent scores {independent.shape}.",
+            expected="one independent score for each model",
+        )
+    own = np.diag(scores)
+    up = np.asarray(p_up(own, independent, variant))
+    i, j = np.tril_indices(len(scores), -1)
+
+    def against(old: NDArray[np.float64]) -> ChainMetrics:
+        def triangle(values: Scores) -> NDArray[np.float64]:
+            filled = np.full(scores.shape, np.nan)
+            filled[i, j] = values
+            return filled
+
+        comp = p_comp(scores[i, j], old[j], independent[i], variant)
+        reasons = {
+            (new, prior): undefined_p_metrics(float(old[prior]), float(independent[new])).get("p_comp")
+            for new, prior in zip(i.tolist(), j.tolist(), strict=True)
+        }
+        return ChainMetrics(
+            up,
+            triangle(comp),
+            triangle(p_score(comp, up[i])) if variant == "sigmoid" else None,
+            {pair: reason for pair, reason in reasons.items() if reason is not None},
+        )
+
+    return {"own": against(own), "independent": against(independent)}
+
+
 def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
     """Share of queries that the old system answers rightly and the new one wrongly.
 
@@ -286,199 +429,3 @@ def _counted_answers(old_right: ArrayLike, new_right: ArrayLike) -> tuple[NDArra
     if not np.isin(np.append(old, new), (0, 1)).all():
         raise DataError("Answers other than right and wrong.", expected="0 or 1 per query, as recall@1 gives")
     return old, new
-
-
-def _ratio(
-    difference: NDArray[np.float64],
-    reference: NDArray[np.float64],
-    variant: str,
-    name: str,
-    reason: str,
-    test_sets: Sequence[str] | None,
-) -> Scores:
-    if variant not in get_args(Variant):
-        raise unknown_name("variant", variant, get_args(Variant))
-    difference, reference = np.broadcast_arrays(difference, reference)
-    undefined = reference <= 0
-    if undefined.any():
-        where = np.flatnonzero(undefined).tolist()
-        listed = "" if not test_sets else " on " + ", ".join(test_sets[i] for i in where)
-        warnings.warn(f"{name} is not defined{listed}: {reason}.", RuntimeWarning, stacklevel=3)
-    x = difference / np.where(undefined, np.nan, reference)
-    return _number(x if variant == "raw" else 1 / (1 + np.exp(-x)))
-
-
-def _floats(values: ArrayLike) -> NDArray[np.float64]:
-    return np.asarray(values, np.float64)
-
-
-def _number(values: NDArray[np.float64]) -> Scores:
-    result: Scores = values[()]
-    return result
-
-
-Array = NDArray[np.float64]
-Baseline = Literal["own", "independent"]
-
-
-class SelfAndCross(NamedTuple):
-    """What one upgrade scores on one test set, in one metric and one unit: fractions or percentages."""
-
-    old_self: float
-    independent_self: float
-    new_self: float
-    cross: float
-
-
-@dataclass(frozen=True)
-class PMetrics:
-    """P metrics of one upgrade over test sets.
-
-    Args:
-        p_up: Mean of P_up over test sets; NaN where it is NaN for any of them.
-        p_comp: The same of P_comp.
-        p_score: The same of P_1; None in the raw variant, which has none.
-        of_sets: "p_up", "p_comp" and, in the sigmoid variant, "p_score" of every test set.
-    """
-
-    p_up: float
-    p_comp: float
-    p_score: float | None
-    of_sets: Mapping[str, Mapping[str, float]]
-
-
-def p_metrics(scores: Mapping[str, SelfAndCross], variant: Variant = "sigmoid") -> PMetrics:
-    """Return P metrics per test set and their averages (AdvBCT, NDPP: "sigmoid"; HBCT: "raw").
-
-    Args:
-        scores: What the upgrade scores, by the name of the test set.
-        variant: "raw" or "sigmoid"; see `compatibility.p_up`.
-
-    Returns:
-        Fractions. Where P_up or P_comp of one test set is not defined, a warning names the set and the mean is NaN.
-
-    Raises:
-        ConfigError: An unknown variant.
-        DataError: There is no test set.
-
-    >>> found = p_metrics({"a": SelfAndCross(0.25, 0.75, 0.75, 0.5), "b": SelfAndCross(0.5, 1, 1, 0.5)}, "raw")
-    >>> found.p_up, found.p_comp, found.of_sets["p_comp"]
-    (0.0, 0.25, {'a': 0.5, 'b': 0.0})
-    """
-    _check_any(scores)
-    old, independent, new, cross = (np.array(column, np.float64) for column in zip(*scores.values(), strict=True))
-    columns = _columns(old, independent, new, cross, variant, list(scores))
-    means = {name: float(column.mean()) for name, column in columns.items()}
-    of_sets = {name: dict(zip(scores, column.tolist(), strict=True)) for name, column in columns.items()}
-    return PMetrics(means["p_up"], means["p_comp"], means.get("p_score"), of_sets)
-
-
-class Chain(NamedTuple):
-    """What a chain of T models scores on one test set.
-
-    Args:
-        matrix: (T, T) compatibility matrix: queries of model i on the gallery of model j; only j <= i is read.
-        independent_self: (T,) self score of every model's recipe trained without alignment. That of the first model
-            is its own.
-    """
-
-    matrix: ArrayLike
-    independent_self: ArrayLike
-
-
-@dataclass(frozen=True, eq=False)
-class ChainMetrics:
-    """P metrics of a chain of T models, averaged over test sets.
-
-    Args:
-        p_up: (T,) of every model.
-        p_comp: (T, T): of queries of model i on the gallery of model j, for j < i; NaN elsewhere.
-        p_score: (T, T): P_1 of these; None in the raw variant.
-    """
-
-    p_up: Array
-    p_comp: Array
-    p_score: Array | None
-
-
-def chain_metrics(test_sets: Mapping[str, Chain], variant: Variant = "raw") -> dict[Baseline, ChainMetrics]:
-    """Return P metrics of all pairs of a chain, under both readings of "the old model" j.
-
-    P_comp(i, j) compares model i's queries on the gallery of model j with old and independent self-tests, and the
-    independent one is that of model i. For the old one, "own" takes model j of the chain itself, whose gallery is
-    searched (HBCT, Fig. 5, whose P_comp of chains is raw); "independent" takes the independently trained model j, as
-    Table IV of NDPP does for its second step. The two are the same for the first model, and may judge later pairs
-    differently: a chain whose models are worse than independent ones looks better against its own.
-
-    Args:
-        test_sets: What the chain scores, by the name of the test set; P metrics are computed per set, then averaged.
-        variant: "raw" or "sigmoid".
-
-    Returns:
-        Both, by the name of the baseline. NaN, with a warning that names test set and models, where model i trained
-        independently is not better than the old model.
-
-    Raises:
-        ConfigError: An unknown variant.
-        DataError: No test set, or scores of different numbers of models.
-
-    >>> both = chain_metrics({"a": Chain([[0.25, 0], [0.5, 0.75]], [0.25, 0.75])})
-    >>> both["own"].p_comp.tolist(), both["own"].p_up.tolist()
-    ([[nan, nan], [0.5, nan]], [0.0, 0.0])
-    """
-    _check_any(test_sets)
-    matrices = [square(chain.matrix) for chain in test_sets.values()]
-    selves = [np.asarray(chain.independent_self, np.float64) for chain in test_sets.values()]
-    size = len(matrices[0])
-    for name, matrix, own in zip(test_sets, matrices, selves, strict=True):
-        if own.shape != (size,) or len(matrix) != size:
-            raise DataError(
-                f"Test set '{name}': a matrix of {len(matrix)} models and independent scores {own.shape}.",
-                expected=f"{size} models in all, each with one independent score",
-            )
-    readings = {"own": [np.diag(matrix) for matrix in matrices], "independent": selves}
-    return {
-        baseline: _chain(matrices, selves, readings[baseline], variant, list(test_sets))
-        for baseline in get_args(Baseline)
-    }
-
-
-def _chain(
-    matrices: Sequence[Array], independent: Sequence[Array], old: Sequence[Array], variant: Variant, names: list[str]
-) -> ChainMetrics:
-    size = len(matrices[0])
-    i, j = np.tril_indices(size, -1)
-    sets = [
-        _columns(
-            before[j], alone[i], matrix[i, i], matrix[i, j], variant,
-            [f"{name} (model {new + 1} on {prior + 1})" for new, prior in zip(i.tolist(), j.tolist(), strict=True)],
-        )
-        for name, matrix, alone, before in zip(names, matrices, independent, old, strict=True)
-    ]  # fmt: skip
-    every = [
-        p_up(np.diag(matrix), alone, variant, test_sets=[f"{name} (model {new + 1})" for new in range(size)])
-        for name, matrix, alone in zip(names, matrices, independent, strict=True)
-    ]
-
-    def triangle(name: str) -> Array:
-        filled = np.full((size, size), np.nan)
-        filled[i, j] = np.mean([columns[name] for columns in sets], axis=0)
-        return filled
-
-    score = triangle("p_score") if variant == "sigmoid" else None
-    return ChainMetrics(np.asarray(np.mean(every, axis=0)), triangle("p_comp"), score)
-
-
-def _columns(
-    old: Array, independent: Array, new: Array, cross: Array, variant: Variant, names: list[str]
-) -> dict[str, Array]:
-    """Return the P metrics of every entry (n,), by name; `p_score` in the sigmoid variant only."""
-    up = np.asarray(p_up(new, independent, variant, test_sets=names))
-    comp = np.asarray(p_comp(cross, old, independent, variant, test_sets=names))
-    both = {"p_up": up, "p_comp": comp}
-    return both | {"p_score": np.asarray(p_score(comp, up))} if variant == "sigmoid" else both
-
-
-def _check_any(test_sets: Mapping[str, object]) -> None:
-    if not test_sets:
-        raise DataError("No test set.", expected="scores of at least one")

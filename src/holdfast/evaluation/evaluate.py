@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, refuse, unknown_name
-from holdfast.evaluation import compatibility
+from holdfast.errors import refuse, unknown_name
 from holdfast.evaluation.agreement import agreement_of
-from holdfast.evaluation.class_change import ClassChangeSummary, class_change
-from holdfast.evaluation.compatibility import Variant
-from holdfast.evaluation.intervals import Resampled, clusters_of, counted_clusters, drawn, mean_intervals, p_values
+from holdfast.evaluation.class_change import class_change
+from holdfast.evaluation.compatibility import (
+    PMetrics,
+    SelfAndCross,
+    Variant,
+    clearly_worse,
+    compatible,
+    negative_flip_rate,
+    positive_flip_rate,
+    undefined_p_metrics,
+    verdict,
+)
+from holdfast.evaluation.intervals import Draws, Resampled, clusters_of, p_values
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
-from holdfast.evaluation.results import GAIN, Evaluation, Gate, PerQuery, Values
+from holdfast.evaluation.results import GAIN, Evaluation, Gate, PerQuery, ProtocolRecord, System
 from holdfast.evaluation.retrieval import NoRelevant, check_no_relevant
 from holdfast.evaluation.sides import MatchedModels, Sides, matched
 from holdfast.evaluation.uncertainty import gallery_uncertainty
 from holdfast.evaluation.upgrade import UpgradeCurves, upgrade_curves
 
-__all__ = ["Evaluation", "evaluate"]
-
-SYSTEMS = ("self_old", "self_new", "self_independent", "cross", "cross_independent")
 DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
 
 
@@ -99,38 +105,25 @@ def evaluate(
     """
     protocol = _protocol(protocol, exclude_same_id, no_relevant)
     gate_metric = gate_metric or protocol.gate_metric
-    protocol.check_metrics(protocol.metrics if metrics is None else metrics)
-    guarded = protocol.answer_metrics() if guards is None else guards
-    protocol.check_metrics([gate_metric, *guarded])
-    names = list(dict.fromkeys((*(protocol.metrics if metrics is None else metrics), gate_metric, *guarded)))
-    guarded = [name for name in (names if guards is None else guards) if name != gate_metric]
-    _check_options(gate, resample, level)
+    names, guarded = _metrics(protocol, metrics, gate_metric, guards)
+    for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
+        if given not in known:
+            raise unknown_name(kind, given, known)
+    draws = Draws(resamples, level, seed)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
-    described: dict[str, Any] = {
-        **protocol.record(),
-        "units": protocol.units,
-        "queries": len(old_query),
-        "gallery": len(old_gallery),
-        "metrics": names,
-    }
-    head: dict[str, Any] = {
-        **dict.fromkeys(Evaluation.model_fields, None),
-        "guards": (),
-        "worse": (),
-        "per_query": {},
+    blind = protocol.needs_labels and not models.labelled
+    agreement = None
+    if blind or not protocol.judges:
+        agreement = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
+    about: dict[str, Any] = {
         "gate": gate,
         "gate_metric": gate_metric,
         "fingerprints": models.fingerprints(),
-        "protocol": described,
         "uncertainty": gallery_uncertainty(models.old[1], models.new[1], old_classes),
         "mapped": models.mapped(),
+        "agreement": agreement,
     }
-    draws: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
-    described["bootstrap"] = {**draws, "resample": "queries", "groups": len(old_query)}
-    blind = protocol.needs_labels and not models.labelled
-    if blind or not protocol.judges:
-        head["agreement"] = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
     if blind:
         refuse(
             bool(guards) or resample == "classes",
@@ -138,25 +131,30 @@ def evaluate(
             "here says what is right.",
             "labels in any of the sets, or neither --guard nor --resample classes",
         )
-        return Evaluation(**(head | {"verdict": "unlabelled"}))
+        protocol_record = ProtocolRecord.of(protocol, models.old, draws, metrics=names)
+        unscored = dict.fromkeys(name for name, field in Evaluation.model_fields.items() if field.is_required())
+        return Evaluation(**{**unscored, **about, "verdict": "unlabelled", "protocol": protocol_record, "guards": ()})
     classes = protocol.unit_labels(models.old[0])
-    draws["clusters"] = clusters_of(classes, resample, protocol.units, protocol.name)
+    draws = replace(draws, clusters=clusters_of(classes, resample, protocol.units, protocol.name))
     asked = [*names, *protocol.answer_metrics()]
     values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
-    described["queries_counted"] = int(np.count_nonzero(~np.isnan(values["cross"][gate_metric])))
-    described["left_out"] = protocol.left_out(*models.old)
-    draws["clusters"] = counted_clusters(draws["clusters"], resample, values["cross"][gate_metric])
-    described["bootstrap"] |= drawn(values["cross"][gate_metric], draws["clusters"])
-    found: dict[str, Any] = {
-        **_scores(values, names, protocol),
-        **_judgement(values, names, gate, (gate_metric, guarded), draws),
-    }
-    found["class_change"] = _class_change(values, gate_metric, classes, models.old[0])
-    if not protocol.judges:
-        found["verdict"] = "unlabelled"
-    if curve and protocol.has_curve and models.labelled and models.one_space():
-        found["upgrade_curve"] = _curve(models, protocol, gate_metric, seed)
-    return Evaluation(**(head | found))
+    deciding = values["cross"][gate_metric]
+    draws = draws.counting(deciding, resample)
+    judgement = _judgement(values, names, gate, gate_metric, guarded, draws)
+    change = None
+    if classes is not None:
+        changes = class_change(values["self_old"][gate_metric], deciding, classes)
+        change = changes.summary(gate_metric, models.old[0].class_names)
+    has_curve = curve and protocol.has_curve and models.labelled and models.one_space()
+    return Evaluation(
+        **about,
+        protocol=ProtocolRecord.of(protocol, models.old, draws, metrics=names, counted=deciding),
+        **_scores(values, names),
+        **_flips(values, protocol),
+        **{**judgement, "verdict": judgement["verdict"] if protocol.judges else "unlabelled"},
+        class_change=change,
+        upgrade_curve=_curve(models, protocol, gate_metric, seed) if has_curve else None,
+    )
 
 
 def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRelevant) -> Protocol:
@@ -172,118 +170,83 @@ def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRele
     return given
 
 
-def _check_options(gate: str, resample: str, level: float) -> None:
-    for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
-        if given not in known:
-            raise unknown_name(kind, given, known)
-    if not 0 < level < 1:
-        raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
+def _metrics(
+    protocol: Protocol, metrics: Sequence[str] | None, gate_metric: str, guards: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Return what is measured, each once, and what of it is guarded beside the gate metric."""
+    asked = protocol.metrics if metrics is None else metrics
+    guarded = protocol.answer_metrics() if guards is None else guards
+    protocol.check_metrics(asked)
+    protocol.check_metrics([gate_metric, *guarded])
+    names = list(dict.fromkeys((*asked, gate_metric, *guarded)))
+    return names, [name for name in (names if guards is None else guards) if name != gate_metric]
 
 
-def _scores(values: Mapping[str, PerQuery], names: Sequence[str], protocol: Protocol) -> dict[str, Any]:
+def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, Any]:
     """Return the means of every system and what follows from them alone."""
     per_query = {system: {name: of_system[name] for name in names} for system, of_system in values.items()}
     means = {
         system: {name: float(np.nanmean(array)) for name, array in of_system.items()}
         for system, of_system in per_query.items()
     }
-    cross, old = means["cross"], means["self_old"]
+    cross, old, new = means["cross"], means["self_old"], means["self_new"]
+    independent = means.get("self_independent")
+    alone = dict.fromkeys(names, math.nan) if independent is None else independent
+    p = {name: PMetrics.of(SelfAndCross(old[name], alone[name], new[name], cross[name])) for name in names}
+    reasons = {name: undefined_p_metrics(old[name], alone[name]) for name in names if independent is not None}
     return {
-        **{system: means.get(system) for system in SYSTEMS},
-        "compatible": {name: bool(compatibility.compatible(cross[name], old[name])) for name in names},
-        **_p_metrics(means, names),
-        **_flips(values, protocol),
+        **{system: means.get(system) for system in get_args(System)},
+        "compatible": {name: bool(compatible(cross[name], old[name])) for name in names},
+        "p_up": {variant: {name: p[name].p_up[variant] for name in names} for variant in get_args(Variant)},
+        "p_comp": {variant: {name: p[name].p_comp[variant] for name in names} for variant in get_args(Variant)},
+        "p_score": {"sigmoid": {name: p[name].p_score for name in names}, "raw": None},
+        "undefined": None if independent is None else {name: found for name, found in reasons.items() if found},
         "per_query": per_query,
     }
 
 
 def _flips(values: Mapping[str, PerQuery], protocol: Protocol) -> dict[str, Any]:
     """Return how many answers turned wrong, and right, where single answers are right or wrong."""
-    rates: dict[str, Any] = {}
+    rates: dict[str, Any] = {"negative_flip_rate": None}
     for answer in protocol.answer_metrics():
         before, now = values["self_old"][answer], {name: values[name][answer] for name in ("cross", "self_new")}
-        for kind in (compatibility.negative_flip_rate, compatibility.positive_flip_rate):
-            rates[kind.__name__] = {name: kind(before, after) for name, after in now.items()}
+        for rate in (negative_flip_rate, positive_flip_rate):
+            rates[rate.__name__] = {name: rate(before, after) for name, after in now.items()}
     return rates
-
-
-def _p_metrics(means: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> dict[str, Any]:
-    """Return P_up and P_comp in both variants, P_score of the sigmoid one, and why one of them is not defined."""
-    if "self_independent" not in means:
-        nothing = dict.fromkeys(names, float("nan"))
-        both = dict.fromkeys(get_args(Variant), nothing)
-        return {"p_up": both, "p_comp": both, "p_score": {"sigmoid": nothing, "raw": None}}
-    new, old, cross, independent = (
-        np.array([means[system][name] for name in names])
-        for system in ("self_new", "self_old", "cross", "self_independent")
-    )
-    up: dict[str, Any] = {}
-    comp: dict[str, Any] = {}
-    with warnings.catch_warnings():  # what is not defined says why in `Evaluation.undefined`
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for variant in get_args(Variant):
-            up[variant] = compatibility.p_up(new, independent, variant)
-            comp[variant] = compatibility.p_comp(cross, old, independent, variant)
-    score = compatibility.p_score(comp["sigmoid"], up["sigmoid"])
-    reasons = {name: compatibility.undefined_p_metrics(means["self_old"][name], means["self_independent"][name])
-               for name in names}  # fmt: skip
-
-    def by_name(array: Any) -> Values:
-        return dict(zip(names, array.tolist(), strict=True))
-
-    return {
-        "p_up": {variant: by_name(array) for variant, array in up.items()},
-        "p_comp": {variant: by_name(array) for variant, array in comp.items()},
-        "p_score": {"sigmoid": by_name(score), "raw": None},
-        "undefined": {name: found for name, found in reasons.items() if found},
-    }
 
 
 def _judgement(
     values: Mapping[str, PerQuery],
     names: Sequence[str],
-    gate: str,
-    judged: tuple[str, Sequence[str]],
-    draws: Mapping[str, Any],
+    gate: Gate,
+    gate_metric: str,
+    guards: Sequence[str],
+    draws: Draws,
 ) -> dict[str, Any]:
     """Return the intervals of scores and differences, and the verdict on the gate metric and its guards."""
-    gate_metric, guards = judged
-    columns = {(system, name): of_system[name] for system, of_system in values.items() for name in names}
-    for first, second in DIFFERENCES:
-        if second in values:
-            columns |= {(f"{first}_minus_{second}", name): values[first][name] - values[second][name] for name in names}
-    intervals = mean_intervals(columns, **draws)
-    drawn = {key: draws[key] for key in ("seed", "clusters")}
-    chances = p_values({key: column for key, column in columns.items() if "_minus_" in key[0]}, **drawn)
+    differences = {f"{first}_minus_{second}": (first, second) for first, second in DIFFERENCES}
+    scores = {(system, name): of_system[name] for system, of_system in values.items() for name in names}
+    gains = {
+        (difference, name): values[first][name] - values[second][name]
+        for difference, (first, second) in differences.items()
+        if second in values
+        for name in names
+    }
+    intervals = draws.intervals({**scores, **gains})
+    chances = p_values(gains, seed=draws.seed, clusters=draws.clusters)
     gain = intervals[GAIN, gate_metric]
     if gate == "point":
         point = float(np.nanmean(values["cross"][gate_metric])) - float(np.nanmean(values["self_old"][gate_metric]))
         gain = (point, point)
-
-    def by_name(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
-        pairs = [f"{first}_minus_{second}" for first, second in DIFFERENCES]
-        return {name: {pair: found.get((pair, name)) for pair in pairs} for name in names}
-
-    worse = compatibility.clearly_worse({name: intervals[GAIN, name] for name in guards})
+    worse = clearly_worse({name: intervals[GAIN, name] for name in guards})
     return {
-        "verdict": compatibility.verdict(gain, worse),
+        "verdict": verdict(gain, worse),
         "guards": tuple(guards),
         "worse": worse,
-        "interval": by_name(intervals),
+        "interval": {name: {one: intervals.get((one, name)) for one in differences} for name in names},
         "mean_interval": {system: {name: intervals[system, name] for name in names} for system in values},
-        "p_value": by_name(chances),
+        "p_value": {name: {one: chances.get((one, name)) for one in differences} for name in names},
     }
-
-
-def _class_change(
-    values: Mapping[str, PerQuery], metric: str, classes: NDArray[np.int64] | None, query: EmbeddingSet
-) -> ClassChangeSummary | None:
-    """Return how each class fares with new queries on the old gallery, where units have classes."""
-    if classes is None:
-        return None
-    names = None if query.class_names is None else list(query.class_names)
-    before, after = values["self_old"][metric], values["cross"][metric]
-    return class_change(before, after, classes).summary(metric, names)
 
 
 def _curve(models: MatchedModels, protocol: Protocol, metric: str, seed: int) -> UpgradeCurves:

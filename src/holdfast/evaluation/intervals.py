@@ -22,6 +22,7 @@ the values does all resamples of all systems at once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -181,8 +182,7 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
     Raises:
         ConfigError: The level is not between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
+    _check_level(level)
     below = (1 - level) / 2
     if groups == 1:
         return -np.inf, np.inf  # nothing tells how far another one would be from it
@@ -196,6 +196,11 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
         below = float(ndtr(-half_width))
     low, high = np.quantile(means, [below, 1 - below])
     return float(low), float(high)
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
 
 
 def _within(interval: Interval, values: NDArray[np.float64]) -> Interval:
@@ -261,6 +266,57 @@ def drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> di
     if clusters is None:
         return {"resample": "queries", "groups": int(counted.sum())}
     return {"resample": "classes", "groups": len(np.unique(clusters[counted]))}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How means over queries are resampled.
+
+    Args:
+        resamples: How many times.
+        level: Level of the intervals.
+        seed: Seed of the draws.
+        clusters: Class of every query (Q,), to draw whole classes; None to draw single queries.
+
+    Raises:
+        ConfigError: Fewer than 1 resample, or a level that is not between 0 and 1.
+    """
+
+    resamples: int = 2000
+    level: float = 0.95
+    seed: int = 0
+    clusters: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        refuse(self.resamples < 1, f"{self.resamples} resamples.", "at least 1")
+        _check_level(self.level)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How `mean_intervals` is to draw."""
+        return {"resamples": self.resamples, "level": self.level, "seed": self.seed, "clusters": self.clusters}
+
+    def intervals(self, columns: Mapping[Name, ArrayLike]) -> dict[Name, Interval]:
+        """Return the interval of the mean of every column; see `mean_intervals`."""
+        return mean_intervals(columns, **self.options)
+
+    def counting(self, values: NDArray[np.float64], resample: str) -> Draws:
+        """Return how to draw once it is known which queries count; see `counted_clusters`.
+
+        Args:
+            values: One per query (Q,); NaN where a query does not count.
+            resample: What was asked for; see `clusters_of`.
+        """
+        return replace(self, clusters=counted_clusters(self.clusters, resample, values))
+
+    def of(self, chosen: NDArray[np.bool_]) -> Draws:
+        """Return how to draw some of the queries alone; single ones where they are of few classes.
+
+        Few classes say nothing of others. What is lost on them is to be told all the same.
+        """
+        clusters = None if self.clusters is None else self.clusters[chosen]
+        few = clusters is not None and len(np.unique(clusters)) < FEW
+        return replace(self, clusters=None if few else clusters)
 
 
 def cluster_sums(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,14 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse
+from holdfast.evaluation.intervals import Draws, drawn
 from holdfast.evaluation.uncertainty import Uncertainty
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
+
+if TYPE_CHECKING:
+    from holdfast.evaluation.protocols.base import Protocol
+    from holdfast.evaluation.sides import Sides
 
 Gate = Literal["interval", "point"]
 System = Literal["self_old", "self_new", "self_independent", "cross", "cross_independent"]
@@ -67,6 +72,38 @@ class ProtocolRecord(Part):
     metrics: list[str] = Field(default_factory=list)
     left_out: dict[str, int] = Field(default_factory=dict)
     bootstrap: Bootstrap
+
+    @classmethod
+    def of(
+        cls,
+        protocol: Protocol,
+        sides: Sides,
+        draws: Draws,
+        *,
+        metrics: Sequence[str] = (),
+        counted: NDArray[np.float64] | None = None,
+    ) -> Self:
+        """Return how sides were measured.
+
+        Args:
+            protocol: By which protocol.
+            sides: Queries and gallery of a model.
+            draws: How intervals were drawn.
+            metrics: What was measured.
+            counted: One value per unit in the metric that decides, NaN where a unit does not count; None where nothing
+                was scored.
+        """
+        groups = {"resample": "queries", "groups": len(sides[0])} if counted is None else drawn(counted, draws.clusters)
+        return cls(
+            **protocol.record(),
+            units=protocol.units,
+            queries=len(sides[0]),
+            gallery=len(sides[1]),
+            queries_counted=None if counted is None else int(np.count_nonzero(~np.isnan(counted))),
+            metrics=list(metrics),
+            left_out={} if counted is None else protocol.left_out(*sides),
+            bootstrap=Bootstrap(resamples=draws.resamples, level=draws.level, seed=draws.seed, **groups),
+        )
 
     @property
     def options(self) -> dict[str, Any]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import ClassVar, NamedTuple, Self
 
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.compatibility import (
     PMetrics,
     SelfAndCross,
-    Variant,
     Verdict,
-    p_metrics,
     undefined_p_metrics,
     verdict,
 )
@@ -25,22 +22,7 @@ _SYSTEMS: tuple[System, ...] = ("self_old", "self_independent", "self_new", "cro
 _SAME = 1e-9
 
 
-class PScores(Part):
-    """P metrics by variant, "raw" and "sigmoid"; None where one is not defined."""
-
-    p_up: dict[Variant, Number]
-    p_comp: dict[Variant, Number]
-    p_score: Number
-
-    def variants(self) -> Iterator[tuple[tuple[str, Variant], float | None]]:
-        """Yield every P metric with its name and variant; P_score has the sigmoid one alone."""
-        for name in ("p_up", "p_comp"):
-            for variant, value in getattr(self, name).items():
-                yield (name, variant), value
-        yield ("p_score", "sigmoid"), self.p_score
-
-
-class SetScores(PScores):
+class SetScores(PMetrics):
     """What the upgrade scores on one test set, in its metric; fractions in [0, 1].
 
     Args:
@@ -99,7 +81,7 @@ class Combination(Part):
     fingerprints: dict[str, ModelIdentity | None]
     mapped: dict[str, str | None] | None
     sets: dict[str, SetScores]
-    mean: PScores
+    mean: PMetrics
     compatible: bool
 
 
@@ -151,21 +133,15 @@ class CombinationResults(Combination, Results):
                 yield part, list(found), f"one for each of {', '.join(self.sets)}"
         if self.compatible != _compatible(self.sets):
             yield "compatible", self.compatible, f"{not self.compatible}, as the verdicts of the sets say"
-        of_sets = [dict(found.variants()) for found in self.sets.values()]
+        means = dict(PMetrics.mean(list(self.sets.values())).variants())
         for key, given in self.mean.variants():
-            wanted = _mean([found.get(key) for found in of_sets])
+            wanted = means.get(key)
             if (given is None) != (wanted is None) or (given is not None and abs(given - (wanted or 0)) > _SAME):
                 yield f"mean.{key[0]}", given, f"{wanted}, the mean over the sets"
 
 
 def _compatible(sets: Mapping[str, SetScores]) -> bool:
     return all(scores.verdict == "compatible" for scores in sets.values())
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean over test sets, None where one of them has none."""
-    given = [value for value in values if value is not None]
-    return math.fsum(given) / len(given) if len(given) == len(values) else None
 
 
 def combine(evaluations: Mapping[str, Evaluation], metric: str | None = None) -> Combination:
@@ -188,14 +164,15 @@ def combine(evaluations: Mapping[str, Evaluation], metric: str | None = None) ->
     if len(evaluations) < 2:
         raise DataError(f"{len(evaluations)} evaluations to combine.", expected="two test sets or more")
     _refuse_others(evaluations)
-    scored = {name: _scores(name, found, metric or found.gate_metric) for name, found in evaluations.items()}
-    p = _p_metrics(scored)
-    sets = {name: SetScores(**found, **_of_set(p, name)) for name, found in scored.items()}
+    sets = {name: _scores(name, found, metric or found.gate_metric) for name, found in evaluations.items()}
     first = next(iter(evaluations.values()))
     return Combination(
-        fingerprints=first.fingerprints, mapped=first.mapped, sets=sets, mean=PScores(**_means(p)),
+        fingerprints=first.fingerprints,
+        mapped=first.mapped,
+        sets=sets,
+        mean=PMetrics.mean(list(sets.values())),
         compatible=_compatible(sets),
-    )  # fmt: skip
+    )
 
 
 class _Identity(NamedTuple):
@@ -227,8 +204,8 @@ def _refuse_others(evaluations: Mapping[str, Evaluation]) -> None:
                 )
 
 
-def _scores(name: str, evaluation: Evaluation, metric: str) -> dict[str, Any]:
-    """Return the scores of one test set in a metric, as fields of `SetScores`."""
+def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
+    """Return what the upgrade scores on one test set in a metric."""
     if evaluation.self_old is None:
         raise DataError(
             f"The evaluation '{name}' has no scores: its data had no labels.",
@@ -248,26 +225,30 @@ def _scores(name: str, evaluation: Evaluation, metric: str) -> dict[str, Any]:
             expected="evaluations with the interval of the gate, as `holdfast evaluate` writes it",
             to_do="evaluate it again.",
         )
-    means: dict[str, float | None] = {system: evaluation.score(system, metric) for system in _SYSTEMS}
+    old, independent, new, cross = (evaluation.score(system, metric) for system in _SYSTEMS)
     spreads = {system: evaluation.score_interval(system, metric) for system in _SYSTEMS}
-    needed = [means[system] for system in _SYSTEMS if system != "self_independent"]
-    if None in [*needed, *(end for ends in (around, *spreads.values()) for end in ends or ())]:
+    ends = [end for interval in (around, *spreads.values()) for end in interval or ()]
+    if old is None or new is None or cross is None or None in ends:
         raise DataError(
             f"The evaluation '{name}' has a score or an interval in {metric} that is not defined.",
             expected="numbers for the old model, the new one and the cross-test, and for both ends of every interval",
             to_do="evaluate it again.",
         )
     worse = tuple(name for name in evaluation.clearly_worse() if name != metric)
-    return {
+    return SetScores.model_validate({
+        **dict(PMetrics.of(SelfAndCross(old, math.nan if independent is None else independent, new, cross))),
         "metric": metric,
         "gate": evaluation.gate,
         "verdict": _verdict(evaluation, metric, around, worse),
         "worse": worse,
-        **means,
+        "self_old": old,
+        "self_independent": independent,
+        "self_new": new,
+        "cross": cross,
         "interval": around,
         "mean_interval": spreads,
-        "undefined": undefined_p_metrics(means["self_old"], means["self_independent"]),
-    }
+        "undefined": undefined_p_metrics(old, independent),
+    })  # fmt: skip
 
 
 def _verdict(evaluation: Evaluation, metric: str, around: Interval, worse: Sequence[str]) -> Verdict:
@@ -277,35 +258,3 @@ def _verdict(evaluation: Evaluation, metric: str, around: Interval, worse: Seque
     gain = evaluation.gain(metric)
     low, high = (gain, gain) if evaluation.gate == "point" else around
     return "inconclusive" if low is None or high is None else verdict((low, high), worse)
-
-
-def _p_metrics(sets: Mapping[str, Mapping[str, Any]]) -> dict[Variant, PMetrics] | None:
-    """Return P metrics of every set and their averages, per variant; None without an independent model."""
-    if all(found["self_independent"] is None for found in sets.values()):
-        return None
-    scores = {
-        name: SelfAndCross(found["self_old"], _or_nan(found["self_independent"]), found["self_new"], found["cross"])
-        for name, found in sets.items()
-    }
-    with warnings.catch_warnings():  # what is not defined says so in `SetScores.undefined`
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return {"raw": p_metrics(scores, "raw"), "sigmoid": p_metrics(scores, "sigmoid")}
-
-
-def _or_nan(score: float | None) -> float:
-    return math.nan if score is None else score
-
-
-def _of_set(p: Mapping[Variant, PMetrics] | None, name: str) -> dict[str, Any]:
-    def found(key: str, variant: Variant) -> float | None:
-        return None if p is None else p[variant].of_sets[key][name]
-
-    by_variant = {key: {variant: found(key, variant) for variant in get_args(Variant)} for key in ("p_up", "p_comp")}
-    return {**by_variant, "p_score": found("p_score", "sigmoid")}
-
-
-def _means(p: Mapping[Variant, PMetrics] | None) -> dict[str, Any]:
-    def found(key: str) -> dict[Variant, float | None]:
-        return {variant: None if p is None else getattr(p[variant], key) for variant in get_args(Variant)}
-
-    return {"p_up": found("p_up"), "p_comp": found("p_comp"), "p_score": found("p_score")["sigmoid"]}

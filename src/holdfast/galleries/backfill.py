@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, GalleryError, LastingStoreError, StoreError, refuse, unknown_name
-from holdfast.galleries.links import fill_mapped
 from holdfast.galleries.orders import ORDERS, order_ids, pilot_ids
+from holdfast.galleries.rows import rows_of
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import GalleryState
-from holdfast.galleries.writes import rows_of
 from holdfast.stores.base import Changes, Fill, Items
 
 if TYPE_CHECKING:
-    from holdfast.galleries.base import GalleryBase
+    from holdfast.galleries.gallery import Gallery
 
 LONGEST_PAUSE = 16.0  # seconds between two repetitions
 GROWTH = 1.5  # of the rows between two times that the store is seen to
@@ -56,7 +55,7 @@ class Backfilled:
 
 
 def backfill(
-    gallery: GalleryBase,
+    gallery: Gallery,
     source: VectorSource,
     *,
     order: str | None = None,
@@ -109,7 +108,7 @@ def backfill(
     target = state.by_name[state.target]
     check_source(source, target)
     run = _Run(gallery, source, target.name, batch, budget, rate, seconds, pieces, retries, pause, on_step)
-    run.reach(lambda: fill_mapped(gallery))  # what an interruption left
+    run.reach(lambda: gallery.fill_mapped())  # what an interruption left
     run.total = run.lacking()
     settings = {"seed": seed, "class_column": class_column}
     for items in _batches(run, state, order, pilot, settings):
@@ -196,7 +195,7 @@ class _Run:
 
     def __init__(
         self,
-        gallery: GalleryBase,
+        gallery: Gallery,
         source: VectorSource,
         target: str,
         batch: int,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.errors import ConfigError, GalleryError
-from holdfast.galleries.base import Progress
+from holdfast.galleries.state import Progress
 from holdfast.stores import restore_store
 from holdfast.stores.backup_files import UNFINISHED, Contents, DigestedFolder, appearing
 from holdfast.stores.base import Store

@@ -30,8 +30,8 @@ from holdfast.galleries.drill_result import (
     Timing,
     verdict_of,
 )
-from holdfast.galleries.expected_gain import draw
-from holdfast.galleries.router import Hit, Reply, generation_of, route
+from holdfast.galleries.items import draw
+from holdfast.galleries.router import Hit, Reply, route
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
@@ -250,7 +250,7 @@ class Run:
         ids, state = list(self.items.old.ids), copy.state
         queries = self.made.space.index_form(self.questions.new.vectors, "query")
         found = np.full((len(queries), len(ids)), -np.inf, np.float32)
-        for source in reversed(route(state, generation_of(state, self.made.fingerprint).name)):
+        for source in reversed(route(state, state.made_by(self.made.fingerprint).name)):
             names, forms = copy.store.vectors(source.generation, ids)
             found[:, self.items.old.ids.find(names)] = queries @ forms.T
         return found

@@ -17,8 +17,6 @@ reversed after the pilot. By the label margin it was 0.579 and 0.700: margins ma
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,19 +35,18 @@ from holdfast.galleries.estimates import (
     shares,
 )
 from holdfast.galleries.id_index import IdIndex
+from holdfast.galleries.items import sample
 from holdfast.galleries.state import GalleryState, Generation
 from holdfast.stores.base import Pointer, Store, Vectors
 
 if TYPE_CHECKING:
-    from holdfast.galleries.base import GalleryBase
+    from holdfast.galleries.gallery import Gallery
 
 Progress = Callable[[dict[str, Any]], None]
 
 FEWEST_PAIRS = 20
 MOST_PAIRS = 5000  # the estimate takes two minutes for a million items; its time grows with the pairs
 SMALLEST_PILOT = 50
-
-_ITEMS_AT_ONCE = 8192
 
 
 def expected_gains(
@@ -156,9 +153,7 @@ class _Reader:
         self.gains[places], self._open[places] = np.where(unknown, -np.inf, values), False
 
 
-def pilot_ids(
-    gallery: GalleryBase, state: GalleryState, target: str, share: float = 0.02, *, seed: int = 0
-) -> list[str]:
+def pilot_ids(gallery: Gallery, state: GalleryState, target: str, share: float = 0.02, *, seed: int = 0) -> list[str]:
     """Return the items to embed first, so that the order "uncertainty" can tell where old and new models disagree.
 
     They are drawn by a hash of their ids: those of an interrupted pilot, less what was embedded, are the same ones.
@@ -182,7 +177,9 @@ def pilot_ids(
         return []
     eligible = store.pointer().covered(sorted(names))
     size = max(math.ceil(share * eligible), min(1000, eligible // 10), SMALLEST_PILOT)
-    return [name for name, holding in _sample(store, names, min(size, MOST_PAIRS), seed) if target not in holding]
+    return [
+        name for name, holding in sample(store, min(size, MOST_PAIRS), seed, holding=names) if target not in holding
+    ]
 
 
 def _judging(pointer: Pointer, state: GalleryState, target: str) -> list[Generation]:
@@ -199,30 +196,10 @@ def _judging(pointer: Pointer, state: GalleryState, target: str) -> list[Generat
 
 def _pairs(store: Store, old: str, new: str, seed: int) -> tuple[Vectors, Values]:
     """Return old vectors (P, width) of items that have both, and how much the new ones disagree with them (P,)."""
-    ids = [name for name, holding in _sample(store, {old}, MOST_PAIRS, seed) if new in holding]
+    ids = [name for name, holding in sample(store, MOST_PAIRS, seed, holding={old}) if new in holding]
     new_ids, new_vectors = store.vectors(new, ids)
     old_ids, old_vectors = store.vectors(old, new_ids)
     place = {name: row for row, name in enumerate(new_ids)}
     partners = new_vectors[[place[name] for name in old_ids]]
     agreement = np.einsum("nd,nd->n", old_vectors, partners, dtype=np.float64)
     return old_vectors, 1 - agreement
-
-
-def _sample(store: Store, holding: set[str], size: int, seed: int) -> list[tuple[str, frozenset[str]]]:
-    """Return items with a vector of some generations, drawn by a hash of their ids, and what vectors each has."""
-    drawn = heapq.nsmallest(size, _hashed(store, holding, seed))
-    return [(name, names) for _, name, names in drawn]
-
-
-def _hashed(store: Store, holding: set[str], seed: int) -> Iterator[tuple[bytes, str, frozenset[str]]]:
-    after = ""
-    while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
-        after = items.ids[-1]
-        for name, names in zip(items.ids, items.generations, strict=True):
-            if names & holding:
-                yield draw(seed, name), name, names
-
-
-def draw(seed: int, identifier: str) -> bytes:
-    """Return random bytes that depend on the seed and the id alone: the items with the least are a random sample."""
-    return hashlib.blake2b(f"{seed}:{identifier}".encode(), digest_size=8).digest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.storage import save, to_npz, write_atomically
 from holdfast.errors import DataError, unknown_name
-from holdfast.galleries.state import Generation
+from holdfast.galleries.state import Generation, Progress
 from holdfast.galleries.tables import RECORD
-from holdfast.galleries.writes import named_generation
 from holdfast.stores.base import Metadata, Store
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
 
-Progress = Callable[[dict[str, Any]], None]
 Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 
 FORMATS = (".parquet", ".safetensors", ".npz")
@@ -71,7 +69,7 @@ def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_ste
         DataError: There is nothing to write, or the file cannot be written; one of that name from before is untouched.
     """
     pointer, state = gallery.now()
-    chosen = named_generation(state, generation or state.active)
+    chosen = state.named(generation or state.active)
     file = Path(path)
     if file.suffix not in FORMATS:
         raise unknown_name("kind of file", file.suffix or file.name, FORMATS)

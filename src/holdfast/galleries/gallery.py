@@ -7,34 +7,68 @@ into one commit each, or into searches at one pointer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError, StoreError, count_of
-from holdfast.galleries import writes
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import (
+    ConfigError,
+    DataError,
+    GalleryError,
+    HoldfastError,
+    SpaceMismatchError,
+    StoreError,
+    count_of,
+    refuse,
+)
 from holdfast.galleries.backup import Backup, back_up
-from holdfast.galleries.base import Progress
-from holdfast.galleries.router import Reply, generation_of, merged, route
-from holdfast.galleries.state import GalleryState, Generation, Link
-from holdfast.galleries.steps import UpgradeSteps
+from holdfast.galleries.evidence import link_from_report
+from holdfast.galleries.links import Bridge, Files, is_outside, packed_outside
+from holdfast.galleries.router import Reply, merged, remainders, route
+from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
+from holdfast.galleries.state import GalleryState, Generation, Link, Progress, advance
+from holdfast.galleries.status import Status, status
+from holdfast.galleries.vector_check import VectorCheck, check_vectors
 from holdfast.geometry import Space
 from holdfast.stores import open_store
-from holdfast.stores.base import Changes, NewGeneration, Pointer, Store
+from holdfast.stores.base import (
+    Changes,
+    Commit,
+    Committed,
+    Fill,
+    Items,
+    NewGeneration,
+    Pointer,
+    Rows,
+    Store,
+    Tidied,
+    Upsert,
+    digest_of,
+)
+from holdfast.stores.checks import damaged
 from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition, checked
 from holdfast.stores.forks import at_fork
+from holdfast.stores.ledger import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from holdfast.adapters import Adapter, ScoreMap
 
 Metadata = Mapping[str, Sequence[Any]]
 
+ROWS_AT_ONCE = 50_000  # written in one commit
+MAPPED_AT_ONCE = 16_384  # stored vectors that an adapter maps in one commit
 TRAFFIC_AT_ONCE = 1000  # retrieved items counted before they are written
 
 
-class Gallery(UpgradeSteps):
+class Gallery:
     """One gallery in one store; any number of processes may open it.
 
     Use `Gallery.create` or `Gallery.open`.
@@ -46,7 +80,8 @@ class Gallery(UpgradeSteps):
     """
 
     def __init__(self, store: Store, *, count_traffic: bool = False, timeout: float = 10.0) -> None:
-        super().__init__(store, timeout=timeout)
+        self.store, self.timeout, self.files = store, timeout, Files(store)
+        self._states: tuple[Commit | None, GalleryState] = (None, GalleryState())
         self.count_traffic = count_traffic
         self._start_counting()
         at_fork(self, in_child=Gallery._start_counting)
@@ -83,11 +118,11 @@ class Gallery(UpgradeSteps):
             GalleryError: There is a gallery already, or something else.
             ConfigError: An unknown kind of store or column type.
         """
-        types = writes.checked_columns(columns or {})
+        types = checked_columns(columns or {})
         gallery = cls(_new_store(url, disk or Disk()), **options)
-        generation = writes.new_generation(GalleryState(), fingerprint, space, note)
-        event = {"kind": "create", "generation": generation, "columns": types}
-        created = NewGeneration(generation["name"], space.index_dim, types)
+        generation = GalleryState().new_generation(fingerprint, space, note)
+        event = {"kind": "create", "generation": generation.to_record(), "columns": types}
+        created = NewGeneration(generation.name, space.index_dim, types)
         with gallery.store.writing("create", timeout=gallery.timeout) as pointer:
             if pointer.sequence:
                 raise GalleryError(f"'{url}' holds a gallery already.", expected="a new place", to_do="open it.")
@@ -111,10 +146,6 @@ class Gallery(UpgradeSteps):
             )
         return cls(store, **options)
 
-    def backup(self, dest: str | Path, *, on_step: Progress | None = None) -> Backup:
-        """Write everything that there is at one commit into a new folder, while others write; see `back_up`."""
-        return back_up(self.store, dest, on_step=on_step)
-
     def close(self) -> None:
         """Write what was counted, and let go of files and connections."""
         self._write_traffic()
@@ -130,6 +161,76 @@ class Gallery(UpgradeSteps):
         pointer, state = self.now()
         return f"Gallery({self.store.url}, {pointer.items} items, {state.phase}, active {state.active})"
 
+    # State and commits
+
+    def now(self) -> tuple[Pointer, GalleryState]:
+        """Return the pointer, and the state that it names."""
+        pointer = self.store.pointer()
+        return pointer, self._state(pointer)
+
+    def _state(self, pointer: Pointer) -> GalleryState:
+        known, state = self._states
+        if known != pointer.commit:
+            state = GalleryState.from_record(pointer.manifest)
+            if pointer.sequence and not state.generations:
+                raise damaged("The state of the gallery", "it has no generation")
+            self._states = pointer.commit, state
+        return state
+
+    @property
+    def state(self) -> GalleryState:
+        """Which generations there are and where an upgrade stands."""
+        return self.now()[1]
+
+    def status(self) -> Status:
+        """Return rows, coverage, sizes and where an upgrade stands."""
+        return status(self.store, *self.now())
+
+    def __len__(self) -> int:
+        return self.store.pointer().items
+
+    def backup(self, dest: str | Path, *, on_step: Progress | None = None) -> Backup:
+        """Write everything that there is at one commit into a new folder, while others write; see `back_up`."""
+        return back_up(self.store, dest, on_step=on_step)
+
+    @contextmanager
+    def writing(self, who: str, *, timeout: float | None = None) -> Iterator[Pointer]:
+        """Be the one writer, see `Store.writing`; adapters outside the gallery are taken in first, see `migrate`."""
+        with self.store.writing(who, timeout=self.timeout if timeout is None else timeout) as pointer:
+            yield self._take_in(pointer)
+
+    def _take_in(self, pointer: Pointer) -> Pointer:
+        state = self._state(pointer)
+        packed = packed_outside(self.store, state) if any(map(is_outside, state.files)) else {}
+        return self._migrate(state, packed) if packed else pointer
+
+    def _migrate(self, state: GalleryState, packed: Mapping[str, bytes]) -> Pointer:
+        event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
+        files = {digest_of(content): content for content in packed.values()}
+        return self._commit(state, event, Changes(files=files)).pointer
+
+    def migrate(self) -> bool:
+        """Bring a gallery of an earlier format version up to date; otherwise its first write does so.
+
+        Adapters and score maps that format version 1 left outside become part of the gallery, where they are still what
+        they were.
+
+        Returns:
+            Whether there was something to do.
+        """
+        with self.store.writing("migrate", timeout=self.timeout) as pointer:
+            after = self._take_in(pointer)
+            if self.store.format_version() < FORMAT_VERSION:
+                after = self._migrate(self._state(after), {})
+            return after.sequence > pointer.sequence
+
+    def _commit(self, state: GalleryState, event: Mapping[str, Any], changes: Changes) -> Committed:
+        """Commit an event with the state it leads to, and announce what searches of that state may ask for."""
+        after = advance(state, event)
+        if after != state:
+            changes = replace(changes, remainders=remainders(after))
+        return self.store.commit(changes, after.to_record(), event)
+
     # Rows
 
     def add(self, *sets: EmbeddingSet, metadata: Metadata | None = None, on_step: Progress | None = None) -> int:
@@ -138,7 +239,7 @@ class Gallery(UpgradeSteps):
         Raises:
             DataError: An id is there already.
         """
-        return writes.write(self, "add", sets, metadata, on_step)
+        return self._write("add", sets, metadata, on_step)
 
     def upsert(self, *sets: EmbeddingSet, metadata: Metadata | None = None, on_step: Progress | None = None) -> int:
         """Write items whole: their metadata and vectors replace what was there.
@@ -159,7 +260,39 @@ class Gallery(UpgradeSteps):
             DataError: A fingerprint is none of the gallery's, a value is not of its column's type, or ids repeat.
             SpaceMismatchError: Points of another space.
         """
-        return writes.write(self, "upsert", sets, metadata, on_step)
+        return self._write("upsert", sets, metadata, on_step)
+
+    def _write(
+        self, kind: str, sets: Sequence[EmbeddingSet], metadata: Metadata | None, on_step: Progress | None
+    ) -> int:
+        refuse(not sets, "No embeddings to write.", "one set or more")
+        written = 0
+        for batch in batches(self.state, sets, metadata, ROWS_AT_ONCE):
+            with self.writing(kind):
+                state = self.state  # another process may have moved it
+                rows = [rows_of(state.made_by(part.fingerprint), part) for part in batch.sets if len(part)]
+                rows += self._mapped(state, batch)
+                if kind == "add" and (known := self.store.fetch(batch.ids).ids):
+                    raise DataError(
+                        f"{len(known)} ids are in the gallery already: {shown(known)}.",
+                        expected="new ids",
+                        to_do="`upsert` replaces items; the gallery is intact.",
+                    )
+                changes = Changes(upsert=Upsert(batch.ids, batch.metadata, rows))
+                self.store.commit(changes, state.to_record(), {"kind": kind, "items": len(batch.ids)})
+            written = batch.done
+            if on_step is not None:
+                on_step({"done": batch.done, "total": batch.total})
+        return written
+
+    def _mapped(self, state: GalleryState, batch: Batch) -> list[Rows]:
+        """Return what adapters make of a batch, for generations of mapped vectors."""
+        given = {state.made_by(part.fingerprint).name: part for part in batch.sets if len(part)}
+        return [
+            rows_of(one, self.files.adapter(one.adapter).apply(given[one.mapped_from]))
+            for one in state.generations
+            if one.mapped_from in given and one.adapter is not None and one.name not in given
+        ]
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their vectors, and return how many there were; unknown ids are passed over."""
@@ -167,6 +300,8 @@ class Gallery(UpgradeSteps):
         event = {"kind": "delete", "items": len(names)}
         with self.writing("delete") as pointer:
             return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
+
+    # Searches
 
     def search(
         self,
@@ -218,7 +353,7 @@ class Gallery(UpgradeSteps):
     ) -> Reply:
         k = min(k, max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
-        query = generation_of(state, asked.fingerprint)
+        query = state.made_by(asked.fingerprint)
         _check_space(asked, query)
         conditions = tuple(checked(one, state.columns) for one in where or ()) or None
         sources = route(state, query.name)
@@ -256,6 +391,268 @@ class Gallery(UpgradeSteps):
             except StoreError:  # read-only or full: no reason to fail a search; it is counted, and tried again
                 self._retrieved.update(counted)
 
+    # The steps of an upgrade, one commit each
+
+    def prepare(
+        self,
+        fingerprint: str,
+        space: Space,
+        *,
+        reports: Sequence[Path] = (),
+        adapter: Path | Adapter | None = None,
+        score_map: Path | ScoreMap | None = None,
+        note: str = "",
+        on_step: Progress | None = None,
+    ) -> Generation:
+        """Make room for the vectors of a new model; nothing that is served changes.
+
+        Args:
+            fingerprint: Of the new model.
+            space: Its space.
+            reports: results.json of evaluations that vouch for its queries on vectors that are there.
+            adapter: An adapter between the new model and the active one, or its folder: it maps new queries
+                ("new_to_old"), or the stored vectors, which is done now ("old_to_new"). It becomes part of the gallery.
+            score_map: With an adapter of queries: from scores on old vectors to those on new ones; or its file.
+            note: What people call the model.
+            on_step: Told how many stored vectors are mapped.
+
+        Raises:
+            UpgradeStateError: Another generation is prepared.
+            GalleryError: A report is about other models or does not pass.
+        """
+        with self.writing("prepare") as pointer:
+            state = self._state(pointer)
+            bridge = None if adapter is None else Bridge.of(state, adapter, score_map, fingerprint, space)
+            number = state.created + (2 if bridge and bridge.mapped else 1)
+            generation = state.new_generation(fingerprint, space, note, number=number)
+            links = [self._reported(state, path, generation) for path in reports]
+            if bridge is not None:
+                links = [*links, bridge.link(generation.name)]
+            mapped = bridge.mapped if bridge else None
+            event = {
+                "kind": "prepare",
+                "generation": generation.to_record(),
+                "links": [vars(link) for link in links],
+                "bridge": mapped and mapped.to_record(),
+            }
+            names = [generation.name, *([mapped.name] if mapped else [])]
+            created = [NewGeneration(name, space.index_dim, state.columns) for name in names]
+            self._commit(state, event, Changes(create=created, files=bridge.files if bridge else {}))
+        self.fill_mapped(on_step=on_step)
+        return generation
+
+    def _reported(self, state: GalleryState, path: Path, query: Generation) -> Link:
+        """Return the link of the first generation that a report is about; the refusal of the active one otherwise."""
+        for gallery in reversed(state.generations):
+            try:
+                link = link_from_report(path, query, gallery)
+            except GalleryError as error:
+                if gallery.name == state.active:
+                    refusal = error
+            else:
+                _check_linked_spaces(query, gallery)
+                return link
+        raise refusal
+
+    def fill_mapped(self, *, on_step: Progress | None = None) -> int:
+        """Map stored vectors into every generation of mapped ones that lacks them, and return how many were written.
+
+        Stopped anywhere, another call goes on. A vector that the adapter maps to zero has no direction and stays
+        without an image.
+
+        Args:
+            on_step: Told "done" and "total" after every commit.
+        """
+        written, total = 0, 0
+        for generation in self.state.generations:
+            if generation.mapped_from is None:
+                continue
+            pointer, after = self.store.pointer(), ""
+            total += pointer.covered([generation.mapped_from]) - pointer.covered([generation.name])
+            while len(items := self.store.scan(after=after, limit=MAPPED_AT_ONCE, lacking=generation.name)):
+                after = items.ids[-1]
+                written += self._map_items(generation, items)
+                if on_step is not None:
+                    on_step({"done": written, "total": total})
+        return written
+
+    def _map_items(self, generation: Generation, items: Items) -> int:
+        ids, forms = self.store.vectors(str(generation.mapped_from), items.ids)
+        if not ids:
+            return 0
+        points = self.state.by_name[str(generation.mapped_from)].geometry.from_index_form(forms)
+        images = self.files.adapter(str(generation.adapter)).map(points)
+        mapped = np.flatnonzero(images.any(axis=1))
+        names = [ids[row] for row in mapped]
+        version_of = dict(zip(items.ids, items.versions.tolist(), strict=True))
+        versions = np.array([version_of[name] for name in names], np.int64)
+        form = generation.geometry.index_form(images[mapped], "gallery")
+        fill = Fill(Rows(generation.name, names, form), versions)
+        event = {"kind": "map", "generation": generation.name, "items": len(names)}
+        with self.writing("map"):
+            return int(self.store.commit(Changes(fill=fill), self.state.to_record(), event).filled.sum())
+
+    def vouch(self, query: str, gallery: str, *, report: Path | None = None, force: str | None = None) -> Link:
+        """Let queries of one generation search the vectors of another, in a direction that a report measured.
+
+        Args:
+            query: Generation, or its fingerprint, whose model embeds the queries.
+            gallery: Generation, or its fingerprint, whose vectors they search.
+            report: results.json of an evaluation of that direction.
+            force: A reason to do so without a passing report; it is recorded.
+
+        Raises:
+            GalleryError: The report is about other models or does not pass.
+            ConfigError: Neither a report nor a reason, or both.
+            SpaceMismatchError: They lie in two spaces, which only an adapter links.
+        """
+        refuse((report is None) == (force is None), "Vouching.", "either a report or, by force, a reason")
+        _refuse_empty(force)
+        with self.writing("vouch") as pointer:
+            state = self._state(pointer)
+            asked, searched = (state.named(name) for name in (query, gallery))
+            _check_linked_spaces(asked, searched)
+            link = (
+                Link(asked.name, searched.name, "forced", force or "")
+                if report is None
+                else link_from_report(report, asked, searched)
+            )
+            self._commit(state, {"kind": "vouch", "link": vars(link)}, Changes())
+        return link
+
+    def swap(self, *, force: str | None = None) -> GalleryState:
+        """Make the prepared generation the active one: encoder, adapter, vectors and search rule at once.
+
+        Args:
+            force: A reason to do so without a passing report; its queries then search the old vectors if both are of
+                one space.
+
+        Raises:
+            UpgradeStateError: Nothing is prepared.
+            ConfigError: The reason is empty.
+            GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
+        """
+        _refuse_empty(force)
+        with self.writing("swap") as pointer:
+            state = self._state(pointer)
+            event: dict[str, Any] = {"kind": "swap", "forced": force}
+            advance(state, event)
+            link = self._allowed_swap(pointer, state, force)
+            event["link"] = link and vars(link)
+            return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
+
+    def _allowed_swap(self, pointer: Pointer, state: GalleryState, force: str | None) -> Link | None:
+        """Return the link that force adds; refuse a swap after which items would not be found."""
+        new, old = state.by_name[state.target], state.by_name[state.active]
+        before, after = ([source.generation for source in route(state, one.name)] for one in (old, new))
+        lost = pointer.covered([*before, *after]) - pointer.covered(after)
+        if not lost:
+            return None
+        if force is None:
+            unsearched = ", ".join(name for name in before if name not in after)
+            raise GalleryError(
+                f"Queries of {new.name} would not find {lost} of {pointer.items} items: no passing compatibility "
+                f"report or adapter lets them search vectors of {unsearched}.",
+                expected="a report (`holdfast gallery prepare --report`), an adapter, or vectors of all items",
+                to_do="`holdfast gallery vouch --report results.json`, or `backfill` first, or force it with a reason: "
+                "--force REASON; the gallery is intact.",
+            )
+        linked = old.name in after or new.geometry != old.geometry
+        return None if linked else Link(new.name, old.name, "forced", force)
+
+    def backfill(self, source: Any, **options: Any) -> Any:
+        """Give items the vectors of the prepared or active generation; see `holdfast.galleries.backfill.backfill`."""
+        from holdfast.galleries.backfill import backfill
+
+        return backfill(self, source, **options)
+
+    def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
+        """Read every vector of a generation, the target when left out, and count what is right and what is not."""
+        state = self.state
+        return check_vectors(self.store, state.named(generation or state.target), on_step=on_step)
+
+    def complete(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
+        """Declare the upgrade finished, after a look at every vector of the active generation.
+
+        Args:
+            allow_missing: Finish although items lack a new vector; how many is recorded.
+            on_step: Told "done" and "total".
+
+        Raises:
+            GalleryError: A vector is missing or wrong.
+        """
+        advance(self.state, {"kind": "complete"})
+        check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
+        with self.writing("complete") as pointer:
+            state = self._state(pointer)
+            if check.wrong or check.generation != state.active:  # or only written meanwhile
+                check = check_vectors(self.store, state.by_name[state.active])
+            check.refuse_wrong()
+            lacking = pointer.items - pointer.covered([state.active])
+            if lacking and not allow_missing:
+                raise GalleryError(
+                    f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
+                    expected="one for every item",
+                    to_do="`holdfast gallery backfill` them, delete them, or record that they stay behind: "
+                    "--allow-missing; the gallery is intact.",
+                )
+            self._commit(state, {"kind": "complete", "missing": lacking}, Changes())
+        return check
+
+    def rollback(self) -> int:
+        """Make the generation before the active one active again, at once and without a model.
+
+        Returns:
+            How many items have a vector of the newer model only: they stay, and are found by queries of the older one
+            only where that direction was vouched for.
+        """
+        with self.writing("rollback") as pointer:
+            state = self._state(pointer)
+            before = advance(state, {"kind": "rollback"}).active
+            only_new = pointer.items - pointer.covered([before])
+            self._commit(state, {"kind": "rollback", "only_new": only_new}, Changes())
+        return only_new
+
+    def abandon(self) -> None:
+        """Give up the prepared generation; its vectors stay until gc.
+
+        Raises:
+            GalleryError: Items would lose their only vector; nothing was changed.
+        """
+        with self.writing("abandon") as pointer:
+            state = self._state(pointer)
+            self._retire(pointer, state, {"kind": "abandon"})
+
+    def gc(self, *, older_than: float = 3600.0) -> Tidied:
+        """Remove the vectors of abandoned and, once an upgrade is complete, of earlier generations.
+
+        Args:
+            older_than: Keep files that a reader opened within so many seconds could still use. Adapters stay for those
+                who began just before, and go with the next gc.
+
+        Returns:
+            Bytes that were freed, and that still wait for readers of a while ago.
+        """
+        with self.writing("gc") as pointer:
+            state = self._state(pointer)
+            self._retire(pointer, state, {"kind": "gc"})
+        return self.store.tidy(older_than=older_than)
+
+    def _retire(self, pointer: Pointer, state: GalleryState, event: Mapping[str, Any]) -> None:
+        after, collected = advance(state, event), event["kind"] == "gc"
+        kept = {one.name for one in after.generations}
+        lost = pointer.covered([one.name for one in state.generations]) - pointer.covered(list(kept))
+        if lost > (after.allowed_missing if collected else 0):
+            raise GalleryError(
+                f"{lost} items have no other vector than those of the generations that would go.",
+                expected="a vector of another generation for each",
+                to_do=("`holdfast gallery backfill`" if collected else f"upsert them with vectors of {state.active},")
+                + " or delete them first; the gallery is intact.",
+            )
+        gone = [*state.retired, *(name for name in state.by_name if name not in kept)] if collected else []
+        files = state.files | after.files if collected else None
+        self._commit(state, {**event, "dropped": gone}, Changes(drop=gone, keep_files=files))
+
 
 def _new_store(url: str, disk: Disk) -> Store:
     """Return a store without commits: a new one, or one whose creation was interrupted."""
@@ -289,7 +686,7 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
         )
     of = fingerprint or state.by_name[state.active].fingerprint
     vectors = np.atleast_2d(queries)
-    space = generation_of(state, of).geometry
+    space = state.made_by(of).geometry
     ids = [f"query {row}" for row in range(len(vectors))]
     return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=of, space=space, role="query")  # type: ignore[arg-type]
 
@@ -299,4 +696,17 @@ def _check_space(queries: EmbeddingSet, query: Generation) -> None:
         raise SpaceMismatchError(
             f"Queries are {queries.form} on the {queries.space}.",
             expected=f"points of the {query.geometry}, as {query.name} has them",
+        )
+
+
+def _refuse_empty(reason: str | None) -> None:
+    refuse(reason is not None and not reason.strip(), f"The reason '{reason}'.", "why it is done all the same")
+
+
+def _check_linked_spaces(query: Generation, gallery: Generation) -> None:
+    if query.geometry != gallery.geometry:
+        raise SpaceMismatchError(
+            f"{query.name} is on the {query.geometry}, {gallery.name} on the {gallery.geometry}.",
+            expected="one space for both",
+            to_do="link them by an adapter: `holdfast gallery prepare --adapter`; the gallery is intact.",
         )

@@ -6,11 +6,11 @@ A batch is one commit. What was committed stays if a later batch is refused or t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +29,10 @@ from holdfast.errors import (
     unknown_name,
     without_intact,
 )
-from holdfast.galleries.router import generation_of
-from holdfast.galleries.state import Generation
+from holdfast.galleries.gallery import ROWS_AT_ONCE, Gallery
+from holdfast.galleries.rows import checked_columns
+from holdfast.galleries.state import Generation, Progress
 from holdfast.galleries.tables import ParquetTable, Table
-from holdfast.galleries.writes import ROWS_AT_ONCE, checked_columns
-
-if TYPE_CHECKING:
-    from holdfast.galleries.gallery import Gallery
-
-Progress = Callable[[dict[str, Any]], None]
 
 BATCH = 10_000  # rows of one commit
 
@@ -180,7 +175,7 @@ def import_table(
     refuse(not 1 <= batch <= ROWS_AT_ONCE, f"batch={batch}", f"1 to {ROWS_AT_ONCE} rows")
     state = gallery.state
     made_by = fingerprint or table.record.get("fingerprint") or state.by_name[state.active].fingerprint
-    generation = generation_of(state, str(made_by))
+    generation = state.made_by(str(made_by))
     _check_space(table, generation)
     taken = {name: name for name in state.columns if name in table.schema} if columns is None else dict(columns)
     for name in taken:

@@ -12,20 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError
 from holdfast.galleries.router import Source
 from holdfast.galleries.state import GalleryState, Generation, Link
 from holdfast.geometry import Space
-from holdfast.stores.base import Changes, Fill, Items, Rows, Store, digest_of
+from holdfast.stores.base import Store, digest_of
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter
     from holdfast.adapters.score_map import ScoreMap
-    from holdfast.galleries.base import GalleryBase
 
-MAPPED_AT_ONCE = 16_384  # items of one commit
 _LOADED = 16  # adapters and score maps that a process keeps at hand
 
 
@@ -36,7 +32,7 @@ class Bridge:
     Args:
         origin: Where it came from, for people.
         old: The active generation.
-        generation: Record of the generation of mapped vectors; None where it maps queries.
+        mapped: The generation of mapped vectors; None where it maps queries.
         adapter: Its digest.
         score_map: That of the map of scores that goes with it, if one does.
         files: Both, packed, by digest.
@@ -44,15 +40,10 @@ class Bridge:
 
     origin: str
     old: Generation
-    generation: dict[str, Any] | None
+    mapped: Generation | None
     adapter: str
     score_map: str | None
     files: Mapping[str, bytes]
-
-    @property
-    def mapped(self) -> bool:
-        """Whether it maps stored vectors, not queries."""
-        return self.generation is not None
 
     @classmethod
     def of(
@@ -79,15 +70,15 @@ class Bridge:
         content = pack_adapter(given)
         files = {(digest := digest_of(content)): content}
         if given.direction == "old_to_new":
-            record = {
-                "name": f"g{state.created + 1}",
-                "fingerprint": given.mapped_fingerprint,
-                "space": given.fitted.target_space.record(),
-                "mapped_from": old.name,
-                "adapter": digest,
-                "note": f"{old.name} mapped by '{name}'",
-            }
-            return cls(origin, old, record, digest, None, files)
+            mapped = Generation(
+                name=f"g{state.created + 1}",
+                fingerprint=given.mapped_fingerprint,
+                space=given.fitted.target_space.record(),
+                mapped_from=old.name,
+                adapter=digest,
+                note=f"{old.name} mapped by '{name}'",
+            )
+            return cls(origin, old, mapped, digest, None, files)
         if score_map is None:
             return cls(origin, old, None, digest, None, files)
         scores = pack_score_map(load_score_map(score_map) if isinstance(score_map, Path) else score_map)
@@ -95,8 +86,8 @@ class Bridge:
 
     def link(self, new: str) -> Link:
         """Return the link that the adapter gives to queries of the new model's generation."""
-        if self.generation is not None:
-            return Link(new, self.generation["name"], "mapped", self.origin)
+        if self.mapped is not None:
+            return Link(new, self.mapped.name, "mapped", self.origin)
         return Link(new, self.old.name, "adapter", self.origin, adapter=self.adapter, score_map=self.score_map)
 
 
@@ -117,48 +108,6 @@ def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: st
             expected=f"one from the {expected[0]} to the {expected[1]}",
             to_do="fit it on the points that the gallery holds; the gallery is intact.",
         )
-
-
-def fill_mapped(gallery: GalleryBase, *, on_step: Callable[[dict[str, Any]], None] | None = None) -> int:
-    """Map stored vectors into every generation of mapped ones that lacks them, and return how many were written.
-
-    Stopped anywhere, another call goes on. A vector that the adapter maps to zero has no direction and stays without
-    an image.
-
-    Args:
-        gallery: Where.
-        on_step: Told "done" and "total" after every commit.
-    """
-    written, total = 0, 0
-    for generation in gallery.state.generations:
-        if generation.mapped_from is None:
-            continue
-        pointer, after = gallery.store.pointer(), ""
-        total += pointer.covered([generation.mapped_from]) - pointer.covered([generation.name])
-        while len(items := gallery.store.scan(after=after, limit=MAPPED_AT_ONCE, lacking=generation.name)):
-            after = items.ids[-1]
-            written += _map_items(gallery, generation, items)
-            if on_step is not None:
-                on_step({"done": written, "total": total})
-    return written
-
-
-def _map_items(gallery: GalleryBase, generation: Generation, items: Items) -> int:
-    store, state = gallery.store, gallery.state
-    ids, forms = store.vectors(str(generation.mapped_from), items.ids)
-    if not ids:
-        return 0
-    points = state.by_name[str(generation.mapped_from)].geometry.from_index_form(forms)
-    images = gallery.files.adapter(str(generation.adapter)).map(points)
-    found = np.flatnonzero(images.any(axis=1))
-    names = [ids[row] for row in found]
-    version_of = dict(zip(items.ids, items.versions.tolist(), strict=True))
-    versions = np.array([version_of[name] for name in names], np.int64)
-    form = generation.geometry.index_form(images[found], "gallery")
-    fill = Fill(Rows(generation.name, names, form), versions)
-    event = {"kind": "map", "generation": generation.name, "items": len(names)}
-    with gallery.writing("map"):
-        return int(store.commit(Changes(fill=fill), gallery.state.to_record(), event).filled.sum())
 
 
 class Files:

@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, unknown_name
 from holdfast.galleries.expected_gain import expected_gains, pilot_ids
+from holdfast.galleries.items import pages
 from holdfast.galleries.state import GalleryState
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
-    from holdfast.galleries.base import GalleryBase
+    from holdfast.galleries.gallery import Gallery
 
 __all__ = ["ORDERS", "Backlog", "Order", "order_ids", "pilot_ids"]
 
 Progress = Callable[[dict[str, Any]], None]
-
-_ITEMS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def class_codes(classes: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def order_ids(
-    gallery: GalleryBase,
+    gallery: Gallery,
     state: GalleryState,
     target: str,
     order: str,
@@ -166,7 +165,7 @@ def _lacking(store: Store, target: str, class_column: str) -> tuple[list[str], l
     ids: list[str] = []
     classes: list[Any] = []
     names: dict[Any, Any] = {}  # one object per class, not per item
-    while len(items := store.scan(after=ids[-1] if ids else "", limit=_ITEMS_AT_ONCE, lacking=target)):
+    for items in pages(store, lacking=target):
         ids += items.ids
         found = (metadata.get(class_column) for metadata in items.metadata)
         classes += [names.setdefault(name, name) for name in found]

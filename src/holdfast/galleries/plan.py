@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast.errors import refuse
-from holdfast.galleries.expected_gain import draw
+from holdfast.galleries.items import sample as sampled_items
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import GalleryState, Link
-from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
 
 NAMED = 20  # missing ids kept
-
-_ITEMS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,8 @@ def plan(
     measured: dict[str, Any] = {}
     if source is not None:
         check_source(source, target)
-        measured = _measured(source, _sample(gallery.store, target.name, sample, seed), batch, clock)
+        drawn = sampled_items(gallery.store, sample, seed, lacking=target.name)
+        measured = _measured(source, [identifier for identifier, _ in drawn], batch, clock)
     rows = pointer.items - pointer.covered([target.name])
     return Plan(
         generation=target.name,
@@ -179,18 +176,6 @@ def plan(
         **limits,
         **measured,
     )
-
-
-def _sample(store: Store, target: str, size: int, seed: int) -> list[str]:
-    """Return random items without a vector of a generation."""
-    return [name for _, name in heapq.nsmallest(size, _drawn(store, target, seed))]
-
-
-def _drawn(store: Store, target: str, seed: int) -> Iterator[tuple[bytes, str]]:
-    after = ""
-    while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE, lacking=target)):
-        after = items.ids[-1]
-        yield from ((draw(seed, name), name) for name in items.ids)
 
 
 def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Callable[[], float]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.errors import DataError
-from holdfast.galleries.state import GalleryState, Generation, Link
+from holdfast.galleries.state import GalleryState, Link
 from holdfast.stores.base import Hits, Metadata, Pointer
 
 Merge = Literal["score", "calibrated", "rank"]
@@ -105,23 +104,6 @@ def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
         if source.without
     }
     return sorted(pairs, key=lambda pair: (pair[0], sorted(pair[1])))
-
-
-def generation_of(state: GalleryState, fingerprint: str) -> Generation:
-    """Return the generation whose model made queries or items of this fingerprint.
-
-    Raises:
-        DataError: No generation of the gallery was made by that model.
-    """
-    found = state.of(fingerprint)
-    if found is None:
-        known = ", ".join(f"{one.name}: {one.fingerprint}" for one in state.generations)
-        raise DataError(
-            f"Vectors with the fingerprint {fingerprint}.",
-            expected=f"a model of this gallery ({known})",
-            to_do="embed with one of these models, or `holdfast gallery prepare` the new one; the gallery is intact.",
-        )
-    return found
 
 
 def merged(

@@ -22,11 +22,13 @@ from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from holdfast.errors import ConfigError, UpgradeStateError
+from holdfast.errors import ConfigError, DataError, UpgradeStateError, unknown_name
 from holdfast.geometry import Space, space_from_record
 from holdfast.stores.checks import damaged
 from holdfast.stores.filters import COLUMN_TYPES
 
+Progress = Callable[[dict[str, Any]], None]
+"""Is told, by name, how far a long step is."""
 How = Literal["report", "adapter", "mapped", "forced"]
 Phase = Literal["steady", "prepared", "swapped", "completed"]
 
@@ -58,6 +60,10 @@ class Generation:
     def geometry(self) -> Space:
         """Its space."""
         return space_from_record(self.space)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return plain values for an event; what it does not have is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @with_config(_EXACT)
@@ -138,6 +144,58 @@ class GalleryState:
     def of(self, fingerprint: str) -> Generation | None:
         """Return the generation of a model, or None."""
         return next((one for one in self.generations if one.fingerprint == fingerprint), None)
+
+    def made_by(self, fingerprint: str) -> Generation:
+        """Return the generation of the model that made queries or items.
+
+        Raises:
+            DataError: No generation of the gallery was made by that model.
+        """
+        generation = self.of(fingerprint)
+        if generation is None:
+            known = ", ".join(f"{one.name}: {one.fingerprint}" for one in self.generations)
+            raise DataError(
+                f"Vectors with the fingerprint {fingerprint}.",
+                expected=f"a model of this gallery ({known})",
+                to_do="embed with one of these models, or `holdfast gallery prepare` the new one; the gallery is "
+                "intact.",
+            )
+        return generation
+
+    def named(self, name: str) -> Generation:
+        """Return a generation by its name or fingerprint.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        generation = self.by_name.get(name) or self.of(name)
+        if generation is None:
+            raise unknown_name("generation", name, self.by_name, listing="holdfast gallery status")
+        return generation
+
+    def new_generation(
+        self, fingerprint: str, space: Space, note: str = "", *, number: int | None = None
+    ) -> Generation:
+        """Return a generation for a model that the gallery does not have.
+
+        Args:
+            fingerprint: Of the model.
+            space: Its space.
+            note: What people call the model.
+            number: In its name; the next one when left out.
+
+        Raises:
+            ConfigError: The gallery has one of this model.
+        """
+        known = self.of(fingerprint)
+        if known is not None:
+            raise ConfigError(
+                f"The gallery has a generation of the model {fingerprint} already: {known.name}.",
+                expected="another model",
+                to_do="`holdfast gallery status` lists the generations; the gallery is intact.",
+            )
+        name = f"g{self.created + 1 if number is None else number}"
+        return Generation(name, fingerprint, space.record(), note=note)
 
     @property
     def files(self) -> frozenset[str]:

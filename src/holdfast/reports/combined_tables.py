@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.evaluation.test_sets import CombinationResults, PScores
+from holdfast.evaluation.compatibility import PMetrics
+from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports.formats import MISSING, metric_name, plain_text, score, signed
 from holdfast.reports.tables import Table, as_markdown
 from holdfast.reports.words import short_verdict
@@ -35,7 +36,7 @@ def combined_table(results: CombinationResults, *, typeset: bool = False) -> Tab
 _P_HEADS = ("P_up, % [raw]", "P_comp, % [raw]", "P_1, %")
 
 
-def _p_cells(found: PScores) -> list[str]:
+def _p_cells(found: PMetrics) -> list[str]:
     cells = [
         MISSING if (shown := by_variant["sigmoid"]) is None else f"{_hundredths(shown)} [{signed(by_variant['raw'])}]"
         for by_variant in (found.p_up, found.p_comp)

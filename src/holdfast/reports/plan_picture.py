@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.continual.plan import Plan
+from holdfast.continual.plans import Plan
 from holdfast.reports.svg import Scale, box, chart, element, line, text, width_of
 
 _TOP, _BOTTOM, _KEY, _GAP = 22.0, 52.0, 24.0, 2.0

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.continual.plan import Plan
+from holdfast.continual.plans import Plan
 from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
