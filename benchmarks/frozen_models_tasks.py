@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN
 from holdfast.adapters import ADAPTERS, ScoreMap, build_adapter
-from holdfast.adapting import Choice, Link, adapt
-from holdfast.adapting.comparison import Measured
-from holdfast.adapting.linking import HEAD
+from holdfast.adapters.adapt import HEAD, Choice, adapt
+from holdfast.adapters.compare import Link, Measured
 from holdfast.data.text_set import TextSet
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray

@@ -118,11 +118,11 @@ def upgraded(upgrade: Upgrade, order: str, seed: int, folder: Path) -> dict[str,
         reply, score = scored(gallery, asked_new)
         curve.append({**score, "covered": reply.covered})
     counts = server.stop()
-    census = gallery.complete()
+    check = gallery.complete()
     gallery.rollback()
     after, score_after = scored(gallery, asked_old)
     found = {
-        "order": order, "seed": seed, "curve": curve, **counts, "items": len(old), "census": census.right,
+        "order": order, "seed": seed, "curve": curve, **counts, "items": len(old), "census": check.right,
         "before": score_before, "after": score_after,
         "same_hits_after_rollback": before.hits == after.hits,
     }  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.adapting import Choice, adapt, open_link, save_link
+from holdfast.adapters.adapt import Choice, adapt, open_link, save_link
 from holdfast.data import TextSet, load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.models.text_encoders import open_text_encoder

@@ -13,7 +13,7 @@ from holdfast.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from holdfast.adapters import ADAPTERS, Adapter
-    from holdfast.adapting import adapt, open_link
+    from holdfast.adapters.adapt import adapt, open_link
     from holdfast.data.datasets import load_dataset
     from holdfast.embeddings import EmbeddingSet
     from holdfast.embeddings.storage import load as load_embeddings
@@ -43,7 +43,7 @@ _HOMES = {
     "Recipe": "holdfast.training.recipe",
     "Release": "holdfast.models.release",
     "Space": "holdfast.geometry",
-    "adapt": "holdfast.adapting",
+    "adapt": "holdfast.adapters.adapt",
     "embed_images": "holdfast.training.encode",
     "encode": "holdfast.training.encode",
     "evaluate": "holdfast.evaluation.evaluate",
@@ -51,7 +51,7 @@ _HOMES = {
     "load_dataset": "holdfast.data.datasets",
     "load_embeddings": "holdfast.embeddings.storage:load",
     "load_release": "holdfast.models.release",
-    "open_link": "holdfast.adapting",
+    "open_link": "holdfast.adapters.adapt",
     "save_embeddings": "holdfast.embeddings.storage:save",
     "save_release": "holdfast.models.release",
     "train_release": "holdfast.training.train",

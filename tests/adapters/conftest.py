@@ -1,67 +1,95 @@
-"""Embeddings of the same items by two models, planted so that the map between them is known."""
+"""Embeddings of the same items by two models, planted or drawn, and candidates that link them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 
+from holdfast.adapters import build_adapter
+from holdfast.adapters.compare import Candidate, Link
+from holdfast.adapters.held_out import HeldOut, hold_out
 from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere
-
-Rng = np.random.Generator
-
-
-def unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+from holdfast.testing import adapters
 
 
 @pytest.fixture(scope="session")
 def make_set() -> Callable[..., EmbeddingSet]:
     """Build a set of points named i0, i1, ... by their rows, or by the ids given."""
-
-    def build(vectors: Any, model: str, ids: Sequence[str] | None = None, **values: Any) -> EmbeddingSet:
-        vectors = np.asarray(vectors, np.float32)
-        ids = [f"i{row}" for row in range(len(vectors))] if ids is None else ids
-        return EmbeddingSet(ids, vectors, f"declared:{model}", Hypersphere(vectors.shape[1]), **values)
-
-    return build
+    return adapters.make_set
 
 
 @pytest.fixture(scope="session")
 def related() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Draw unit rows of the same items under two models, from common causes of unequal weight.
-
-    ``bent`` is the share of each model that is no linear function of the causes; both have a mean of their own.
-    """
-
-    def draw(
-        items: int, dims: tuple[int, int], *, noise: float = 0.1, bent: float = 0.0, causes: int = 12, seed: int = 0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(seed)
-        hidden = rng.normal(size=(items, causes)) / np.arange(1, causes + 1) ** 0.5
-
-        def view(dim: int) -> np.ndarray:
-            straight = hidden @ rng.normal(size=(causes, dim))
-            curved = np.tanh(2 * hidden @ rng.normal(size=(causes, 4 * causes))) @ rng.normal(size=(4 * causes, dim))
-            rows = (1 - bent) * straight / straight.std() + bent * curved / curved.std()
-            return unit(rows + noise * rng.normal(size=rows.shape) + rng.normal(size=dim))
-
-        return view(dims[0]), view(dims[1])
-
-    return draw
+    """Draw unit rows of the same items under two models, from common causes of unequal weight."""
+    return adapters.related
 
 
 @pytest.fixture(scope="session")
 def rotation() -> Callable[..., np.ndarray]:
     """Draw a matrix with orthonormal rows, or columns where it has fewer of those."""
+    return adapters.rotation
 
-    def draw(rows: int, columns: int, seed: int = 0) -> np.ndarray:
-        size = max(rows, columns)
-        whole: np.ndarray = scipy.stats.ortho_group.rvs(size, random_state=seed)
-        return whole[:rows, :columns]
 
-    return draw
+Sets = tuple[EmbeddingSet, EmbeddingSet]
+
+
+@pytest.fixture(scope="session")
+def points() -> Callable[..., EmbeddingSet]:
+    """Build a set of unit rows named i0, i1, ..., or by the ids given."""
+
+    def build(vectors: Any, model: str, labels: Any = None, **values: Any) -> EmbeddingSet:
+        vectors = np.asarray(vectors, np.float64)
+        vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+        ids = values.pop("ids", [f"i{row}" for row in range(len(vectors))])
+        labels = None if labels is None else np.asarray(labels, np.int64)
+        return EmbeddingSet(ids, vectors, f"declared:{model}", Hypersphere(vectors.shape[1]), labels=labels, **values)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def two_models(points: Callable[..., EmbeddingSet]) -> Callable[..., Sets]:
+    """Draw an old and a better new model of the same items; labels, if any, come with the old one.
+
+    ``wrong`` is the share of pairs whose partners are exchanged, without labels that could tell.
+    """
+
+    def build(items: int = 600, classes: int = 12, *, labelled: bool = True, wrong: float = 0.0) -> Sets:
+        rng = np.random.default_rng(7)
+        labels = np.arange(items) % classes
+        causes = rng.normal(size=(classes, 10))[labels] + rng.normal(size=(items, 10))
+        old, new = (
+            (causes + noise * rng.normal(size=causes.shape)) @ rng.normal(size=(10, dim))
+            for noise, dim in ((1.0, 8), (0.3, 14))
+        )
+        partner, moved = np.arange(items), rng.permutation(items)[: round(wrong * items)]
+        partner[moved] = np.roll(partner[moved], 1)
+        return points(old, "old", labels if labelled else None), points(new[partner], "new")
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def adapter() -> Callable[..., Candidate]:
+    """Return the candidate of an adapter, under its own name or another one."""
+
+    def build(kind: str, name: str | None = None, **options: Any) -> Candidate:
+        return Candidate(
+            name or kind, "adapter", lambda old, new: Link.of_adapter(build_adapter(kind, options).fit(old, new))
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def labelled(two_models: Callable[..., Sets]) -> HeldOut:
+    return hold_out(*two_models())
+
+
+@pytest.fixture(scope="session")
+def unlabelled(two_models: Callable[..., Sets]) -> HeldOut:
+    return hold_out(*two_models(labelled=False))

@@ -16,11 +16,10 @@ import pytest
 import yaml
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
+from holdfast.adapters.adapt import USUAL_HEADS, Choice, open_link, save_link, suiting
+from holdfast.adapters.results import AdaptResults
 from holdfast.adapters.score_map import load_score_map
 from holdfast.adapters.storage import load_adapter
-from holdfast.adapting import Choice, open_link, save_link
-from holdfast.adapting.linking import USUAL_HEADS, suiting
-from holdfast.adapting.results import AdaptResults
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.retrieval import rank_metrics

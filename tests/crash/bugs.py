@@ -45,9 +45,10 @@ def _store(kind: str) -> Any:
     from importlib import import_module
 
     module, name = {
-        "memory": ("memory", "MemoryStore"), "lance": ("lance", "LanceStore"), "pgvector": ("pgvector", "PgvectorStore")
+        "memory": ("memory", "MemoryStore"), "lance": ("lance", "LanceStore"),
+        "pgvector": ("postgres", "PgvectorStore"),
     }[kind]  # fmt: skip
-    return getattr(import_module(f"holdfast.stores.{module}"), name)
+    return getattr(import_module(f"holdfast.stores.{module}.store"), name)
 
 
 def stamp_before_write(store: Any) -> None:

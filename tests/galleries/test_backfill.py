@@ -152,7 +152,7 @@ def test_a_crash_at_the_commit_costs_one_batch_embedded_twice(tmp_path, embed, s
     with Gallery.open(place) as gallery:
         assert len(stored(gallery)) == 8
         gallery.backfill(source, batch=4)
-        assert gallery.census().right == 20
+        assert gallery.check_vectors().right == 20
     assert sorted(source.asked) == sorted([*IDS, *IDS[8:12]])
 
 
@@ -279,7 +279,7 @@ def test_items_that_change_meanwhile_keep_what_was_written(shop, source, embed) 
     assert rows["i06"][1] == forms(embed("new", ["i06"]))["i06"]  # embedded again, as what it is now
     assert source.asked.count("i06") == 2
     assert (done.embedded, done.written, done.lacking) == (21, 18, 0)
-    assert (len(shop), shop.census().right) == (19, 19)
+    assert (len(shop), shop.check_vectors().right) == (19, 19)
 
 
 def test_items_that_come_meanwhile_are_embedded_too(shop, source, embed) -> None:
@@ -305,7 +305,7 @@ def test_a_delete_and_a_new_item_of_the_same_name_are_two_items(shop, source, em
     source.meanwhile = replace
     shop.backfill(source)
     assert source.asked.count("i00") == 2
-    assert shop.census().right == 20
+    assert shop.check_vectors().right == 20
 
 
 @pytest.mark.parametrize("collected", [False, True])

@@ -14,10 +14,9 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, StoreError
-from holdfast.galleries import Gallery, doctor_searches
-from holdfast.galleries import doctor as module
-from holdfast.galleries.doctor import Diagnosis, Finding, doctor
-from holdfast.galleries.doctor_records import journal_findings
+from holdfast.galleries import Gallery, vector_check
+from holdfast.galleries.doctor import Diagnosis, Finding, doctor, searches
+from holdfast.galleries.doctor.records import journal_findings
 from holdfast.galleries.state import GalleryState
 from holdfast.galleries.status import status
 from holdfast.geometry import Hypersphere, Lorentz, Space
@@ -211,7 +210,7 @@ def test_remainders_are_compared_with_the_items(
         return hits
 
     for whole in (5_000, 0):
-        monkeypatch.setattr(doctor_searches, "WHOLE", whole)
+        monkeypatch.setattr(searches, "WHOLE", whole)
         assert doctor(upgraded).healthy
         with monkeypatch.context() as patched:
             patched.setattr(upgraded.store, "search", wrong)
@@ -336,9 +335,7 @@ def test_writes_meanwhile_are_not_taken_for_damage(
     upgraded: Gallery, embed: Embed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Items deleted while their vectors are read look like orphans, until they are looked at again."""
-    from holdfast.galleries import census
-
-    monkeypatch.setattr(census, "ITEMS_AT_ONCE", 8)
+    monkeypatch.setattr(vector_check, "ITEMS_AT_ONCE", 8)
     left, counting = [IDS[29]], []
 
     def delete(told: dict[str, Any]) -> None:
@@ -379,7 +376,7 @@ def test_sources_of_the_sample_are_stable(upgraded: Gallery, embed: Embed) -> No
             return super().embed(ids)
 
     for seed in (0, 0, 1):
-        module.doctor(upgraded, Listening(embed, "new"), sample=5, seed=seed)
+        doctor(upgraded, Listening(embed, "new"), sample=5, seed=seed)
     assert asked[0] == asked[1] != asked[2] and len(asked[0]) == 5
 
 

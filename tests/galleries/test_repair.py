@@ -13,7 +13,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import GalleryError
 from holdfast.galleries import Gallery
 from holdfast.galleries.doctor import doctor
-from holdfast.galleries.repair import repair
+from holdfast.galleries.doctor.repair import repair
 from holdfast.geometry import Hypersphere
 
 SPACE, OLD, NEW = Hypersphere(8), "declared:old", "declared:new"
@@ -105,7 +105,7 @@ def test_vectors_that_only_a_backfill_wrote_are_told_apart(gallery: Gallery, tmp
         repaired = repair(again)
         assert repaired is not None and (repaired.lost, repaired.returned, repaired.unfilled) == (0, 0, 5)
         again.backfill(Source())
-        assert again.census().lacking == 0
+        assert again.check_vectors().lacking == 0
 
 
 def test_where_nothing_is_whole_nothing_is_changed(gallery: Gallery, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ class GalleryMachine(RuleBasedStateMachine):
     def count(self) -> None:
         """Read everything: rows, items, and the journal."""
         for generation in self.live:
-            found = self.gallery.census(f"g{generation}")
+            found = self.gallery.check_vectors(f"g{generation}")
             assert (found.items, found.right, found.wrong) == (len(self.items), self.covered([generation]), {})
             rows = {one: point for ids, _, part in self.gallery.store.scan_rows(f"g{generation}")
                     for one, point in zip(ids, part, strict=True)}  # fmt: skip

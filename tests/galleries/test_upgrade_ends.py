@@ -46,7 +46,7 @@ def test_gc_refuses_to_take_more_only_vectors_than_were_allowed(prepared, embed,
         prepared.store.upkeep("g1")
 
 
-def test_a_census_finds_what_is_wrong(tmp_path, embed, only_these) -> None:
+def test_a_check_of_all_vectors_finds_what_is_wrong(tmp_path, embed, only_these) -> None:
     with Gallery.create(f"memory:{tmp_path / 'g'}", fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
         gallery.prepare("declared:new", SPHERE)
@@ -60,7 +60,7 @@ def test_a_census_finds_what_is_wrong(tmp_path, embed, only_these) -> None:
         change("DELETE FROM rows WHERE id = 'i04'")
         change("DELETE FROM items WHERE id = 'i05'")
     with Gallery.open(str(tmp_path / "g")) as gallery:
-        found = gallery.census("declared:new")
+        found = gallery.check_vectors("declared:new")
         assert found.wrong == {"no point": 1, "outdated": 1, "unmarked": 1, "lost": 1}
         assert {kind: found.named[kind] for kind in found.wrong} == {
             "no point": ["i01"], "outdated": ["i02"], "unmarked": ["i03"], "lost": ["i04"],

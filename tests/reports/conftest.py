@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from holdfast.adapters import ScoreMap
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.results import AdaptResults
 from holdfast.continual.plans import Plan, blurry, disjoint, general_incremental
 from holdfast.continual.results import SessionsResults, average_recall, forgetting
 from holdfast.embeddings import EmbeddingSet

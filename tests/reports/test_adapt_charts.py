@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.adapting.results import AdaptResults, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.adapt_curve_plots import learning_curve, score_map_plot
-from holdfast.reports.adapt_plots import candidate_dots, kind_swatch
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.svg import width_of
 
@@ -59,7 +58,6 @@ def drawn_curve(results: AdaptResults, **size: float) -> str:
 
 def all_charts(results: AdaptResults, width: float) -> list[str]:
     return [
-        candidate_dots(results, width=width),
         drawn_curve(results, width=width),
         score_map_plot(results.score_map, width=width),
     ]
@@ -82,99 +80,11 @@ def test_charts_are_well_formed_and_everything_lies_within(make_adapt: Make, lab
             assert 0 < place(mark)[0] < right and 0 < place(mark)[1] < bottom
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_dots_whiskers_and_references_are_the_numbers(adapted: AdaptResults, width: float) -> None:
-    drawing = candidate_dots(adapted, width=width)
-    x = axis(drawing, across=True)
-    drawn = [found for found in adapted.by_score() if found.cross][:-1]  # mean_drift is off the scale
-    marks = items(drawing, "path", "spot-of")
-    assert [place(mark)[0] for mark in marks] == pytest.approx([x(found.cross.mean) for found in drawn], abs=0.1)
-    assert [place(mark)[1] for mark in marks] == sorted(place(mark)[1] for mark in marks)
-    whiskers = [item for item in items(drawing, "line", "whisker") if item.get("x1") != item.get("x2")]
-    ends = [(x(low), x(high)) for low, high in (found.cross.interval for found in drawn)]
-    assert [(number(item, "x1"), number(item, "x2")) for item in whiskers] == [pytest.approx(e, abs=0.1) for e in ends]
-    for system, score in adapted.systems.by_name().items():
-        low, high = score.interval
-        lines, bands = items(drawing, "line", f"reference {system}"), items(drawing, "rect", f"band {system}")
-        assert len(lines) == len(bands) == (1 if width > 480 else len(drawn))
-        for line, band in zip(lines, bands, strict=True):
-            assert number(line, "x1") == number(line, "x2") == pytest.approx(x(score.mean), abs=0.1)
-            assert number(band, "x") == pytest.approx(x(low), abs=0.1)
-            assert number(band, "width") == pytest.approx(x(high) - x(low), abs=0.1)
-    assert f"old model as it is {adapted.systems.self_old.mean:.3f}" in words(drawing)
-    assert f"everything re-embedded {adapted.systems.self_new.mean:.3f}" in words(drawing)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_names_stand_best_first_beside_their_numbers(adapted: AdaptResults, width: float) -> None:
-    drawing = candidate_dots(adapted, width=width)
-    names = [name.removesuffix(", recommended") for name in words(drawing, "candidate")]
-    assert names == [found.name for found in adapted.by_score()]
-    scores = [f"{found.cross.mean:.3f}" for found in adapted.by_score() if found.cross]
-    assert words(drawing, "number") == scores
-
-
-def test_adapters_and_heads_differ_in_shape_and_colour(adapted: AdaptResults) -> None:
-    drawing = candidate_dots(adapted)
-    shapes = {
-        kind: {mark.get("d") for mark in items(drawing, "path", f"spot-of {kind}")} for kind in ("adapter", "head")
-    }
-    assert len(shapes["adapter"]) == len(shapes["head"]) == 1 and shapes["adapter"] != shapes["head"]
-    assert len({kind_swatch(kind) for kind in ("adapter", "head", "self_old", "self_new")}) == 4
-
-
-def test_the_recommended_candidate_stands_out(adapted: AdaptResults) -> None:
-    wide, narrow = (candidate_dots(adapted, width=width) for width in (640, 350))
-    for drawing in (wide, narrow):
-        (led,) = items(drawing, "path", "led")
-        others = [mark for mark in items(drawing, "path", "spot-of") if "led" not in str(mark.get("class"))]
-        scale = [float(str(mark.get("transform")).split("scale(")[1][:-1]) for mark in (led, *others)]
-        assert scale[0] > max(scale[1:])
-        (tint,) = items(drawing, "rect", "advised-row")
-        assert number(tint, "y") < place(led)[1] < number(tint, "y") + number(tint, "height")
-    assert words(wide, "candidate led") == ["residual_mlp"] and words(wide, "advised") == ["recommended"]
-    assert words(narrow, "candidate led") == ["residual_mlp, recommended"]
-    advice = {"action": "re-embed", "candidate": None, "sentences": []}
-    none = candidate_dots(changed(adapted, lambda values: values.update(recommendation=advice)))
-    assert not items(none, "path", "led") and not items(none, "rect", "advised-row") and not words(none, "advised")
-
-
-def test_what_failed_is_shown_with_its_reason_below_the_references(adapted: AdaptResults) -> None:
-    drawing = candidate_dots(adapted)
-    reason = next(item for item in items(drawing, "text", "far") if str(item.text).startswith("failed: vectors of 384"))
-    assert number(items(drawing, "line", "reference self_old")[0], "y2") < number(reason, "y")
-    assert f"identity (adapter) failed: {adapted.candidates[7].failed}" in drawing
-
-
-def test_only_the_first_line_of_a_reason_is_drawn(make_adapt: Make) -> None:
-    drawing = candidate_dots(make_adapt({"ridge": "3 pairs.\nExpected: at least 20", "local": ""}))
-    assert words(drawing, "far") == ["failed: 3 pairs.", "failed: "]
-
-
-def test_a_score_off_the_scale_is_an_arrow_with_its_number(adapted: AdaptResults, make_adapt: Make) -> None:
-    drawing = candidate_dots(adapted)
-    assert words(drawing, "far")[0] == "◂ off the scale"
-    low = min(float(tick) for tick in words(drawing, "tick"))
-    drift = adapted.named("mean_drift")
-    assert drift.cross.mean < low and f"{drift.cross.mean:.3f}" in words(drawing, "number")
-    near = make_adapt({"ridge": 0.5, "mean_drift": -0.6})
-    assert not words(candidate_dots(near), "far")
-    alone = make_adapt({"mean_drift": -2.2})  # the best there is, though far below
-    assert not words(candidate_dots(alone), "far") and items(candidate_dots(alone), "path", "spot-of")
-
-
-def test_a_picture_of_nothing_but_failures(make_adapt: Make) -> None:
-    drawing = candidate_dots(make_adapt({"ridge": "too few pairs", "local": "no memory"}))
-    assert words(drawing, "far") == ["failed: too few pairs", "failed: no memory"]
-    assert not items(drawing, "path", "spot-of") and items(drawing, "line", "reference self_new")
-
-
 def test_names_are_escaped_and_shortened(make_adapt: Make) -> None:
     attack = "<script>alert(1)</script>&\"'"
     for width in WIDTHS:
         for drawing in all_charts(make_adapt({attack: 0.5, "head " + "n" * 90: 0.4}), width):
             assert "<script" not in drawing and ElementTree.fromstring(drawing) is not None
-    assert any(name.endswith("…") for name in words(candidate_dots(make_adapt({"n" * 90: 0.5})), "candidate"))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

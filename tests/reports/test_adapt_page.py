@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapting.results import AdaptResults, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.errors import ConfigError
 from holdfast.reports.adapt_page import curve_rows, render_adapt_report, threshold_rows, write_adapt_report
 from holdfast.reports.adapt_tables import adapt_table

@@ -20,7 +20,6 @@ from holdfast.reports.chain_words import chain_finding, chain_headline
 from holdfast.reports.combined_page import render_combined_report, write_combined_report
 from holdfast.reports.combined_tables import combined_markdown, combined_table
 from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
-from holdfast.reports.gain_plot import Gain, gain_plot
 from holdfast.reports.page import render_report
 from holdfast.results import Data
 
@@ -286,13 +285,3 @@ def test_pages_of_results_that_do_not_say_what_wrote_them(
     ):
         assert "Written by holdfast. " in page
         assert "None" not in page and "<dt>holdfast</dt>" not in page and "<dt>torch</dt>" not in page
-
-
-def test_gains_stand_left_and_right_of_zero() -> None:
-    gains = [Gain("up", 0.2, (0.1, 0.3), "compatible"), Gain("down", -0.2, (-0.3, -0.1), "not compatible")]
-    drawing = gain_plot("gains", gains, "difference")
-    assert "+0.200" in drawing and "−0.200" in drawing and "point compatible" in drawing
-    assert "point not-compatible" in drawing
-    assert "up: +0.200 [+0.100, +0.300], compatible; down: −0.200" in drawing
-    tall = gain_plot("gains", [Gain("n" * 60, 0.1, (0.0, 0.2), "inconclusive")], "difference", width=350)
-    assert "n…" in tall

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.continual.results import SessionsResults
 from holdfast.evaluation.chain import ChainResults

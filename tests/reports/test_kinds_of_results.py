@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.curve_plot import curve_plot, curve_range
-from holdfast.reports.plots import difference_plot, score_bars
+from holdfast.reports.plots import score_bars
 from holdfast.reports.svg import Scale, clean, reaching, shortened
 from holdfast.reports.trade_off_plot import trade_off
 
@@ -29,7 +29,6 @@ def all_charts(records: dict[str, Evaluation], width: float) -> list[str]:
     assert limits is not None
     drawings = [
         score_bars(records, width=width),
-        difference_plot(records, width=width),
         trade_off(records, width=width),
     ]
     drawings += [curve_plot(name, record, limits, width=width) for name, record in records.items()]
@@ -39,7 +38,7 @@ def all_charts(records: dict[str, Evaluation], width: float) -> list[str]:
 @pytest.mark.parametrize("width", [350, 640])
 def test_charts_are_well_formed_and_have_text_alternatives(results: EvaluationResults, width: float) -> None:
     drawings = all_charts(results.evaluations, width)
-    assert len(drawings) == 6
+    assert len(drawings) == 5
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         title, description = root.find(SVG + "title"), root.find(SVG + "desc")
@@ -87,26 +86,6 @@ def test_bands_and_whiskers_are_the_intervals(results: EvaluationResults) -> Non
     assert float(str(whisker.get("x2"))) - float(str(whisker.get("x1"))) == pytest.approx(
         (high - low) * factor, abs=0.05
     )
-
-
-def test_differences_stand_on_their_side_of_zero(results: EvaluationResults) -> None:
-    records = results.evaluations
-    drawing = difference_plot({"p2s": records["p2s"]}, width=400)
-    (zero,) = elements(drawing, "line", "zero")
-    (whisker, *_) = elements(drawing, "line", "whisker compatible")
-    assert float(str(whisker.get("x1"))) > float(str(zero.get("x1")))
-    assert elements(drawing, "path", "point compatible")
-
-
-def test_a_difference_off_the_scale_is_an_arrow_with_its_number(results: EvaluationResults) -> None:
-    records = results.evaluations
-    drawing = difference_plot(records, width=400)
-    assert "◂ off the scale" in words(drawing)
-    assert not elements(drawing, "path", "point not-compatible")
-    far = records["independent"].cross["map"] - records["independent"].self_old["map"]
-    assert f"{far:+.3f}".replace("-", "−") in words(drawing)
-    alone = difference_plot({"independent": records["independent"]}, width=400)
-    assert elements(alone, "path", "point not-compatible")
 
 
 def test_trade_off_places_models_by_their_numbers(results: EvaluationResults) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.results import AdaptResults
 from holdfast.continual.plans import disjoint
 from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.examples import Example, Found, choose_examples

@@ -237,7 +237,7 @@ def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64
 
 
 def load_score_map(path: str | Path) -> ScoreMap:
-    """Read what `holdfast.adapting.scores.save_score_map` wrote.
+    """Read what `holdfast.adapters.adapt.save_score_map` wrote.
 
     Raises:
         DataError: The file is missing or damaged.

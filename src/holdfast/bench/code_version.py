@@ -14,7 +14,6 @@ import holdfast
 
 COMPUTING = (
     "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "continual",
-    "adapting",
 )  # fmt: skip
 """Packages whose code decides what a cell becomes."""
 

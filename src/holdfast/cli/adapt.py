@@ -20,8 +20,8 @@ from holdfast.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from holdfast.adapters import Direction
-    from holdfast.adapting.linking import Adapted, Choice
-    from holdfast.adapting.results import AdaptResults
+    from holdfast.adapters.adapt import Adapted, Choice
+    from holdfast.adapters.results import AdaptResults
     from holdfast.cli.adapt_sides import Pair
 
 HELPS = ("adapt", "train a head")
@@ -132,7 +132,7 @@ def adapt(
 
 def main(words: list[str]) -> int:
     """Compare, save what is recommended, and return 0 if something helps and 1 otherwise."""
-    from holdfast.adapting import adapt as compare
+    from holdfast.adapters.adapt import adapt as compare
     from holdfast.cli.adapt_choice import check_options, choice_of, suited
     from holdfast.cli.adapt_sides import open_pair
 
@@ -200,8 +200,7 @@ def _threshold(found: Adapted, asked: float) -> dict[str, Any]:
 
 def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> Path | None:
     """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
-    from holdfast.adapting import save_link
-    from holdfast.adapting.scores import save_score_map
+    from holdfast.adapters.adapt import save_link, save_score_map
 
     name, out = found.recommendation.candidate, arguments["out"]
     if name is None or found.score_map is None:
@@ -220,8 +219,8 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
 
 def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[AdaptResults, Path | None]:
     """Write results.json and report.html, and return the results, and the page if there is one."""
-    from holdfast.adapting.results import AdaptResults, Names
-    from holdfast.adapting.scores import score_map_record
+    from holdfast.adapters.adapt import score_map_record
+    from holdfast.adapters.results import AdaptResults, Names
     from holdfast.reports.adapt_page import write_adapt_report
 
     results = AdaptResults.gather(

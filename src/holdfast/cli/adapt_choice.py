@@ -12,7 +12,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from holdfast.adapting.linking import Choice
+    from holdfast.adapters.adapt import Choice
     from holdfast.embeddings import EmbeddingSet
 
 OF_TEXTS = {"role", "device", "data_root", "data_options"}
@@ -68,7 +68,7 @@ def choice_of(arguments: Mapping[str, Any]) -> Choice:
     Raises:
         ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
     """
-    from holdfast.adapting.linking import USUAL_HEADS, Choice
+    from holdfast.adapters.adapt import USUAL_HEADS, Choice
     from holdfast.models.encoder import EncoderSpec
     from holdfast.models.heads import build_head
     from holdfast.training.recipe import Experiment
@@ -107,7 +107,7 @@ def suited(choice: Choice, arguments: Mapping[str, Any], old: EmbeddingSet, new:
     Raises:
         ConfigError: Something was named that cannot be fitted on them.
     """
-    from holdfast.adapting.linking import suiting
+    from holdfast.adapters.adapt import suiting
     from holdfast.cli.adapt import adapt
 
     fitting, methods = suiting(old, new), arguments["method"]

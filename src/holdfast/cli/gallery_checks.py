@@ -12,7 +12,7 @@ from holdfast.cli.gallery_common import duration, opened
 from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
-    from holdfast.galleries.findings import Diagnosis, Finding
+    from holdfast.galleries.doctor import Diagnosis, Finding
 
 _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
@@ -68,7 +68,7 @@ def doctor(
     """
     from holdfast.cli.gallery_sources import source_of
     from holdfast.galleries.doctor import doctor as examined
-    from holdfast.galleries.repair import repair as repaired_first
+    from holdfast.galleries.doctor import repair as repaired_first
 
     arguments = {**locals(), "workers": 0}
     try:
@@ -95,11 +95,11 @@ def _shown(show: Any) -> Any:
 
 def _unreadable(url: str, error: StoreError) -> Diagnosis:
     """Return the diagnosis of a gallery that cannot be opened."""
-    from holdfast.galleries.findings import Diagnosis, Finding
+    from holdfast.galleries.doctor import Diagnosis, Finding
 
     to_do = "check the disk or the server; if a file is damaged, restore the gallery from a copy, or import an export."
     says = without_secrets(" ".join(error.given.split()))
-    return Diagnosis(url, 0, 0, {}, 0, (Finding("unreadable", "error", None, 1, (), says, to_do),), 0.0)
+    return Diagnosis(url, 0, 0, {}, 0, (Finding("unreadable", "error", says, to_do),), 0.0)
 
 
 def _tell(found: Diagnosis) -> None:

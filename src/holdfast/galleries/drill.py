@@ -14,7 +14,7 @@ from holdfast.galleries.drill_copy import Embedded, Sample, sampled_ids, sides_o
 from holdfast.galleries.drill_questions import Questions, given_questions, labels_of, relevant_by_class
 from holdfast.galleries.drill_result import Rehearsal
 from holdfast.galleries.drill_run import Run
-from holdfast.galleries.expected_gain import draw
+from holdfast.galleries.items import draw
 from holdfast.galleries.orders import ORDERS
 from holdfast.galleries.sources import VectorSource
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, EmptyOverlapError, UpgradeStateError
 from holdfast.galleries.drill_result import Linked
-from holdfast.galleries.expected_gain import draw
+from holdfast.galleries.items import sample
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import Generation, Link
 from holdfast.geometry import Space
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 Progress = Callable[[dict[str, Any]], None]
 
 EMBEDDED_AT_ONCE = 256
-_ITEMS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -94,17 +92,8 @@ def sampled_ids(store: Store, generation: str, size: int, seed: int, first: Sequ
     wanted = list(dict.fromkeys(first))[:size]
     there = store.fetch(wanted)
     taken = [one for one, names in zip(there.ids, there.generations, strict=True) if generation in names]
-    others = heapq.nsmallest(size - len(taken), _drawn(store, generation, seed, set(taken)))
-    return sorted([*taken, *(identifier for _, identifier in others)])
-
-
-def _drawn(store: Store, generation: str, seed: int, taken: set[str]) -> Iterator[tuple[bytes, str]]:
-    after = ""
-    while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
-        after = items.ids[-1]
-        for identifier, names in zip(items.ids, items.generations, strict=True):
-            if generation in names and identifier not in taken:
-                yield draw(seed, identifier), identifier
+    others = sample(store, size - len(taken), seed, holding=[generation], apart_from=set(taken))
+    return sorted([*taken, *(identifier for identifier, _ in others)])
 
 
 @dataclass(frozen=True)

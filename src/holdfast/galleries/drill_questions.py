@@ -15,7 +15,7 @@ from holdfast.evaluation.intervals import clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.galleries.drill_result import RIGHT
-from holdfast.galleries.expected_gain import draw
+from holdfast.galleries.items import draw
 from holdfast.galleries.router import Hit
 from holdfast.stores.base import Metadata
 

@@ -30,7 +30,7 @@ from holdfast.galleries.drill_result import (
     Timing,
     verdict_of,
 )
-from holdfast.galleries.expected_gain import draw
+from holdfast.galleries.items import draw
 from holdfast.galleries.router import Hit, Reply, route
 
 if TYPE_CHECKING:

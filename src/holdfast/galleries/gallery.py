@@ -28,14 +28,16 @@ from holdfast.errors import (
     count_of,
     refuse,
 )
+from holdfast.galleries.backfill import Backfill, Backfilled
 from holdfast.galleries.backup import Backup, back_up
-from holdfast.galleries.census import Census, census
 from holdfast.galleries.evidence import link_from_report
 from holdfast.galleries.links import Bridge, Files, is_outside, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
+from holdfast.galleries.sources import VectorSource
 from holdfast.galleries.state import GalleryState, Generation, Link, Progress, advance
 from holdfast.galleries.status import Status, status
+from holdfast.galleries.vector_check import VectorCheck, check_vectors
 from holdfast.geometry import Space
 from holdfast.stores import open_store
 from holdfast.stores.base import (
@@ -560,20 +562,17 @@ class Gallery:
         linked = old.name in after or new.geometry != old.geometry
         return None if linked else Link(new.name, old.name, "forced", force)
 
-    def backfill(self, source: Any, **options: Any) -> Any:
-        """Give items the vectors of the prepared or active generation; see `holdfast.galleries.backfill.backfill`."""
-        from holdfast.galleries.backfill import backfill
+    def backfill(self, source: VectorSource, **options: Any) -> Backfilled:
+        """Give items the vectors of the prepared or active generation; see `Backfill` for the options."""
+        return Backfill(self, source, **options).run()
 
-        return backfill(self, source, **options)
+    def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
+        """Read every vector of a generation, the target when left out, and count what is right and what is not."""
+        state = self.state
+        return check_vectors(self.store, state.named(generation or state.target), on_step=on_step)
 
-    def census(self, generation: str | None = None, *, on_step: Progress | None = None) -> Census:
-        """Read every vector of a generation and count what is right and what is not; see `census`."""
-        _, state = self.now()
-        name = generation or state.target
-        return census(self.store, state.named(name), on_step=on_step)
-
-    def complete(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> Census:
-        """Declare the upgrade finished, after a census of all vectors of the active generation.
+    def complete(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
+        """Declare the upgrade finished, after a look at every vector of the active generation.
 
         Args:
             allow_missing: Finish although items lack a new vector; how many is recorded.
@@ -583,22 +582,22 @@ class Gallery:
             GalleryError: A vector is missing or wrong.
         """
         advance(self.state, {"kind": "complete"})
-        found = self.census(self.state.active, on_step=on_step)  # writers need not wait for it
+        check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
         with self.writing("complete") as pointer:
             state = self._state(pointer)
-            if found.wrong or found.generation != state.active:  # or only written meanwhile
-                found = census(self.store, state.by_name[state.active])
-            found.refuse_wrong()
+            if check.wrong or check.generation != state.active:  # or only written meanwhile
+                check = check_vectors(self.store, state.by_name[state.active])
+            check.refuse_wrong()
             lacking = pointer.items - pointer.covered([state.active])
             if lacking and not allow_missing:
                 raise GalleryError(
-                    f"{lacking} of {pointer.items} items have no vector of {state.active}: {found.shown_lacking()}.",
+                    f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
                     expected="one for every item",
                     to_do="`holdfast gallery backfill` them, delete them, or record that they stay behind: "
                     "--allow-missing; the gallery is intact.",
                 )
             self._commit(state, {"kind": "complete", "missing": lacking}, Changes())
-        return found
+        return check
 
     def rollback(self) -> int:
         """Make the generation before the active one active again, at once and without a model.

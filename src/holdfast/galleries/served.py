@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.errors import DataError
+from holdfast.galleries.items import pages
 from holdfast.galleries.router import Hit, Reply
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.stores.base import Store
-
-ITEMS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,7 @@ class Served:
 def items_of_class(store: Store, column: str = "label") -> dict[str, int]:
     """Return how many items of a gallery's store there are of every class."""
     counts: Counter[str] = Counter()
-    after = ""
-    while len(items := store.scan(after=after, limit=ITEMS_AT_ONCE)):
-        after = items.ids[-1]
+    for items in pages(store):
         counts.update(str(metadata[column]) for metadata in items.metadata if column in metadata)
     return dict(counts)
 

@@ -5,11 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from holdfast.adapting.results import AdaptResults, CurvePoint, PairsCurve, ScoreMapRecord
-from holdfast.reports.adapt_plots import REFERENCES, SHAPES, written
+from holdfast.adapters.results import AdaptResults, CurvePoint, PairsCurve, ScoreMapRecord
 from holdfast.reports.adapt_tables import thresholds
+from holdfast.reports.charts.forest import KINDS, REFERENCES
+from holdfast.reports.charts.forest import with_interval as written
 from holdfast.reports.formats import metric_name, score
 from holdfast.reports.svg import Scale, box, chart, line, marker, path, reaching, text, width_of, x_axis, y_axis
+
+STYLE = """.adapter{--own:var(--cross)}.head{--own:var(--independent)}
+.reference.self_new{stroke:var(--good);stroke-dasharray:7 3}
+.band.self_new{fill:var(--good)}
+.chart .reference-name.self_new{fill:var(--good)}
+.spot-of{fill:var(--own);stroke:var(--paper);stroke-width:1;vector-effect:non-scaling-stroke}
+.chart .led{font-weight:700}
+.around{fill:var(--own);opacity:.16}
+.track{fill:none;stroke:var(--own);stroke-width:2.2;stroke-linejoin:round}
+.enough{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 3}
+.enough-ring{fill:none;stroke:var(--ink);stroke-width:1.4;vector-effect:non-scaling-stroke}
+.same{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:2 3}
+.read-off{fill:var(--paper);stroke:var(--own);stroke-width:1.8;vector-effect:non-scaling-stroke}
+@media print{.around{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+"""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 52.0, 46.0
 
@@ -31,7 +47,7 @@ def learning_curve(results: AdaptResults, curve: PairsCurve, *, width: float = 6
     parts.append(path([(x(math.log10(p.pairs)), y(p.cross.mean)) for p in points], f"track {kind}"))
     for point in points:
         note, at = f"{point.pairs:,} pairs: {written(point.cross)}", x(math.log10(point.pairs))
-        parts.append(marker(at, y(point.cross.mean), SHAPES[kind], f"spot-of {kind}", 5, note))
+        parts.append(marker(at, y(point.cross.mean), KINDS[kind][1], f"spot-of {kind}", 5, note))
     return chart(width, height, f"Learning curve of {curve.candidate}", _curve_in_words(results, curve), parts)
 
 

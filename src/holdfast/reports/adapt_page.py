@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.adapting.results import AdaptResults, PairsCurve, ScoreMapRecord
+from holdfast.adapters.results import AdaptResults, PairsCurve, ScoreMapRecord
 from holdfast.embeddings.storage import write_atomically
-from holdfast.reports import adapt_curve_plots, adapt_plots
+from holdfast.reports import adapt_curve_plots
 from holdfast.reports import adapt_words as words
 from holdfast.reports.adapt_tables import adapt_table, thresholds
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
 from holdfast.reports.formats import score
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.tables import Table
@@ -38,15 +40,15 @@ def render_adapt_report(results: AdaptResults) -> str:
     curve, advised = results.learning_curve, results.recommended
     page: str = page_template(TEMPLATE).render(
         document=results,
-        style=adapt_plots.STYLE,
+        style=adapt_curve_plots.STYLE,
         headline=words.adapt_headline(results),
         steps=_steps(results),
         agreement=None if results.data.labelled else words.AGREEMENT_NOTE,
         terms=words.adapt_terms(results),
         reading=words.READING[results.protocol.metric],
-        references=adapt_plots.REFERENCES,
-        kinds=[kind for kind in adapt_plots.SHAPES if kind in {one.kind for one in results.candidates}],
-        swatch=adapt_plots.kind_swatch,
+        references=REFERENCES,
+        kinds=[kind for kind in KINDS if kind in {one.kind for one in results.candidates}],
+        swatch=kind_swatch,
         charts=_charts(results),
         summary=adapt_table(results, typeset=True),
         candidates={one.name: one for one in results.by_score()},
@@ -76,7 +78,7 @@ def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
 
 
 def _charts(results: AdaptResults) -> dict[str, Drawing]:
-    charts = {"dots": _both(lambda width: adapt_plots.candidate_dots(results, width=width))}
+    charts = {"dots": _both(lambda width: candidate_dots(results, width=width))}
     curve, score_map = results.learning_curve, results.score_map
     if curve is not None and curve.points:
         charts["curve"] = _both(lambda width: adapt_curve_plots.learning_curve(results, curve, width=width))
@@ -85,13 +87,13 @@ def _charts(results: AdaptResults) -> dict[str, Drawing]:
     return charts
 
 
-def _both(draw: Callable[[float], str]) -> Drawing:
+def _both(draw: Callable[[float], Chart | str]) -> Drawing:
     return Drawing(draw(640), draw(PHONE))
 
 
 def curve_rows(curve: PairsCurve) -> Table:
     """Return columns and rows of a learning curve, one row per number of pairs."""
-    rows = [[f"{point.pairs:,}", adapt_plots.written(point.cross)] for point in curve.points]
+    rows = [[f"{point.pairs:,}", with_interval(point.cross)] for point in curve.points]
     return ["pairs", "cross"], rows
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.adapting.comparison import Directions
-from holdfast.adapting.recommendation import Action
-from holdfast.adapting.recommendation_words import place
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.compare import Directions
+from holdfast.adapters.recommend import Action, place
+from holdfast.adapters.results import AdaptResults
 from holdfast.evaluation.intervals import FEW
 from holdfast.reports.adapt_tables import OLD, REEMBEDDED
 from holdfast.reports.formats import metric_name, percent, score

@@ -13,8 +13,9 @@ from holdfast.evaluation.chain import ChainPair, ChainResults
 from holdfast.reports import chain_tables as tables
 from holdfast.reports import chain_words as words
 from holdfast.reports import heat_map
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.forest import Gain, gain_plot
 from holdfast.reports.formats import metric_name
-from holdfast.reports.gain_plot import Gain, gain_plot
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.protocol_rows import rule_rows
 from holdfast.reports.template import PHONE, Drawing, page_template
@@ -148,7 +149,7 @@ def _form(results: ChainResults, width: float, roomy: str, tight: str) -> Any:
     return (tight if crowded else roomy).format
 
 
-def _gains(results: ChainResults, width: float) -> str:
+def _gains(results: ChainResults, width: float) -> Chart:
     names, numbers = results.models, dict(zip(results.models, _numbers(results), strict=True))
     called = numbers if _by_number(names) else {name: name for name in names}
     gains = [

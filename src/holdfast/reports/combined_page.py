@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.embeddings.storage import write_atomically
 from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports import combined_words as words
-from holdfast.reports import sets_plot
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, sets_plot
 from holdfast.reports.combined_tables import AVERAGE, combined_table
-from holdfast.reports.gain_plot import Gain, gain_plot
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.protocol_rows import rule_rows
 from holdfast.reports.template import PHONE, Drawing, page_template
@@ -37,10 +37,9 @@ def write_combined_report(results: CombinationResults, folder: str | Path) -> Pa
 
 def render_combined_report(results: CombinationResults) -> str:
     """Return the page as text; see `write_combined_report`."""
-    values = {"marks": MARKS, "metric_note": metric_note, "swatch": sets_plot.set_swatch}
+    values = {"marks": MARKS, "metric_note": metric_note, "swatch": set_swatch}
     page: str = page_template(TEMPLATE, values=values).render(
         document=results,
-        style=sets_plot.STYLE,
         headline=words.combined_headline(results),
         findings=words.set_findings(results),
         notes=words.combined_notes(results),
@@ -48,7 +47,7 @@ def render_combined_report(results: CombinationResults) -> str:
         metrics=list(dict.fromkeys(record.metric for record in results.sets.values())),
         systems=_systems(results),
         charts={
-            "scores": _both(partial(sets_plot.sets_plot, results.sets), 640),
+            "scores": _both(partial(sets_plot, results.sets), 640),
             "gains": _both(partial(_gains, results), 400),
         },
         table=combined_table(results, typeset=True),
@@ -66,7 +65,7 @@ def _terms(results: CombinationResults) -> dict[str, str]:
 def _systems(results: CombinationResults) -> dict[str, str]:
     return {
         system: told
-        for system, told in sets_plot.SYSTEMS.items()
+        for system, told in SYSTEMS.items()
         if any(record.score(system) is not None for record in results.sets.values())
     }
 
@@ -75,7 +74,7 @@ def _both(draw: Any, wide: float) -> Drawing:
     return Drawing(draw(width=wide), draw(width=PHONE))
 
 
-def _gains(results: CombinationResults, width: float) -> str:
+def _gains(results: CombinationResults, width: float) -> Chart:
     gains = [
         Gain(
             name,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.upgrade import UpgradeCurves
+from holdfast.reports.charts.forest import measured
 from holdfast.reports.formats import metric_name, score
-from holdfast.reports.plots import Evaluations, measured
+from holdfast.reports.plots import Evaluations
 from holdfast.reports.svg import Scale, chart, line, path, reaching, text, x_axis, y_axis
 from holdfast.wording import whole_percent
 

@@ -10,6 +10,7 @@ from holdfast.bench.leaderboard import Leaderboard, Run
 from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import leaderboard_plots, leaderboard_rank_plot
 from holdfast.reports import leaderboard_words as words
+from holdfast.reports.charts.forest import cell_dots
 from holdfast.reports.formats import MISSING, score, signed
 from holdfast.reports.leaderboard_names import (
     cell_name,
@@ -103,7 +104,7 @@ def _data_sets(results: Leaderboard) -> list[str]:
 
 def _charts(results: Leaderboard) -> dict[str, Any]:
     charts: dict[str, Any] = {
-        "cells": {cell_name(cell, results): leaderboard_plots.cell_dots(results, cell) for cell in results.board.cells}
+        "cells": {cell_name(cell, results): cell_dots(results, cell) for cell in results.board.cells}
     }
     if results.board.nemenyi is not None:
         charts["ranks"] = _both(lambda width: leaderboard_rank_plot.rank_diagram(results, width=width), 900)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from holdfast.bench.leaderboard import Entry, Leaderboard, NemenyiTest
 from holdfast.reports.leaderboard_tables import average_rank, marked
-from holdfast.reports.svg import Scale, chart, line, marker, path, text, tick_label, width_of
+from holdfast.reports.svg import Scale, chart, cut, line, marker, path, text, tick_label, width_of
 
 STYLE = """.joined{stroke:var(--cross);stroke-width:5;stroke-linecap:round;opacity:.85}
 .elbow{fill:none;stroke:var(--soft);stroke-width:1}
@@ -114,17 +114,6 @@ def _rows(
         at = 4 + _LEVEL * level
         parts.append(line(at, top + _ROW * first + 6, at, top + _ROW * last + 24, "joined"))
     return bottom + 4, parts
-
-
-def cut(words: str, width: float, size: float = 13.0) -> str:
-    """Return a text that fits a width, its middle cut out: labels often differ at the end, by an option.
-
-    >>> cut("bct, weight 0.5", 90), cut("bct", 90)
-    ('bct, … 0.5', 'bct')
-    """
-    room = max(3, int(width / width_of("x", size)))
-    head = (room - 1) // 2 + (room - 1) % 2
-    return words if len(words) <= room else f"{words[:head]}…{words[head + 1 - room :]}"
 
 
 def _in_words(ranked: Sequence[_Ranked], tested: NemenyiTest) -> str:

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.evaluation.results import Evaluation, System
-from holdfast.reports.formats import interval, metric_name, score, signed
-from holdfast.reports.svg import Scale, box, chart, line, marker, reaching, shortened, text, whisker, width_of, x_axis
-from holdfast.reports.words import MARKS, SHAPES
+from holdfast.reports.charts.forest import measured
+from holdfast.reports.formats import interval, metric_name, score
+from holdfast.reports.svg import Scale, box, chart, line, reaching, shortened, text, whisker, width_of, x_axis
+from holdfast.reports.words import MARKS
 
 Evaluations = Mapping[str, Evaluation]
 
 _ROW, _TOP, _BOTTOM = 66, 44, 44
 _BARS: tuple[tuple[System, int], ...] = (("cross", 24), ("self_new", 40))
 _REFERENCES: tuple[tuple[System, str], ...] = (("self_old", "old"), ("self_independent", "independent"))
-_GUTTER, _WIDE_GUTTER = 58, 116
-_MOST = 2.0  # differences beyond this many times the others' would flatten them, and become arrows
-
-
-def measured(evaluations: Evaluations) -> dict[str, Evaluation]:
-    """Return the evaluations that have scores."""
-    return {name: record for name, record in evaluations.items() if record.scored}
+_GUTTER = 58
 
 
 def score_bars(evaluations: Evaluations, *, width: float = 640) -> str:
@@ -83,59 +78,6 @@ def _reference_labels(x: Scale, rows: Evaluations, width: float) -> list[str]:
     return labels
 
 
-def difference_plot(evaluations: Evaluations, *, width: float = 400) -> str:
-    """Draw cross minus self (old) of every new model with its interval around zero.
-
-    Differences far beyond those of the models that may be compatible are arrows at the edge, with their number.
-    """
-    rows = measured(evaluations)
-    metric = _metric(rows)
-    x = reaching(*_extent(rows), 8, width - _WIDE_GUTTER, 4)
-    height = _TOP + _ROW * len(rows) + _BOTTOM
-    parts = [x_axis(x, _TOP, height - _BOTTOM, f"difference in {metric_name(metric)}", 4)]
-    parts.append(line(x(0), _TOP, x(0), height - _BOTTOM, "zero"))
-    parts.append(text(x(0) - 8, 36, "← worse", "label", "end") + text(x(0) + 8, 36, "better than old →", "label"))
-    for place, (name, record) in enumerate(rows.items()):
-        parts += _difference_row(x, _TOP + _ROW * place, name, record, width)
-    return chart(width, height, "Cross-test minus self-test of the old model", _differences_in_words(rows), parts)
-
-
-def _difference_row(x: Scale, top: float, name: str, record: Evaluation, width: float) -> list[str]:
-    y = top + 38.5
-    found, around = record.gain() or 0.0, record.gain_interval()
-    kind = record.verdict.replace(" ", "-")
-    note = f"{signed(found)} {interval(around, sign=True)}"
-    parts = [
-        text(0, top + 16, shortened(name, width), "name"),
-        text(width, y + 1, signed(found), "number", "end"),
-        text(width, y + 16, interval(around, sign=True), "small", "end"),
-    ]
-    if not x.low <= found <= x.high:
-        left = found < x.low
-        at = x.start if left else x.stop
-        return [
-            *parts,
-            text(at, y + 5, "◂ off the scale" if left else "off the scale ▸", "far", "start" if left else "end"),
-        ]
-    low, high = around or (None, None)
-    if low is not None and high is not None:
-        parts.append(whisker(x(low), x(high), y, f"whisker {kind}", 5))
-    return [*parts, marker(x(found), y, SHAPES[record.verdict], f"point {kind}", 6, note)]
-
-
-def _extent(rows: Evaluations) -> tuple[float, float]:
-    """Return the lowest and highest difference to draw, with zero well inside."""
-    ends = {}
-    for name, record in rows.items():
-        around = record.gain_interval() or ()
-        ends[name] = [end or 0.0 for end in (record.gain(), *around)]
-    usual = [abs(end) for name in rows if rows[name].verdict != "not compatible" for end in ends[name]]
-    most = _MOST * max(usual) if usual else float("inf")
-    drawn = [end for found in ends.values() if max(map(abs, found)) <= most for end in found]
-    room = 0.4 * max(map(abs, drawn)) or 0.01
-    return min(*drawn, -room), max(*drawn, room)
-
-
 def _metric(rows: Evaluations) -> str:
     return next(iter(rows.values())).gate_metric
 
@@ -168,12 +110,5 @@ def _bars_in_words(rows: Evaluations) -> str:
             if system in _systems(record)
         )
         + "."
-        for name, record in rows.items()
-    )
-
-
-def _differences_in_words(rows: Evaluations) -> str:
-    return " ".join(
-        f"{name}: {signed(record.gain())} {interval(record.gain_interval(), sign=True)}, {record.verdict}."
         for name, record in rows.items()
     )

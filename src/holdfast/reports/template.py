@@ -7,25 +7,27 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.reports import formats
+from holdfast.reports.charts.canvas import Chart
 
 PHONE = 350  # pixels that a chart has on a phone
 EXTRA = "pip install 'holdfast[report]'"
 
 
 def pages_can_be_written() -> bool:
-    """Return whether Jinja2 is installed."""
+    """Return whether Jinja2 and Matplotlib are installed."""
     try:
         import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
     except ImportError:
         return False
     return True
 
 
 class Drawing(NamedTuple):
-    """One chart for desks and for phones, as SVG."""
+    """One chart for desks and for phones: as SVG, or what writes itself so."""
 
-    wide: str
-    narrow: str
+    wide: Chart | str
+    narrow: Chart | str
 
 
 def page_template(
@@ -43,8 +45,8 @@ def page_template(
     """
     if not pages_can_be_written():
         raise ConfigError(
-            "The report is written with Jinja2, which is not installed.",
-            expected="Jinja2",
+            "The report is written with Jinja2 and Matplotlib, which are not both installed.",
+            expected="Jinja2 and Matplotlib",
             to_do=f"{EXTRA}; results.json holds all numbers without it.",
         )
     from jinja2 import Environment, PackageLoader, StrictUndefined

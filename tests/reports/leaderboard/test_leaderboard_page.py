@@ -12,12 +12,14 @@ import pytest
 
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
+from holdfast.reports.charts.forest import cell_dots
 from holdfast.reports.leaderboard_page import render_leaderboard, run_rows, write_leaderboard_page
-from holdfast.reports.leaderboard_plots import cell_dots, pareto_plot, pareto_points
+from holdfast.reports.leaderboard_plots import pareto_plot, pareto_points
 from holdfast.reports.leaderboard_rank_plot import rank_diagram
 
 from ..browser import BROWSER
 from ..pages import Page
+from ..reading import assert_page_ready, lines, points, values, words
 
 LONG = {
     f"{method}_with_a_long_name_and_no_place_to_break_{number}": (method, 0.5 + 0.06 * number, -0.01 * (number % 7))
@@ -41,8 +43,8 @@ def test_every_number_of_every_run_is_on_the_page(results: Leaderboard) -> None:
             assert f"{number:.3f}" in page.text
     for entry in results.board.labels:
         assert f"{entry.rank:.2f}" in page.text
-    for words in ("RuntimeError: the loss is not finite", results.command, "two cores", "1 h 10 min", "0, 1, 2"):
-        assert words in page.text
+    for told in ("RuntimeError: the loss is not finite", results.command, "two cores", "1 h 10 min", "0, 1, 2"):
+        assert told in page.text
     assert "weight: 2" in page.text and "0.286" in page.text  # a trial
 
 
@@ -107,11 +109,18 @@ def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., Lead
 def test_failed_runs_and_far_labels_are_drawn_as_such(
     results: Leaderboard, make_board: Callable[..., Leaderboard]
 ) -> None:
-    drawn = cell_dots(results, results.board.cells[0])
-    assert drawn.count('class="seed"') == 3 * 8  # not of the independent model, which is an arrow
-    assert drawn.count("◂") == 1 and drawn.count('class="best-dot"') == 1
+    cell = results.board.cells[0]
+    chart, name = cell_dots(results, cell), results.board.ranked_by
+    labels = [entry.label for entry in results.board.labels if "independent" not in entry.label]  # which is an arrow
+    assert words(chart).count("◂ off the scale") == 1 and len(values(chart, "best")) == 1
+    assert sorted(values(chart, "best") + values(chart, "mean")) == sorted(
+        cell.labels[label].means[name].mean for label in labels
+    )
+    seeds = [[x for x, _ in points(line)] for line in lines(chart, "dots")]
+    assert seeds == [[run.numbers[name] for run in results.runs_of(cell, label)] for label in labels]
+    assert_page_ready(chart)
     broken = make_board(fail={("bct", "glyphs", "open-class")}, cells=[("glyphs", "open-class")])
-    assert ">failed</text>" in cell_dots(broken, broken.board.cells[0])
+    assert "failed" in words(cell_dots(broken, broken.board.cells[0]))
 
 
 def test_the_front_is_drawn_through_its_labels(results: Leaderboard, make_board: Callable[..., Leaderboard]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapting.results import AdaptResults
+from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
 from holdfast.reports.leaderboard_files import (

@@ -1,0 +1,439 @@
+"""From embeddings of the same items by two frozen models to what to do about them, and to what does it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holdfast.adapters import ADAPTERS, Direction, ScoreMap, SuspectPairs, build_adapter, suspect_pairs
+from holdfast.adapters.base import Adapter
+from holdfast.adapters.compare import (
+    Candidate,
+    Comparison,
+    Directions,
+    LearningCurve,
+    Link,
+    OnFit,
+    learning_curve,
+    measure,
+)
+from holdfast.adapters.held_out import HeldOut, hold_out, paired
+from holdfast.adapters.pairs import FEWEST_TESTED, matched
+from holdfast.adapters.recommend import Recommendation, recommend
+from holdfast.adapters.results import ScoreMapRecord
+from holdfast.adapters.score_map import SCORE_MAP_FORMAT, ScoreMapError
+from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, DataError, refuse, unknown_name
+from holdfast.evaluation.intervals import Resampled
+from holdfast.methods import build_method
+from holdfast.models.encoder import EncoderSpec
+from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
+from holdfast.training.recipe import Experiment
+from holdfast.training.train import OnStep
+
+HEAD = "head "  # before the name of its method
+DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
+
+
+USUAL_HEADS = {
+    "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
+    "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
+}
+"""What is tried unless a person says otherwise; two layers tell known classes better apart, and others worse."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to compare.
+
+    Args:
+        adapters: Names of `ADAPTERS`, none twice.
+        adapter_options: Options by adapter.
+        heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
+            batches of few items are smaller (`head_recipe`).
+        direction: What the adapters map: the new queries, the old gallery, or each in turn.
+    """
+
+    adapters: Sequence[str] = tuple(ADAPTERS)
+    adapter_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    heads: Mapping[str, Experiment] = field(default_factory=lambda: dict(USUAL_HEADS))
+    direction: Directions = "both"
+
+    def __post_init__(self) -> None:
+        for name in self.adapters:
+            if name not in ADAPTERS:
+                raise ADAPTERS.unknown(name)
+        refuse(len(set(self.adapters)) < len(self.adapters), f"The adapters {', '.join(self.adapters)}.", "each once")
+        refuse(not self.adapters and not self.heads, "Nothing to compare.", "an adapter or a method for a head")
+        self._refuse_lost_options()
+        for name in self.directed():
+            self.build(name)
+        for head in self.heads.values():
+            build_method(head.method, head.method_options)
+
+    def _refuse_lost_options(self) -> None:
+        """Refuse options of an adapter that is not compared, and a direction beside the one for all."""
+        for name, options in self.adapter_options.items():
+            if name not in self.adapters:
+                raise unknown_name("adapter in the options", name, self.adapters)
+            refuse(
+                "direction" in options,
+                f"The adapter '{name}' was given direction={options.get('direction')}.",
+                "one direction for all adapters: the choice's own (--direction)",
+            )
+
+    def directed(self) -> dict[str, tuple[str, Direction]]:
+        """Return the adapter and its direction by the name of the candidate."""
+        found: dict[str, tuple[str, Direction]] = {}
+        for direction, remark in DIRECTIONS.items():
+            if self.direction in ("both", direction):
+                found |= {f"{name}{remark}": (name, direction) for name in self.adapters}
+        return found
+
+    def build(self, candidate: str) -> Adapter:
+        """Return an adapter of the choice by the name of its candidate, not fitted yet."""
+        name, direction = self.directed()[candidate]
+        return build_adapter(name, {**self.adapter_options.get(name, {}), "direction": direction})
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What was found between two models.
+
+    Args:
+        held_out: The pairs, as they were split.
+        suspects: Which share of the pairs does not belong together.
+        comparison: What was measured of every candidate.
+        recommendation: What follows.
+        curve: How many pairs the recommended candidate, or the best one, needs.
+        score_map: From the old scores to those of the same candidate; None where scores bear no relation.
+        sentences: What was odd about the pairs.
+    """
+
+    held_out: HeldOut
+    suspects: SuspectPairs
+    comparison: Comparison
+    recommendation: Recommendation
+    curve: LearningCurve | None
+    score_map: FoundScoreMap | None
+    sentences: tuple[str, ...]
+
+    @property
+    def followed(self) -> str | None:
+        """Name of the candidate of the learning curve and the score map; None where all failed."""
+        return _followed(self.comparison, self.recommendation)
+
+
+def suiting(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
+    """Return the names of the adapters that can be fitted between the dimensions of two models."""
+    return tuple(name for name, adapter in ADAPTERS.items() if old.dim == new.dim or not adapter.equal_dimensions)
+
+
+def adapt(
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    choice: Choice | None = None,
+    *,
+    unseen_share: float = 0.1,
+    guards: Sequence[str] | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    seed: int = 0,
+    on_fit: OnFit | None = None,
+    on_step: OnStep | None = None,
+) -> Adapted:
+    """Compare ways to let a new model's queries search what an old model embedded, and recommend one.
+
+    A part of the pairs is held out from all fitting (see `hold_out`); all candidates, the learning curve and the score
+    map are measured there. Fitting the recommended candidate on all pairs is `save_link`'s business.
+
+    Args:
+        old: Embeddings of the old model.
+        new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
+        choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
+        unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting.
+        guards: What a recommended candidate should not be clearly worse at; see `measure`.
+        resamples: Bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
+        seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
+        on_fit: Told after every candidate; see `measure`.
+        on_step: Told after every step of a head's training; see `holdfast.training.loop.fit`.
+
+    Raises:
+        ConfigError: The choice cannot be made, as of heads alone without labels.
+        DataError: There are too few pairs, both sets are of one model, or labels contradict each other.
+        EmptyOverlapError: No id occurs in both sets.
+        SpaceMismatchError: A set is not on the hypersphere.
+    """
+    choice = choice or Choice(suiting(old, new))
+    direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
+    refuse_lengths(old, new, "adapters and heads read")
+    refuse_one_model(old, new)
+    pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
+    held_out = hold_out(old, new, unseen_share=unseen_share, seed=seed)
+    suspects = suspect_pairs(old, new, direction=direction, seed=seed)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
+        draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
+        comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
+        found = recommend(comparison, suspects)
+        name = _followed(comparison, found)
+        followed = next((one for one in candidates if one.name == name), None)
+        return Adapted(
+            held_out=held_out,
+            suspects=suspects,
+            comparison=comparison,
+            recommendation=found,
+            curve=learning_curve(followed, held_out, **draws) if followed else None,
+            score_map=score_map_of(followed.fit(held_out.fit_old, held_out.fit_new), held_out, seed)
+            if followed
+            else None,
+            sentences=pairs.report.sentences(),
+        )
+
+
+def candidates_of(
+    choice: Choice, labelled: bool, folder: Path, seed: int = 0, on_step: OnStep | None = None
+) -> list[Candidate]:
+    """Return what to fit and measure, adapters first.
+
+    Args:
+        choice: What was chosen.
+        labelled: Whether there are labels; heads need them.
+        folder: For the heads while they are compared, a folder of its own for every training.
+        seed: Of the heads' training.
+        on_step: Told after every step.
+
+    Raises:
+        ConfigError: Only heads were chosen, and there are no labels.
+    """
+    if not labelled and not choice.adapters:
+        raise ConfigError(
+            f"Heads ({', '.join(choice.heads)}) for items without labels.",
+            expected="labels with either side; adapters need none",
+            to_do="give labels, or leave out --method.",
+        )
+
+    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet) -> Link:
+        return Link.of_adapter(choice.build(name).fit(old, new))
+
+    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet) -> Link:
+        place = Path(tempfile.mkdtemp(dir=folder))
+        return link_of_head(train_head(old, new, _for_items(experiment, len(old), seed), place, on_step=on_step))
+
+    directed = choice.directed().items()
+    found = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
+    if labelled:
+        found += [Candidate(HEAD + name, "head", partial(head, one)) for name, one in choice.heads.items()]
+    return found
+
+
+def _for_items(experiment: Experiment, items: int, seed: int) -> Experiment:
+    """Return how a head is trained on so many items: the usual recipe depends on their number."""
+    recipe = experiment.recipe
+    usual = head_recipe(items) if recipe == HEAD_RECIPE else recipe
+    return dataclasses.replace(experiment, recipe=usual, seed=seed)
+
+
+def link_of_head(head: CompatibleHead) -> Link:
+    """Return the link of a trained head; after a full backfill the gallery is the head's own."""
+    return Link(query=head.query, gallery=head.gallery, own=head.query)
+
+
+def save_link(
+    name: str,
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    choice: Choice,
+    folder: Path,
+    *,
+    frozen_model: Mapping[str, Any] | None = None,
+    data_name: str = "",
+    seed: int = 0,
+    on_step: OnStep | None = None,
+) -> Path:
+    """Fit a candidate on all pairs and save it: an adapter below ``adapter``, a head below ``head``.
+
+    Args:
+        name: Of the candidate, as in the comparison.
+        old: Embeddings of the old model, all of them.
+        new: Embeddings of the new model, all of them.
+        choice: What was compared.
+        folder: Where to.
+        frozen_model: For the record of a head, how the new model is opened again.
+        data_name: Name of the data, for the record of a head.
+        seed: Of a head's training.
+        on_step: Told after every step of it.
+
+    Returns:
+        The folder of what was saved.
+
+    Raises:
+        ConfigError: No candidate has this name.
+        ReleaseError: The folder holds something else, or could not be written.
+    """
+    old, new = paired(old, new)  # as what was measured was fitted
+    if name in choice.directed():
+        return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
+    heads = [HEAD + method for method in choice.heads]
+    if name not in heads:
+        raise unknown_name("candidate", name, [*choice.directed(), *heads])
+    experiment = _for_items(choice.heads[name.removeprefix(HEAD)], len(old), seed)
+    place = folder / "head"
+    train_head(old, new, experiment, place, frozen_model=frozen_model, data_name=data_name, on_step=on_step)
+    return place
+
+
+def _followed(comparison: Comparison, recommendation: Recommendation) -> str | None:
+    """Name the candidate whose learning curve and scores are worth a look: the recommended one, or the best."""
+    best = comparison.best
+    return recommendation.candidate or (best.name if best else None)
+
+
+def open_link(folder: str | Path) -> Link:
+    """Open what `save_link` saved, an adapter or a head, as maps of `EmbeddingSet`s.
+
+    Raises:
+        ReleaseError: There is neither, or it was altered.
+    """
+    if (Path(folder) / ADAPTER_FILE).exists():
+        return Link.of_adapter(load_adapter(folder))
+    return link_of_head(load_head(Path(folder)))
+
+
+QUERIES = 1000  # at most
+NEAREST = 20  # items of a query that are scored under both systems
+OTHERS = 20  # further items, drawn at random
+
+
+@dataclass(frozen=True, eq=False)
+class FoundScoreMap:
+    """A map from old scores to those of a link, with the scored pairs that it rests on.
+
+    Args:
+        score_map: The map.
+        error: How far it is off on queries that it was not fitted on.
+        old_scores: Scores of the old system (P,).
+        new_scores: Scores of the same pairs of query and item through the link (P,).
+        queries: Query of every pair (P,).
+        seed: Of the fifths of queries that are left out in turn.
+    """
+
+    score_map: ScoreMap
+    error: ScoreMapError
+    old_scores: NDArray[np.float64]
+    new_scores: NDArray[np.float64]
+    queries: NDArray[np.int64]
+    seed: int = 0
+
+    def at(self, threshold: float) -> ScoreMapError:
+        """Return what a threshold on the old scores becomes, and which share of the scored pairs it then decides anew.
+
+        Raises:
+            DataError: It lies outside the old scores that were seen.
+        """
+        return self.score_map.error_of(
+            self.old_scores, self.new_scores, threshold=threshold, queries=self.queries, seed=self.seed
+        )
+
+
+def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap | None:
+    """Map the old system's scores to those that new queries get through a link on the old gallery.
+
+    Every held-out item, at most 1,000, asks for 20 others that the old system finds first and for 20 at random; both
+    systems score the same pairs. Whole queries are left out in turn to tell the error.
+
+    Returns:
+        None where the old scores are all alike, or those through the link do not rise with them.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.permutation(len(held_out.old))[:QUERIES])
+    asked = held_out.old.select(rows)
+    before = _similarities(asked, held_out.old)
+    before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
+    items = _scored_items(before, rng)
+    after = _similarities(link.query(held_out.new.select(rows)), link.gallery(held_out.old))
+    queries = np.repeat(np.arange(len(rows)), items.shape[1])
+    old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
+    try:
+        found = ScoreMap.fit(old_scores, new_scores)
+        error = found.error_of(old_scores, new_scores, queries=queries, seed=seed)
+    except DataError:
+        return None
+    return FoundScoreMap(found, error, old_scores, new_scores, queries, seed)
+
+
+def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
+    similarity = query.space.similarity(_points(query), _points(gallery))
+    values: NDArray[np.float64] = similarity.double().numpy()
+    return values
+
+
+def _points(embeddings: EmbeddingSet) -> torch.Tensor:
+    """Return points as similarities ask for them: a cosine must not see that vectors have other lengths."""
+    vectors, space = torch.from_numpy(np.array(embeddings.vectors)), embeddings.space
+    return space.project(vectors) if embeddings.form == "features" else space.canonical(vectors)
+
+
+def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the items to score for every query (Q, up to 40): the first it finds, and some others."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : scores.shape[1] - 1]  # NaN, the query itself, is last
+    nearest = order[:, :NEAREST]
+    rest = order[:, NEAREST:]
+    if not rest.shape[1]:
+        return nearest
+    drawn = rng.integers(rest.shape[1], size=(len(scores), min(OTHERS, rest.shape[1])))
+    return np.concatenate([nearest, np.take_along_axis(rest, drawn, axis=1)], axis=1)
+
+
+def score_map_record(found: FoundScoreMap | None) -> ScoreMapRecord | None:
+    """Return the map for results: its error, in words and as a number, and its knots."""
+    if found is None:
+        return None
+    error, score_map = found.error, found.score_map
+    knots = np.stack([score_map.knots, score_map.values], axis=1)
+    shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
+    return ScoreMapRecord(
+        error=float(error.mean_absolute_error),
+        text=f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
+        f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
+        knots=knots[shown].tolist(),
+    )
+
+
+def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old: str = "", new: str = "") -> Path:
+    """Write the whole map and its error as JSON, wholly or not at all, and return the path.
+
+    Args:
+        found: The map. It was fitted through a link that knows only the items to fit on; that of all items, which is
+            saved beside it, gives scores that are close to these, but not the same.
+        path: Where to.
+        candidate: Name of the link whose scores it leads to.
+        old: Fingerprint of the model whose scores it maps.
+        new: Fingerprint of the model that the link was fitted for.
+    """
+    content = {
+        "format_version": SCORE_MAP_FORMAT,
+        "candidate": candidate,
+        "old": old,
+        "new": new,
+        "direction": found.score_map.direction,
+        "mean_absolute_error": found.error.mean_absolute_error,
+        "scored_pairs": found.error.pairs,
+        "knots": found.score_map.knots.tolist(),
+        "values": found.score_map.values.tolist(),
+    }
+    return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))

@@ -1,0 +1,611 @@
+"""Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items.
+
+A `Link` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained with
+labels. Every held-out item asks for the others of its class. Without labels nobody knows what is right; then the metric
+"overlap@10" counts how many of the first ten items are also among the first ten that re-embedding finds. All means have
+intervals from the same resampled queries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.adapters import Adapter, Direction
+from holdfast.adapters.held_out import HeldOut
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import DataError, HoldfastError, refuse
+from holdfast.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
+from holdfast.evaluation.metrics import metrics_named
+from holdfast.evaluation.retrieval import rank_metrics, top_k
+
+Kind = Literal["adapter", "head"]
+Directions = Literal["both", "new_to_old", "old_to_new"]
+Values = NDArray[np.float64]  # one per query
+Name = TypeVar("Name", bound=Hashable)
+
+AGREEMENT = "overlap@10"
+UNSEEN = "unseen classes"
+GUARDS = ("recall@1", UNSEEN)
+"""What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
+
+
+class Mean(NamedTuple):
+    """A mean over queries, and its interval."""
+
+    mean: float
+    interval: Interval
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[0] > 0
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[1] < 0
+
+
+def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
+    """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
+
+    >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
+    {'a': Mean(mean=0.25, interval=(0.25, 0.25))}
+    """
+    intervals = draws.intervals(columns)
+    return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
+
+
+class Unseen(NamedTuple):
+    """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
+
+    self_old: float
+    cross: float
+    self_new: float
+    queries: int
+    gain: Mean | None = None
+
+
+class Loss(NamedTuple):
+    """What a candidate is clearly worse at than the old model: a metric, or `UNSEEN`; the means of both."""
+
+    name: str
+    self_old: float
+    cross: float
+    gain: Mean
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found of one candidate.
+
+    Args:
+        name: Its name.
+        kind: "adapter" or "head".
+        seconds: Wall time of its fit.
+        cross: Queries of the new model through the link, on the old gallery through the link.
+        cross_minus_self_old: What it brings.
+        self_new_minus_cross: What re-embedding brings beyond it.
+        recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
+        own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
+        unseen: Means on unseen classes; None without any.
+        direction: What an adapter maps; None for a head.
+        worse: What it is clearly worse at than the old model, of what is guarded.
+        as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
+            others.
+    """
+
+    name: str
+    kind: Kind
+    seconds: float
+    cross: Mean
+    cross_minus_self_old: Mean
+    self_new_minus_cross: Mean
+    recovered: float | None = None
+    own: Mean | None = None
+    unseen: Unseen | None = None
+    direction: Direction | None = None
+    worse: tuple[Loss, ...] = ()
+    as_best: Interval | None = None
+
+    @property
+    def brings(self) -> Mean:
+        """What it brings, with the interval that the choice left."""
+        return Mean(self.cross_minus_self_old.mean, self.as_best or self.cross_minus_self_old.interval)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the whole interval of what it brings is above 0."""
+        return self.brings.above_zero
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A candidate that could not be fitted or used: name, kind, wall time until then, the reason, and what it maps."""
+
+    name: str
+    kind: Kind
+    seconds: float
+    reason: str
+    direction: Direction | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates measured on the same held-out items; scores are fractions in [0, 1], larger is better.
+
+    Args:
+        metric: Name of the metric; "overlap@10" is agreement with re-embedding, not correctness.
+        fitted_on: How many pairs every candidate was fitted on.
+        held_out: How many items the queries search among; each of them is a query.
+        unseen_classes: How many of their classes nobody learnt from.
+        draws: How intervals were found.
+        guards: What was guarded.
+        self_old: The old model's queries on its gallery.
+        self_new: The new model's queries on its gallery, embedded anew.
+        self_new_minus_self_old: What re-embedding brings.
+        candidates: In the order given.
+        head_lead: Cross of the best head minus that of the best adapter; None unless there are both.
+    """
+
+    metric: str
+    fitted_on: int
+    held_out: int
+    unseen_classes: int
+    draws: Draws
+    self_old: Mean
+    self_new: Mean
+    self_new_minus_self_old: Mean
+    candidates: tuple[Measured | Failed, ...]
+    head_lead: Mean | None = None
+    guards: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Measured | None:
+        """The candidate of the highest cross, the first of equal ones; None where all failed."""
+        return self._best("adapter", "head")
+
+    @property
+    def best_adapter(self) -> Measured | None:
+        """The same among adapters."""
+        return self._best("adapter")
+
+    @property
+    def best_head(self) -> Measured | None:
+        """The same among heads."""
+        return self._best("head")
+
+    def _best(self, *kinds: Kind) -> Measured | None:
+        measured = [one for one in self.candidates if isinstance(one, Measured) and one.kind in kinds]
+        return max(measured, key=lambda one: one.cross.mean, default=None)
+
+
+Map = Callable[[EmbeddingSet], EmbeddingSet]
+Score = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
+OnFit = Callable[[dict[str, Any]], None]
+Column = str | tuple[str, str]  # a system, or what was measured of a candidate
+
+_FIRST = 10  # items compared by AGREEMENT
+
+
+def identity(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return the embeddings as they are."""
+    return embeddings
+
+
+@dataclass(frozen=True)
+class Link:
+    """What lets queries of the new model search what the old one embedded; all maps keep ids, order and labels.
+
+    Args:
+        query: From the new model's query embeddings to what is asked with.
+        gallery: From the old model's gallery embeddings to what is searched.
+        own: From the new model's embeddings to gallery rows after a full backfill; None where these are the new model's
+            embeddings themselves.
+    """
+
+    query: Map
+    gallery: Map
+    own: Map | None = None
+
+    @classmethod
+    def of_adapter(cls, adapter: Adapter) -> Self:
+        """Return the link of a fitted adapter: it maps the queries, or the gallery, as its direction says."""
+        if adapter.direction == "new_to_old":
+            return cls(query=adapter.apply, gallery=identity)
+        return cls(query=identity, gallery=adapter.apply)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to link two models.
+
+    Args:
+        name: Its name, such as "ridge" or "head ndpp".
+        kind: "adapter" for what needs no labels, "head" for what is trained with them.
+        fit: Fits it on the embeddings of the same items by the old and the new model, paired by id, in any order.
+        direction: What an adapter maps; None for a head.
+    """
+
+    name: str
+    kind: Kind
+    fit: Callable[[EmbeddingSet, EmbeddingSet], Link]
+    direction: Direction | None = None
+
+
+def measure(
+    candidates: Sequence[Candidate],
+    held_out: HeldOut,
+    *,
+    metric: str | None = None,
+    guards: Sequence[str] | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+    on_fit: OnFit | None = None,
+) -> Comparison:
+    """Fit every candidate, and compare what the links find among the held-out items.
+
+    A candidate that raises a `HoldfastError` stays in the comparison, with the reason.
+
+    Args:
+        candidates: What to compare, at least one, no two of one name.
+        held_out: What to fit on and what to measure with.
+        metric: A name that `rank_metrics` knows, or "overlap@10"; by default "map" with labels, "overlap@10" without.
+        guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model;
+            recall@1 and unseen classes when left out, nothing without labels.
+        resamples: Bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
+        level: Level of the intervals.
+        seed: Seed of the bootstrap.
+        on_fit: Called for every candidate that is done, with its name, kind, seconds, and failed: a reason or None.
+
+    Raises:
+        ConfigError: There is no candidate, two have one name, or an option is wrong.
+        DataError: The metric needs labels, and there are none.
+    """
+    draws = _checked(candidates, draws_of(held_out, resamples, level, seed, resample))
+    metric = metric_for(held_out, metric)
+    guards = _guarded(guards, held_out.labelled and metric != AGREEMENT)
+    score = score_by([metric, *(name for name in guards if name not in (UNSEEN, metric))], held_out)
+    old, new = score(held_out.old, held_out.old), score(held_out.new, held_out.new)
+    tried = [_tried(candidate, held_out, score, on_fit) for candidate in candidates]
+    done = [one for one in tried if isinstance(one, _Tried)]
+    means = means_of(_columns(old[metric], new[metric], done, metric), draws)
+    judge = _Judge(metric, guards, old, new, held_out.unseen, draws)
+    comparison = Comparison(
+        metric=metric,
+        fitted_on=len(held_out.fit_old),
+        held_out=len(held_out.old),
+        unseen_classes=held_out.unseen_classes,
+        draws=draws,
+        self_old=means["self_old"],
+        self_new=means["self_new"],
+        self_new_minus_self_old=means["gain"],
+        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, judge) for one in tried),
+        guards=guards,
+    )
+    comparison = replace(comparison, candidates=_as_best(comparison, done, judge))
+    return replace(comparison, head_lead=_head_lead(comparison, done))
+
+
+def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
+    """Return what is guarded: by default nothing where nobody knows what is right."""
+    if guards is None:
+        return GUARDS if judged else ()
+    for name in guards:
+        if name != UNSEEN:
+            metrics_named((name,))
+    if guards and not judged:
+        raise DataError(
+            f"{', '.join(guards)} cannot be guarded: nothing here says what is right.",
+            expected="labels in either of the two sets and a metric that asks them, or nothing to guard",
+            to_do="give labels to know what is right, or leave --guard out.",
+        )
+    return tuple(guards)
+
+
+def draws_of(held_out: HeldOut, resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
+    """Return how means over the held-out items are resampled: by their classes, where they have any."""
+    return Draws(resamples, level, seed, clusters_of(held_out.old.labels, resample, "queries", "labels"))
+
+
+def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
+    """Return the metric's name, or the one for such items where none is given.
+
+    Raises:
+        ConfigError: It is unknown.
+        DataError: It needs labels, and there are none.
+    """
+    if metric is None:
+        return "map" if held_out.labelled else AGREEMENT
+    if metric == AGREEMENT:
+        return metric
+    metrics_named((metric,))
+    if not held_out.labelled:
+        raise DataError(
+            f"The metric '{metric}' for items without labels.",
+            expected=f"labels in either of the two sets, or the metric '{AGREEMENT}'",
+            to_do="give labels to know what is right, or measure agreement with re-embedding.",
+        )
+    return metric
+
+
+def score_by(metrics: Sequence[str], held_out: HeldOut) -> Score:
+    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds.
+
+    Args:
+        metrics: Names; `AGREEMENT` stands alone.
+        held_out: What re-embedding finds in, for agreement.
+    """
+    if AGREEMENT in metrics:
+        return _agreement_with(held_out.new)
+    return lambda query, gallery: rank_metrics(query, gallery, tuple(metrics), exclude_same_id=True)
+
+
+def _agreement_with(new: EmbeddingSet) -> Score:
+    """Score by the share of the first ten items that re-embedding finds as well."""
+    wanted = top_k(new, new, _FIRST, exclude_same_id=True).rows
+    found = np.maximum((wanted >= 0).sum(axis=1), 1)
+
+    def score(query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Values]:
+        rows = top_k(query, gallery, _FIRST, exclude_same_id=True).rows
+        same = (rows[:, :, None] == wanted[:, None, :]) & (rows >= 0)[:, :, None]
+        return {AGREEMENT: same.any(axis=2).sum(axis=1) / found}
+
+    return score
+
+
+def cross_of(link: Link, held_out: HeldOut, score: Score) -> Mapping[str, Values]:
+    """Score new queries through a link on what the old model embedded, one value per query, by metric.
+
+    Raises:
+        DataError: A map of the link lost, added or moved items.
+    """
+    return score(_mapped(link.query, held_out.new), _mapped(link.gallery, held_out.old))
+
+
+def _mapped(map_: Map, embeddings: EmbeddingSet) -> EmbeddingSet:
+    found = map_(embeddings)
+    if found.ids != embeddings.ids:
+        raise DataError(
+            f"A link made {len(found)} items, or another order, of {len(embeddings)}.",
+            expected="the same ids in the same order",
+            to_do="change the vectors only: embeddings.replace(vectors=...).",
+        )
+    return found
+
+
+def _checked(candidates: Sequence[Candidate], draws: Draws) -> Draws:
+    """Refuse before any computing what would fail after it."""
+    names = [candidate.name for candidate in candidates]
+    refuse(not names, "No candidates.", "at least one adapter or head to compare")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    refuse(bool(repeated), f"Several candidates of one name: {', '.join(repeated)}.", "one name per candidate")
+    return draws
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A candidate after its fit, with values per query by metric: of "cross", and of "own" where its link has one."""
+
+    candidate: Candidate
+    seconds: float
+    values: Mapping[str, Mapping[str, Values]]
+
+
+def _tried(candidate: Candidate, held_out: HeldOut, score: Score, on_fit: OnFit | None) -> _Tried | Failed:
+    started = time.perf_counter()
+    seconds, failed = None, None
+    try:
+        link = candidate.fit(held_out.fit_old, held_out.fit_new)
+        seconds = time.perf_counter() - started
+        values = _values(link, held_out, score)
+    except HoldfastError as error:
+        failed = " ".join(str(error).splitlines())
+    seconds = time.perf_counter() - started if seconds is None else seconds
+    if on_fit is not None:
+        on_fit({"name": candidate.name, "kind": candidate.kind, "seconds": seconds, "failed": failed})
+    if failed is not None:
+        return Failed(candidate.name, candidate.kind, seconds, failed, candidate.direction)
+    return _Tried(candidate, seconds, values)
+
+
+def _values(link: Link, held_out: HeldOut, score: Score) -> dict[str, Mapping[str, Values]]:
+    values = {"cross": cross_of(link, held_out, score)}
+    if link.own is not None:
+        values["own"] = score(_mapped(link.query, held_out.new), _mapped(link.own, held_out.new))
+    return values
+
+
+def _columns(old: Values, new: Values, tried: Sequence[_Tried], metric: str) -> dict[Column, Values]:
+    """Return all whose means are wanted, by name, so that they are drawn together."""
+    columns: dict[Column, Values] = {"self_old": old, "self_new": new, "gain": new - old}
+    for one in tried:
+        name, cross = one.candidate.name, one.values["cross"][metric]
+        columns |= {(name, system): values[metric] for system, values in one.values.items()}
+        columns |= {(name, "brings"): cross - old, (name, "lacks"): new - cross}
+    return columns
+
+
+def _measured(one: _Tried, means: Mapping[Column, Mean], judge: _Judge) -> Measured:
+    name = one.candidate.name
+    brings, gain = means[name, "brings"], means["gain"]
+    return Measured(
+        name=name,
+        kind=one.candidate.kind,
+        direction=one.candidate.direction,
+        seconds=one.seconds,
+        cross=means[name, "cross"],
+        cross_minus_self_old=brings,
+        self_new_minus_cross=means[name, "lacks"],
+        recovered=brings.mean / gain.mean if gain.above_zero else None,
+        own=means.get((name, "own")),
+        unseen=judge.on_unseen(one.values["cross"]),
+        worse=judge.losses(one.values["cross"]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Finds what candidates are clearly worse at than the old model.
+
+    Args:
+        metric: The metric that decides.
+        guards: What is guarded.
+        old: Values of the old model per query, by metric.
+        new: Values of the new model on a gallery embedded anew, likewise.
+        unseen: Which queries are of classes that nobody learnt from (Q,).
+        draws: How means are resampled.
+    """
+
+    metric: str
+    guards: tuple[str, ...]
+    old: Mapping[str, Values]
+    new: Mapping[str, Values]
+    unseen: NDArray[np.bool_]
+    draws: Draws
+
+    def on_unseen(self, cross: Mapping[str, Values]) -> Unseen | None:
+        """Return the means over queries of unseen classes that have a value; None without any."""
+        systems = np.stack([found[self.metric] for found in (self.old, cross, self.new)])
+        counted = self.unseen & ~np.isnan(systems).any(axis=0)
+        if not counted.any():
+            return None
+        old, found, new = systems[:, counted].mean(axis=1).tolist()
+        gain = means_of({UNSEEN: (systems[1] - systems[0])[counted]}, self.draws.of(counted))[UNSEEN]
+        return Unseen(old, found, new, int(counted.sum()), gain)
+
+    def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
+        """Return what is guarded and clearly worse."""
+        metrics = [name for name in self.guards if name not in (UNSEEN, self.metric)]
+        gains = means_of({name: cross[name] - self.old[name] for name in metrics}, self.draws) if metrics else {}
+        found = [
+            Loss(name, float(np.nanmean(self.old[name])), float(np.nanmean(cross[name])), gain)
+            for name, gain in gains.items()
+        ]
+        unseen = self.on_unseen(cross) if UNSEEN in self.guards else None
+        if unseen is not None and unseen.gain is not None:
+            found.append(Loss(UNSEEN, unseen.self_old, unseen.cross, unseen.gain))
+        return tuple(loss for loss in found if loss.gain.below_zero)
+
+
+def _as_best(comparison: Comparison, tried: Sequence[_Tried], judge: _Judge) -> tuple[Measured | Failed, ...]:
+    """Return the candidates, the best of each kind with an interval that is corrected for the choice among its kind."""
+    found = []
+    for one in comparison.candidates:
+        if one is comparison.best_adapter or one is comparison.best_head:
+            rivals = {
+                rival.candidate.name: rival.values["cross"][judge.metric]
+                for rival in tried
+                if rival.candidate.kind == one.kind
+            }
+            interval = chosen_interval(rivals, judge.old[judge.metric], **judge.draws.options)
+            one = replace(one, as_best=interval if len(rivals) > 1 else None)
+        found.append(one)
+    return tuple(found)
+
+
+def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Mean | None:
+    adapter, head = comparison.best_adapter, comparison.best_head
+    if adapter is None or head is None:
+        return None
+    cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in tried}
+    return means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"]
+
+
+FIRST_SIZE = 64
+NEGLIGIBLE = 0.005  # of the metric: half a point
+_PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Cross scores of one candidate, by the number of pairs it was fitted on.
+
+    Args:
+        candidate: Its name.
+        points: Number of pairs and cross score, ascending; those that it cannot be fitted on are left out.
+        enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
+            point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
+            fitted on all.
+    """
+
+    candidate: str
+    points: tuple[tuple[int, Mean], ...]
+    enough: int | None
+
+
+def learning_curve(
+    candidate: Candidate,
+    held_out: HeldOut,
+    *,
+    sizes: Sequence[int] | None = None,
+    metric: str | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+) -> LearningCurve:
+    """Fit a candidate on random subsets of the pairs, each within the next, and measure all on the same held-out items.
+
+    Args:
+        candidate: What to fit.
+        held_out: What to fit on and what to measure with.
+        sizes: How many pairs to fit on, in any order; all pairs come in addition, and larger numbers are left out. By
+            default 64, 128, 256 and so on.
+        metric: See `candidates.measure`.
+        resamples: Bootstrap resamples.
+        resample: See `candidates.measure`.
+        level: Level of the intervals.
+        seed: Seed of the subsets and of the bootstrap.
+
+    Raises:
+        ConfigError: A size is below 1, or an option is wrong.
+        DataError: The metric needs labels, and there are none.
+    """
+    draws, pairs = draws_of(held_out, resamples, level, seed, resample), len(held_out.fit_old)
+    refuse(min(sizes or [1]) < 1, f"A size of {min(sizes or [1])} pairs.", "at least 1")
+    metric = metric_for(held_out, metric)
+    score = score_by([metric], held_out)
+    order = np.random.default_rng(seed).permutation(pairs)
+    values: dict[int, Values] = {}
+    for size in sizes_up_to(pairs, sizes):
+        rows = np.sort(order[:size])
+        try:
+            link = candidate.fit(held_out.fit_old.select(rows), held_out.fit_new.select(rows))
+            values[size] = cross_of(link, held_out, score)[metric]
+        except HoldfastError:
+            continue
+    means = means_of(values, draws) if values else {}
+    return LearningCurve(candidate.name, tuple(means.items()), _enough(values, pairs, draws))
+
+
+def sizes_up_to(pairs: int, sizes: Sequence[int] | None = None) -> list[int]:
+    """Return the sizes below the number of pairs, ascending, and that number.
+
+    >>> sizes_up_to(300), sizes_up_to(64), sizes_up_to(300, [400, 20])
+    ([64, 128, 256, 300], [64], [20, 300])
+    """
+    if sizes is None:
+        sizes = [FIRST_SIZE * 2**step for step in range(max(1, pairs).bit_length())]
+    return [*sorted({size for size in sizes if size < pairs}), pairs]
+
+
+def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
+    if len(values) < 2 or pairs not in values:
+        return None
+    losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
+    enough = None
+    for size, loss in sorted(losses.items(), reverse=True):
+        if loss.mean >= NEGLIGIBLE and (loss.above_zero or loss.mean >= _PLAIN):
+            break
+        enough = size
+    return enough

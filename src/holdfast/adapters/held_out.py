@@ -1,0 +1,170 @@
+"""Pairs of embeddings set apart: some to fit on, others to measure with, and classes that nobody may learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.adapters.pairs import FEWEST_TESTED, matched
+from holdfast.data.choosing import generator_of, lowest_of_each_class
+from holdfast.data.hold_out import held_out_rows
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.same_items import with_common_labels
+from holdfast.errors import DataError, refuse
+
+FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
+_FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The same items under two models, split; both sides of a split have one row order, and the same labels or none.
+
+    Args:
+        fit_old: What the old model makes of the items to fit on.
+        fit_new: What the new model makes of them.
+        old: What the old model makes of the held-out items.
+        new: What the new model makes of them.
+        unseen: Which held-out items are of a class without any item to fit on by design, bool (held-out items,).
+        pairs: How many pairs there were before the split, with those that neither side uses.
+        classes: How many classes these have; None without labels.
+    """
+
+    fit_old: EmbeddingSet
+    fit_new: EmbeddingSet
+    old: EmbeddingSet
+    new: EmbeddingSet
+    unseen: NDArray[np.bool_]
+    pairs: int
+    classes: int | None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the items have labels."""
+        return self.old.labels is not None
+
+    @property
+    def unseen_classes(self) -> int:
+        """How many classes nobody may learn from."""
+        return 0 if self.old.labels is None else len(np.unique(self.old.labels[self.unseen]))
+
+
+class _Split(NamedTuple):
+    fit: Rows
+    held: Rows
+    unseen: NDArray[np.bool_]  # of the held rows
+
+
+def hold_out(
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    *,
+    share: float = 0.2,
+    unseen_share: float = 0.1,
+    most: int = 4000,
+    seed: int = 0,
+) -> HeldOut:
+    """Set pairs apart that no candidate may be fitted on.
+
+    With labels, a share of the items of every class is held out, and of a share of the classes all other items are left
+    out, too, so that nobody learns from them; without labels, a share of all items. The split depends on ids and seed
+    alone, not on the order of the rows.
+
+    Args:
+        old: Embeddings of the old model.
+        new: Embeddings of the new model; labels may come with either set.
+        share: Share of the items of every class to hold out, or of all items, in (0, 1).
+        unseen_share: Share of the classes, of those with two items or more, that nobody may learn from, in [0, 1): as
+            many as labels will not cover. Unless it is 0, at least one if there are four such classes, and none if
+            there are fewer. They have their natural share of the held-out items.
+        most: Most held-out items. What is above is drawn off evenly over the classes, keeping two items of each or
+            none, and goes back to the items to fit on, unless its class is unseen: then nobody uses it.
+        seed: Seed of the draws.
+
+    Raises:
+        ConfigError: An option is out of range.
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs to measure anything.
+    """
+    refuse(not 0 < share < 1, f"A held-out share of {share:g}.", "above 0 and below 1")
+    refuse(not 0 <= unseen_share < 1, f"A share of {unseen_share:g} unseen classes.", "at least 0 and below 1")
+    refuse(most < FEWEST_UNLABELLED, f"At most {most} held-out items.", f"at least {FEWEST_UNLABELLED}")
+    old, new = paired(old, new)
+    if old.labels is None:
+        split, classes = _any_items(len(old), share, most, seed), None
+    else:
+        split, classes = _by_class(old.labels, share, unseen_share, most, seed), len(np.unique(old.labels))
+    return HeldOut(
+        fit_old=old.select(split.fit),
+        fit_new=new.select(split.fit),
+        old=old.select(split.held),
+        new=new.select(split.held),
+        unseen=split.unseen,
+        pairs=len(old),
+        classes=classes,
+    )
+
+
+def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the items that both sets hold, in one order, and with the labels of the first that has any.
+
+    Raises:
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs.
+    """
+    pairs = matched(old, new, minimum=FEWEST_TESTED)
+    old, new = with_common_labels([old.select(pairs.old_rows), new.select(pairs.new_rows)])
+    return old, new.replace(labels=old.labels, class_names=old.class_names)
+
+
+def _any_items(pairs: int, share: float, most: int, seed: int) -> _Split:
+    held = min(round(share * pairs), most)
+    if held < FEWEST_UNLABELLED:
+        raise DataError(
+            f"{pairs} pairs without labels, of which {held} would be held out.",
+            expected=f"at least {FEWEST_UNLABELLED} held out, to compare the first ten that each of them finds",
+            to_do=f"embed at least {int(np.ceil(FEWEST_UNLABELLED / share))} of the same items with both models, give "
+            "labels, or hold out a larger share.",
+        )
+    order = generator_of(seed).permutation(pairs)
+    return _Split(np.sort(order[held:]), np.sort(order[:held]), np.zeros(held, np.bool_))
+
+
+def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most: int, seed: int) -> _Split:
+    group, generator = np.unique(labels, return_inverse=True)[1], generator_of(seed)
+    unseen = np.isin(group, _unseen_classes(np.bincount(group), unseen_share, generator))
+    seen = np.flatnonzero(~unseen)
+    aside = held_out_rows(group, share, seed)
+    held = np.sort(aside[_at_most(most, group[aside], generator)])
+    if len(held) == 0 or np.bincount(group[held]).max() < 2:
+        raise DataError(
+            f"No two of the {len(held)} held-out items are of one class: the largest class has "
+            f"{np.bincount(group).max()} of the {len(group)} pairs.",
+            expected="a class with at least four items",
+            to_do="embed more items per class, or leave the labels out to measure agreement with re-embedding.",
+        )
+    return _Split(np.setdiff1d(seen, held), held, unseen[held])
+
+
+def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> Rows:
+    """Draw classes (C,) that nobody may learn from, among those in which an item can find another one."""
+    able = np.flatnonzero(counts >= 2)
+    if share == 0 or len(able) < _FEWEST_CLASSES:
+        return np.empty(0, np.int64)
+    return generator.choice(able, min(max(1, round(share * len(able))), len(able) - 1), replace=False)
+
+
+def _at_most(most: int, group: NDArray[np.int64], generator: np.random.Generator) -> Rows:
+    """Choose places of at most so many items (N,): the same share of every class, but two of it or none."""
+    if len(group) <= most:
+        return np.arange(len(group))
+    counts = np.bincount(group)
+    wanted = np.maximum(counts * most // len(group), np.minimum(counts, 2))
+    order = generator.permutation(len(counts))
+    wanted[order[np.cumsum(wanted[order]) > most]] = 0
+    return lowest_of_each_class(group, generator.random(len(group)), wanted)

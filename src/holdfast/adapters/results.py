@@ -1,0 +1,424 @@
+"""What `holdfast adapt` measured between two frozen models, as results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import Field
+
+from holdfast.adapters import Direction, SuspectPairs
+from holdfast.adapters.compare import Comparison, Directions, Failed, Kind, LearningCurve, Loss, Mean, Measured, Unseen
+from holdfast.adapters.held_out import HeldOut
+from holdfast.adapters.recommend import Action, Recommendation
+from holdfast.embeddings import EmbeddingSet
+from holdfast.results import Count, Difference, Disagreement, Finite, Part, Positive, Results, Several, Share
+
+KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}
+"""Actions that use a candidate, and of which kind."""
+
+
+class Score(Part):
+    """A mean over queries and its interval."""
+
+    mean: Share
+    interval: tuple[Share, Share]
+
+
+class Gap(Part):
+    """A difference of two means and its interval."""
+
+    mean: Difference
+    interval: tuple[Difference, Difference]
+
+
+class Pairs(Part):
+    """The pairs of items: how many, of how many classes, and what was odd about them."""
+
+    name: str
+    pairs: Count
+    labelled: bool
+    classes: Count | None
+    sentences: list[str]
+
+
+class FrozenModel(Part):
+    """One of the two models."""
+
+    name: str
+    fingerprint: str
+    dim: Several
+
+
+class Models(Part):
+    """Both models."""
+
+    old: FrozenModel
+    new: FrozenModel
+
+
+class Suspects(Part):
+    """Which share of the pairs does not belong together, and the interval of that."""
+
+    share: Share
+    low: Share
+    high: Share
+    tested: Count
+    sentence: str
+
+
+class AdaptProtocol(Part):
+    """How everything was measured; see `Comparison`."""
+
+    fitted_on: Count
+    held_out: Count
+    unseen_classes: Count
+    metric: Literal["map", "overlap@10"]
+    direction: Directions
+    level: Annotated[float, Field(gt=0, lt=1)]
+    resamples: Several
+    seed: int
+    resample: Literal["queries", "classes"] = "queries"
+    guards: list[str] = Field(default_factory=list)
+
+
+class Systems(Part):
+    """What both models score by themselves."""
+
+    self_old: Score
+    self_new: Score
+
+    def by_name(self) -> dict[str, Score]:
+        """Return both by their names."""
+        return {"self_old": self.self_old, "self_new": self.self_new}
+
+
+class UnseenScores(Part):
+    """Means over queries of classes that nobody learnt from."""
+
+    self_old: Share
+    cross: Share
+    self_new: Share
+    queries: Count
+    gain: Gap | None = None
+
+
+class Lost(Part):
+    """What a candidate is clearly worse at than the old model."""
+
+    name: str
+    self_old: Share
+    cross: Share
+    gain: Gap
+
+
+class CandidateScores(Part):
+    """What was found of one candidate; see `Measured`. Scores are None where it failed."""
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: Kind
+    direction: Direction | None = None
+    seconds: Positive | None
+    cross: Score | None
+    cross_minus_self_old: Gap | None
+    self_new_minus_cross: Gap | None
+    recovered: Finite | None
+    own: Score | None
+    unseen: UnseenScores | None
+    failed: str | None
+    worse: list[Lost] = Field(default_factory=list)
+    as_best: tuple[Finite, Finite] | None = None
+
+    def scores(self) -> Iterator[tuple[str, Score | Gap]]:
+        """Yield what was measured, by its name."""
+        for name in ("cross", "cross_minus_self_old", "self_new_minus_cross", "own"):
+            if (found := getattr(self, name)) is not None:
+                yield name, found
+
+
+class CurvePoint(Part):
+    """A number of pairs, and what the candidate scores that was fitted on them."""
+
+    pairs: Several
+    cross: Score
+
+
+class PairsCurve(Part):
+    """What a candidate scores by the number of pairs; see `LearningCurve`."""
+
+    candidate: str
+    points: list[CurvePoint]
+    enough: int | None
+
+
+class ScoreMapRecord(Part):
+    """What an old score becomes: the error in words and as a number, and old and new scores along the way."""
+
+    error: Positive
+    text: str
+    knots: Annotated[list[tuple[Finite, Finite]], Field(min_length=2)]
+
+
+class Advice(Part):
+    """What to do; see `Recommendation`."""
+
+    action: Action
+    candidate: str | None
+    sentences: list[str]
+    worse: list[Lost] = Field(default_factory=list)
+
+
+class Names(NamedTuple):
+    """What people call the data and the two models."""
+
+    data: str
+    old: str
+    new: str
+
+
+class AdaptResults(Results):
+    """Adapters and heads compared.
+
+    Args:
+        data: The pairs.
+        models: Both models.
+        suspects: Which share of the pairs does not belong together; None where that was not asked.
+        protocol: How everything was measured.
+        systems: What both models score by themselves.
+        candidates: In the order given.
+        best_adapter: Name of the best one; None without any.
+        best_head: Name of the best one; None without any.
+        best: The better of both.
+        learning_curve: How many pairs are needed; None where that was not asked.
+        score_map: What an old score becomes; None where that is not known.
+        recommendation: What to do.
+    """
+
+    KIND: ClassVar[str | None] = "adapt"
+    WRITER: ClassVar[str] = "“holdfast adapt”"
+    AGAIN: ClassVar[str] = "run “holdfast adapt”"
+
+    kind: str
+    title: str
+    data: Pairs
+    models: Models
+    suspects: Suspects | None
+    protocol: AdaptProtocol
+    systems: Systems
+    candidates: Annotated[list[CandidateScores], Field(min_length=1)]
+    best_adapter: str | None
+    best_head: str | None
+    best: str | None
+    learning_curve: PairsCurve | None
+    score_map: ScoreMapRecord | None
+    recommendation: Advice
+
+    @classmethod
+    def gather(
+        cls,
+        held_out: HeldOut,
+        comparison: Comparison,
+        recommendation: Recommendation,
+        *,
+        title: str,
+        names: Names,
+        direction: Directions,
+        pair_sentences: Sequence[str] = (),
+        suspects: SuspectPairs | None = None,
+        curve: LearningCurve | None = None,
+        score_map: ScoreMapRecord | None = None,
+    ) -> Self:
+        """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
+
+        Args:
+            held_out: The pairs, as they were split.
+            comparison: What was measured with them.
+            recommendation: What follows.
+            title: Title of the run.
+            names: What data and models are called.
+            direction: What the adapters map; "both" where every one was fitted in both directions.
+            pair_sentences: What was odd about the pairs.
+            suspects: Which share of them does not belong together.
+            curve: How many pairs are needed; one without any point is left out.
+            score_map: The map of scores.
+
+        Raises:
+            ConfigError: Two parts do not agree.
+        """
+        best, adapter, head = comparison.best, comparison.best_adapter, comparison.best_head
+        return cls.of(
+            title=title,
+            data=Pairs(
+                name=names.data, pairs=held_out.pairs, labelled=held_out.labelled, classes=held_out.classes,
+                sentences=list(pair_sentences),
+            ),
+            models=Models(old=_model(names.old, held_out.old), new=_model(names.new, held_out.new)),
+            suspects=_suspects(suspects),
+            protocol=_protocol(comparison, direction),
+            systems=Systems(self_old=_score(comparison.self_old), self_new=_score(comparison.self_new)),
+            candidates=[_candidate(one) for one in comparison.candidates],
+            best_adapter=adapter and adapter.name,
+            best_head=head and head.name,
+            best=best and best.name,
+            learning_curve=_curve(curve),
+            score_map=score_map,
+            recommendation=Advice(
+                action=recommendation.action, candidate=recommendation.candidate,
+                sentences=list(recommendation.sentences), worse=[_lost(loss) for loss in recommendation.worse],
+            ),
+        )  # fmt: skip
+
+    def by_score(self) -> list[CandidateScores]:
+        """Return the candidates, the highest cross-test first; those that failed come last, in their order."""
+        return sorted(self.candidates, key=lambda found: -found.cross.mean if found.cross else 1.0)
+
+    def named(self, name: str | None) -> CandidateScores | None:
+        """Return the candidate of a name; None where there is none."""
+        return next((found for found in self.candidates if found.name == name), None)
+
+    @property
+    def recommended(self) -> CandidateScores | None:
+        """The candidate that is to be used; None where the recommendation is to do something else."""
+        return self.named(self.recommendation.candidate) if self.recommendation.action in KIND_OF else None
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        data, metric = self.data, self.protocol.metric
+        expected = "map" if data.labelled else "overlap@10"
+        if metric != expected:
+            yield "protocol.metric", f"'{metric}'", f"'{expected}', as data.labelled is {data.labelled}"
+        if (data.classes is None) == data.labelled:
+            yield "data.classes", data.classes, f"a number just where data.labelled is True, not {data.labelled}"
+        yield from self._wrong_candidates()
+        yield from self._wrong_names()
+        if self.learning_curve:
+            yield from self._wrong_curve(self.learning_curve)
+        if self.score_map:
+            for before, after in pairwise(map(list, self.score_map.knots)):
+                if before[0] >= after[0] or before[1] > after[1]:
+                    rising = "old scores that rise, and new ones that do not fall"
+                    yield "score_map.knots", f"{before} before {after}", rising
+
+    def _wrong_candidates(self) -> Iterator[Disagreement]:
+        names = [found.name for found in self.candidates]
+        for number, found in enumerate(self.candidates):
+            if found.name in names[:number]:
+                yield f"candidates.{number}.name", f"'{found.name}' again", "a name of its own for each"
+            for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
+                if (getattr(found, key) is None) != (found.failed is not None):
+                    given = None if getattr(found, key) is None else getattr(found, key).to_dict()
+                    yield f"candidates.{number}.{key}", given, "none just where “failed” says why"
+        for place, score in self._scores():
+            low, high = score.interval
+            if low > high:
+                yield f"{place}.interval", [low, high], "the lower end first"
+
+    def _scores(self) -> Iterator[tuple[str, Score | Gap]]:
+        """Yield every mean with its interval, and its place."""
+        yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
+        for number, found in enumerate(self.candidates):
+            for key, score in found.scores():
+                yield f"candidates.{number}.{key}", score
+        for number, point in enumerate(self.learning_curve.points if self.learning_curve else ()):
+            yield f"learning_curve.points.{number}.cross", point.cross
+
+    def _wrong_names(self) -> Iterator[Disagreement]:
+        """Yield every name that is not that of a measured candidate of the right kind."""
+        advice = self.recommendation
+        named: dict[str, tuple[str | None, Kind | None]] = {
+            "best": (self.best, None),
+            "best_adapter": (self.best_adapter, "adapter"),
+            "best_head": (self.best_head, "head"),
+            "recommendation.candidate": (advice.candidate, KIND_OF.get(advice.action)),
+        }
+        for place, (name, kind) in named.items():
+            fitting = [one.name for one in self.by_score() if not one.failed and kind in (None, one.kind)]
+            if name is not None and name not in fitting:
+                what = f"measured {kind}s" if kind else "measured candidates"
+                yield place, f"'{name}'", f"one of the {what}: {', '.join(fitting) or 'none'}"
+        if advice.action == "adapt" and advice.candidate is None:
+            yield "recommendation.candidate", None, "the adapter that is recommended"
+
+    def _wrong_curve(self, curve: PairsCurve) -> Iterator[Disagreement]:
+        names, pairs = [found.name for found in self.candidates], [point.pairs for point in curve.points]
+        if curve.candidate not in names:
+            yield "learning_curve.candidate", f"'{curve.candidate}'", f"one of {', '.join(names)}"
+        if any(a >= b for a, b in pairwise(pairs)):
+            yield "learning_curve.points", f"at {pairs}", "numbers of pairs that rise"
+        if curve.enough is not None and curve.enough not in pairs:
+            yield "learning_curve.enough", curve.enough, f"one of {', '.join(map(str, pairs))}, or none"
+
+
+def _model(name: str, embeddings: EmbeddingSet) -> FrozenModel:
+    return FrozenModel(name=name, fingerprint=embeddings.fingerprint, dim=embeddings.dim)
+
+
+def _suspects(suspects: SuspectPairs | None) -> Suspects | None:
+    if suspects is None:
+        return None
+    return Suspects(
+        share=suspects.share, low=suspects.low, high=suspects.high, tested=suspects.tested, sentence=suspects.sentence()
+    )
+
+
+def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:
+    draws = comparison.draws
+    return AdaptProtocol.model_validate({
+        "fitted_on": comparison.fitted_on,
+        "held_out": comparison.held_out,
+        "unseen_classes": comparison.unseen_classes,
+        "metric": comparison.metric,
+        "direction": direction,
+        "level": draws.level,
+        "resamples": draws.resamples,
+        "seed": draws.seed,
+        "resample": "queries" if draws.clusters is None else "classes",
+        "guards": list(comparison.guards),
+    })  # fmt: skip
+
+
+def _candidate(one: Measured | Failed) -> CandidateScores:
+    if isinstance(one, Failed):
+        nothing = dict.fromkeys(("cross", "cross_minus_self_old", "self_new_minus_cross", "recovered", "own", "unseen"))
+        about: dict[str, Any] = {"name": one.name, "kind": one.kind, "direction": one.direction}
+        return CandidateScores(**about, seconds=one.seconds, failed=one.reason, **nothing)
+    return CandidateScores(
+        name=one.name,
+        kind=one.kind,
+        direction=one.direction,
+        seconds=one.seconds,
+        cross=_score(one.cross),
+        cross_minus_self_old=_gap(one.cross_minus_self_old),
+        self_new_minus_cross=_gap(one.self_new_minus_cross),
+        recovered=one.recovered if one.recovered is not None and math.isfinite(one.recovered) else None,
+        own=_score(one.own) if one.own else None,
+        unseen=_unseen(one.unseen) if one.unseen else None,
+        worse=[_lost(loss) for loss in one.worse],
+        as_best=one.as_best,
+        failed=None,
+    )
+
+
+def _unseen(found: Unseen) -> UnseenScores:
+    return UnseenScores(**{**found._asdict(), "gain": _gap(found.gain) if found.gain else None})
+
+
+def _lost(loss: Loss) -> Lost:
+    return Lost(**{**loss._asdict(), "gain": _gap(loss.gain)})
+
+
+def _score(mean: Mean) -> Score:
+    return Score(mean=mean.mean, interval=mean.interval)
+
+
+def _gap(mean: Mean) -> Gap:
+    return Gap(mean=mean.mean, interval=mean.interval)
+
+
+def _curve(curve: LearningCurve | None) -> PairsCurve | None:
+    if curve is None or not curve.points:
+        return None
+    points = [CurvePoint(pairs=pairs, cross=_score(cross)) for pairs, cross in curve.points]
+    return PairsCurve(candidate=curve.candidate, points=points, enough=curve.enough)

@@ -1,0 +1,380 @@
+"""What every chart is drawn on: a Matplotlib figure measured in pixels, whose colours follow the scheme of a page.
+
+A figure has the colours of a page in light, as a file for a paper needs them; in the SVG of a page each becomes the
+page's variable of that colour, so that one drawing serves light, dark and print. Matplotlib, of the extra `report`, is
+imported when the first chart is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from io import StringIO
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from xml.etree import ElementTree
+
+from holdfast.reports.svg import NOT_XML, tick_label, width_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, SOFT, FAINT, HAIR, PAPER = "#1d2227", "#5a6470", "#e6e3dc", "#d5d1c8", "#fdfcfa"
+CROSS, OLD, INDEPENDENT = "#0072b2", "#55606b", "#b0528e"
+GOOD, MAYBE, BAD, REVERSE = "#007a5a", "#9a6300", "#b84a00", "#c75a00"
+SERIES = (CROSS, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8f98")
+HEAT, HEAT_INK, ON_HEAT = "#003058", "#010101", "#ffffff"
+
+VARIABLES = {
+    **{INK: "ink", SOFT: "soft", FAINT: "faint", HAIR: "hair", PAPER: "paper"},
+    **{CROSS: "cross", OLD: "old", INDEPENDENT: "independent"},
+    **{GOOD: "good", MAYBE: "maybe", BAD: "bad", REVERSE: "reverse"},
+    **{colour: f"series-{number}" for number, colour in enumerate(SERIES) if number},
+    **{HEAT: "heat", HEAT_INK: "heat-ink", ON_HEAT: "on-heat"},
+}
+"""The variable of the style of a page that holds a colour."""
+
+VERDICTS = {"compatible": GOOD, "inconclusive": MAYBE, "mixed": MAYBE, "not compatible": BAD}
+"""Colours of the verdicts; the others are in ink."""
+
+SHAPES = (("o", 2.0), ("s", 1.8), ("^", 2.1), ("D", 1.77), ("v", 2.1), ("P", 2.2))
+"""Six markers that differ without colour, each with its width for a radius of 1."""
+
+DPI = 72  # a point is a pixel of a page
+_SAME = 1e-9  # values nearer than this are drawn as one
+_SVG = "{http://www.w3.org/2000/svg}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_DECIMALS = re.compile(r"-?\d+\.\d+")
+_UNSEEN = {"", "fill: none"}  # styles of the background
+_OWN = ("backend", "interactive", "toolbar", "timezone", "date.epoch", "webagg", "tk.", "savefig.directory")
+
+Align = Literal["left", "center", "right"]
+Arguments = ParamSpec("Arguments")
+Drawn = TypeVar("Drawn")
+
+
+def own_style(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
+    """Let a function draw with Matplotlib's defaults, whatever is set for other drawings."""
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **options: Arguments.kwargs) -> Drawn:
+        import matplotlib
+
+        defaults = {key: found for key, found in matplotlib.rcParamsDefault.items() if not key.startswith(_OWN)}
+        with matplotlib.rc_context({**defaults, "svg.fonttype": "none", "svg.hashsalt": "holdfast"}):
+            return draw(*args, **options)
+
+    return drawn
+
+
+def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Return round values, about so many, from below to above a range; a single value gets a step towards zero.
+
+    >>> round_ticks(0.13, 0.52), round_ticks(1.0, 1.0, 1)
+    ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.5, 1.0])
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    if high - low < _SAME:
+        low, high = (high - 0.5, high) if high > 0 else (low, low + 0.5)
+    ticks = MaxNLocator(about, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [round(float(tick), 10) + 0.0 for tick in ticks]
+
+
+class Chart:
+    """One pair of axes, and what it says in words.
+
+    Args:
+        title: What is drawn.
+        told: Its numbers, for people who do not see it.
+        size: Width and height in pixels.
+        room: Pixels to the left, above, to the right and below the axes.
+        x: Values at the left and right end.
+        y: Values at the lower and upper end; where they are left out, pixels from the top of the drawing.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        told: str,
+        size: tuple[float, float],
+        room: tuple[float, float, float, float],
+        x: tuple[float, float],
+        y: tuple[float, float] | None = None,
+    ) -> None:
+        from matplotlib.figure import Figure
+
+        self.title, self.told, self.width, self.height = title, told, *size
+        left, top, right, bottom = room
+        self.top, self.bottom = top, self.height - bottom
+        inner = (self.width - left - right, self.height - top - bottom)
+        self.figure: Figure = Figure((self.width / DPI, self.height / DPI), dpi=DPI, facecolor="none")
+        place = (left / self.width, bottom / self.height, inner[0] / self.width, inner[1] / self.height)
+        self.axes: Axes = self.figure.add_axes(place, facecolor="none", frame_on=False)
+        self.axes.set(xlim=x, ylim=y or (self.bottom, top), xticks=(), yticks=(), axisbelow=True, autoscale_on=False)
+        self.axes.tick_params(length=0, labelsize=12, labelcolor=SOFT)
+        self.start, self.inner = left, inner[0]
+
+    def at(self, x: float) -> float:
+        """Return how many pixels from the left a value is."""
+        low, high = self.axes.get_xlim()
+        return self.start + self.inner * (x - low) / (high - low)
+
+    def x_axis(self, ticks: Sequence[float], title: str, *, labels: Sequence[str] | None = None) -> None:
+        """Draw a grid line for every value, write them below, and the title below all."""
+        self.axes.set_xticks(ticks, [tick_label(tick) for tick in ticks] if labels is None else labels)
+        self.axes.tick_params("x", pad=7)
+        self.axes.grid(axis="x", color=FAINT, linewidth=1)
+        written = self.axes.get_xticklabels()
+        if written and self.at(ticks[0]) < width_of(written[0].get_text(), 12) / 2 - 8:
+            written[0].set_horizontalalignment("left")
+        self.write(
+            (self.axes.get_xlim()[0] + self.axes.get_xlim()[1]) / 2,
+            7,
+            title,
+            size=12,
+            colour=SOFT,
+            align="center",
+            up="page",
+        )
+
+    def y_axis(self, ticks: Sequence[float], title: str) -> None:
+        """Draw a grid line for every value, write them to the left, and the title above."""
+        self.axes.set_yticks(ticks, [tick_label(tick) for tick in ticks])
+        self.axes.tick_params("y", pad=8)
+        self.axes.grid(axis="y", color=FAINT, linewidth=1)
+        self.write(0, self.height - 14, title, size=12, colour=SOFT, across="page", up="page")
+
+    def write(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        *,
+        across: Literal["data", "page"] = "data",
+        up: Literal["data", "page"] = "data",
+        shift: tuple[float, float] = (0, 0),
+        size: float = 13,
+        colour: str = INK,
+        align: Align = "left",
+        bold: bool = False,
+        halo: bool = False,
+        label: str = "",
+    ) -> None:
+        """Write a line of text.
+
+        Args:
+            x: Where it begins, or what `align` says.
+            y: Of its base.
+            words: What to write.
+            across: Whether `x` is a value of the axis, or pixels from the left of the drawing.
+            up: Whether `y` is a value of the axis, or pixels from below the drawing.
+            shift: Pixels to the right and upwards.
+            size: Height of the letters in pixels.
+            colour: One of this module.
+            align: Which part of the words is at `x`.
+            bold: Whether the letters are.
+            halo: Whether what lies behind keeps away from the letters.
+            label: The kind of text, for who looks for it in the figure.
+        """
+        units = {"data": "data", "page": "figure points"}
+        self.axes.annotate(
+            NOT_XML.sub("", words),
+            (x, y),
+            xycoords=(units[across], units[up]),
+            xytext=shift,
+            textcoords="offset points",
+            size=size,
+            color=colour,
+            weight="bold" if bold else "normal",
+            horizontalalignment=align,
+            verticalalignment="baseline",
+            gid="halo" if halo else None,
+            label=label,
+            parse_math=False,
+            annotation_clip=False,
+        )
+
+    def mark(
+        self,
+        x: float,
+        y: float,
+        shape: int = 0,
+        colour: str = INK,
+        radius: float = 5.0,
+        *,
+        edge: str | None = None,
+        fill: str | None = None,
+        line: float = 1.0,
+        note: str = "",
+        label: str = "",
+    ) -> None:
+        """Draw one of six shapes.
+
+        Args:
+            x: A value of the axis.
+            y: A value of the axis.
+            shape: Which of `SHAPES`; counted on from the first after the last.
+            colour: Of the shape.
+            radius: Its half width in pixels.
+            edge: Colour of the line around it; its own when left out.
+            fill: Another colour inside.
+            line: Width of the line around it.
+            note: What appears under a pointer.
+            label: The kind of mark, for who looks for it in the figure.
+        """
+        marker, factor = SHAPES[shape % len(SHAPES)]
+        self.axes.plot(
+            [x],
+            [y],
+            linestyle="none",
+            marker=marker,
+            markersize=radius * factor,
+            color=colour,
+            markerfacecolor=fill or colour,
+            markeredgecolor=edge or colour,
+            markeredgewidth=line,
+            gid=noted(note),
+            label=label or "_",
+            clip_on=False,
+            zorder=3,
+        )
+
+    def line(
+        self,
+        x: Sequence[float],
+        y: Sequence[float],
+        colour: str,
+        width: float = 1.0,
+        dashes: tuple[float, ...] | None = None,
+        *,
+        label: str = "",
+        behind: bool = False,
+    ) -> None:
+        """Draw a line through points, dashed by lengths in pixels."""
+        self.axes.plot(
+            x,
+            y,
+            color=colour,
+            linewidth=width,
+            linestyle=(0, tuple(length / width for length in dashes)) if dashes else "-",
+            solid_capstyle="butt",
+            solid_joinstyle="round",
+            dash_joinstyle="round",
+            label=label or "_",
+            clip_on=False,
+            zorder=1.5 if behind else 2,
+        )
+
+    def whisker(
+        self,
+        ends: tuple[float, float],
+        y: float,
+        colour: str = INK,
+        width: float = 1.3,
+        cap: float = 3.5,
+        *,
+        label: str = "",
+    ) -> None:
+        """Draw a horizontal interval with caps."""
+        self.axes.plot(
+            ends,
+            [y, y],
+            color=colour,
+            linewidth=width,
+            marker="|",
+            markersize=2 * cap,
+            markeredgewidth=width,
+            solid_capstyle="butt",
+            label=label or "_",
+            clip_on=False,
+            zorder=2.5,
+        )
+
+    def __html__(self) -> str:
+        """Return the drawing as SVG for a page; what a template writes."""
+        return self.svg()
+
+    @own_style
+    def svg(self, kind: str = "chart") -> str:
+        """Return the drawing as SVG for a page: colours are its variables, and text is text.
+
+        Args:
+            kind: "chart", or "swatch" for a mark in a legend, which says nothing in words.
+        """
+        written = StringIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the reader's fonts have more letters
+            self.figure.savefig(written, format="svg", metadata={"Date": None})
+        root = ElementTree.fromstring(written.getvalue())
+        box = {"class": kind, "xmlns": _SVG[1:-1], "viewBox": f"0 0 {self.width:g} {self.height:g}"}
+        if kind == "swatch":
+            page = ElementTree.Element("svg", box | {"aria-hidden": "true"})
+        else:
+            title, told = (NOT_XML.sub("", words) for words in (self.title, self.told))
+            page = ElementTree.Element("svg", box | {"role": "img", "aria-label": f"{title}. {told}"})
+            ElementTree.SubElement(page, "title").text = title
+            ElementTree.SubElement(page, "desc").text = told
+        shapes = {f"#{item.get('id')}": item for item in root.iter(f"{_SVG}path") if item.get("id")}
+        _copy(root, page, shapes)
+        return ElementTree.tostring(page, encoding="unicode")
+
+
+def swatch(draw: Callable[[Chart], None]) -> str:
+    """Return what a function draws on 26 x 12 pixels, from below, as a mark for a legend."""
+    chart = Chart("", "", (26, 12), (0, 0, 0, 0), (0, 26), (0, 12))
+    draw(chart)
+    return chart.svg("swatch")
+
+
+def noted(words: str) -> str | None:
+    """Return the group id by which something drawn gets a note, which appears under a pointer."""
+    return f"note: {NOT_XML.sub('', words)}" if words else None
+
+
+def _copy(group: ElementTree.Element, page: ElementTree.Element, shapes: dict[str, ElementTree.Element]) -> None:
+    """Copy what is seen into a page: without groups, and with shapes where they are used, so that nothing has an id."""
+    for item in group:
+        name = item.tag.removeprefix(_SVG)
+        style = _page_style(item.get("style", ""))
+        if name == "g":
+            kind = item.get("id", "")
+            inside = page
+            if kind.startswith("note: "):
+                inside = ElementTree.SubElement(page, "g")
+                ElementTree.SubElement(inside, "title").text = kind.removeprefix("note: ")
+            _copy(item, inside, shapes)
+            if kind == "halo":
+                page[-1].set("class", "halo")
+        elif name == "path" and item.get("style", "") not in _UNSEEN:
+            ElementTree.SubElement(page, "path", {"d": _brief(item.get("d", "")), "style": style})
+        elif name == "use":
+            shape = shapes[item.get(_HREF, "")]
+            moved = _brief(f"translate({float(item.get('x', 0)):.2f} {float(item.get('y', 0)):.2f})")
+            whole = {
+                "d": _brief(shape.get("d", "")),
+                "transform": moved,
+                "style": _page_style(shape.get("style", ""), item.get("style", "")),
+            }
+            ElementTree.SubElement(page, "path", whole)
+        elif name == "text":
+            place = {key: _brief(f"{float(item.get(key, 0)):.2f}") for key in ("x", "y")}
+            ElementTree.SubElement(page, "text", {**place, "style": style}).text = item.text
+
+
+def _page_style(*styles: str) -> str:
+    """Return styles as one, the last first: in the fonts of the page, and with its colours."""
+    found = dict(part.split(": ", 1) for style in styles for part in style.split("; ") if part)
+    found.pop("font-family", None)
+    return ";".join(f"{key}:{_page_value(value)}" for key, value in found.items())
+
+
+def _page_value(value: str) -> str:
+    return f"var(--{VARIABLES[value]})" if value.startswith("#") else _brief(value)
+
+
+def _brief(numbers: str) -> str:
+    """Return a path with two decimals and no more space than it needs."""
+    return " ".join(_DECIMALS.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), numbers).split())

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
+from holdfast.adapters.adapt import DIRECTIONS, Choice, adapt, candidates_of, open_link, save_link, suiting
+from holdfast.adapters.compare import AGREEMENT, measure
+from holdfast.adapters.held_out import hold_out
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
+from holdfast.geometry import Lorentz
+from holdfast.models.release import load_release
+from holdfast.training.compatible_head import HEAD_RECIPE, head_recipe
+from holdfast.training.recipe import Experiment
+
+FAST = dataclasses.replace(HEAD_RECIPE, epochs=2, batch_size=64)
+HEADS = {"p2s": Experiment(method="p2s", recipe=FAST)}
+QUICK = {"resamples": 100}
+GALLERY = f"ridge{DIRECTIONS['old_to_new']}"  # the candidate that maps the old gallery
+
+
+@pytest.fixture(scope="module")
+def sets(two_models):
+    return two_models()
+
+
+@pytest.fixture(scope="module")
+def found(sets):
+    return adapt(*sets, Choice(("procrustes", "ridge"), heads=HEADS), **QUICK)
+
+
+def test_every_candidate_is_measured_on_items_that_it_was_not_fitted_on(sets, found) -> None:
+    names = ["procrustes", "ridge", GALLERY.replace("ridge", "procrustes"), GALLERY, "head p2s"]
+    assert [one.name for one in found.comparison.candidates] == names
+    directions = [one.direction for one in found.comparison.candidates]
+    assert directions == ["new_to_old"] * 2 + ["old_to_new"] * 2 + [None]
+    held_out = hold_out(*sets)
+    assert found.held_out.old.digest() == held_out.old.digest()
+    assert not set(held_out.fit_old.ids) & set(held_out.old.ids)
+    candidates = candidates_of(Choice(("ridge",), heads={}, direction="new_to_old"), True, None)
+    alone = measure(candidates, held_out, **QUICK).candidates[0]
+    assert found.comparison.candidates[1].cross == alone.cross
+
+
+def test_what_is_followed_is_what_is_recommended(found) -> None:
+    name = found.recommendation.candidate
+    assert found.recommendation.action == "adapt" and name == found.comparison.best.name == found.followed
+    assert found.curve.candidate == name
+    assert found.curve.points[-1][1].mean == pytest.approx(found.comparison.best.cross.mean)
+    assert found.sentences[0] == "600 items are paired by id."
+
+
+def test_the_map_of_scores_is_that_of_the_candidate_that_is_followed(found) -> None:
+    held_out, name = found.held_out, found.followed
+    kind, direction = Choice(("procrustes", "ridge")).directed()[name]
+    adapter = build_adapter(kind, {"direction": direction}).fit(held_out.fit_old, held_out.fit_new)
+    query, gallery = held_out.new, held_out.old
+    mapped = (adapter.apply(query), gallery) if direction == "new_to_old" else (query, adapter.apply(gallery))
+    cosines = mapped[0].vectors @ mapped[1].vectors.T
+    away = np.abs(found.score_map.new_scores[:40, None] - cosines[0]).min(axis=1)
+    assert away.max() < 1e-6, "all are scores of the first query"
+
+
+def test_where_nothing_is_recommended_the_best_is_followed(two_models) -> None:
+    found = adapt(*two_models(wrong=1.0), Choice(("ridge",), heads={}), **QUICK)
+    assert found.recommendation.action == "check the pairs" and found.recommendation.candidate is None
+    assert found.followed == found.comparison.best.name == found.curve.candidate
+
+
+def test_a_seed_reproduces_everything(sets, found) -> None:
+    choice = Choice(("procrustes", "ridge"), heads=HEADS)
+    again, other = adapt(*sets, choice, **QUICK), adapt(*sets, choice, seed=1, **QUICK)
+    for one, same, another in zip(*(a.comparison.candidates for a in (found, again, other)), strict=True):
+        assert one.cross == same.cross != another.cross
+    assert found.held_out.old.ids == again.held_out.old.ids != other.held_out.old.ids
+    assert found.suspects == again.suspects and isinstance(found.suspects, SuspectPairs)
+
+
+def test_without_labels_heads_are_left_out(two_models) -> None:
+    found = adapt(*two_models(labelled=False), Choice(("ridge",), heads=HEADS, direction="new_to_old"), **QUICK)
+    assert [one.name for one in found.comparison.candidates] == ["ridge"] and found.comparison.metric == AGREEMENT
+    with pytest.raises(ConfigError, match=r"Heads \(p2s\) for items without labels"):
+        adapt(*two_models(labelled=False), Choice((), heads=HEADS), **QUICK)
+
+
+def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
+    old, new = sets
+    other = points(new.vectors @ np.eye(14) + 0.1, "other")
+    assert suiting(other, new) == tuple(ADAPTERS) and "mean_drift" not in suiting(old, new)
+    assert len(suiting(old, new)) == len(ADAPTERS) - 1
+    narrow = old.select(slice(0, 200)), new.select(slice(0, 200))
+    names = [one.name for one in adapt(*narrow, **QUICK).comparison.candidates]
+    assert names[: len(ADAPTERS) - 1] == list(suiting(old, new)) and names[-2:] == ["head p2s", "head p2s, two layers"]
+    assert len(names) == 2 * (len(ADAPTERS) - 1) + 2
+
+
+def test_candidates_tell_when_they_are_done(sets) -> None:
+    done, steps = [], []
+    choice = Choice(("procrustes",), heads=HEADS, direction="old_to_new")
+    adapt(*sets, choice, on_fit=done.append, on_step=steps.append, **QUICK)
+    assert [event["name"] for event in done] == [GALLERY.replace("ridge", "procrustes"), "head p2s"] and len(steps) >= 2
+
+
+def test_what_cannot_be_linked_is_refused_before_any_fit(sets) -> None:
+    old, new = sets
+
+    def never(event):
+        raise AssertionError("fitted")
+
+    curved = EmbeddingSet(new.ids, new.vectors, "declared:c", Lorentz(14, 1.0))
+    with pytest.raises(SpaceMismatchError, match="new embeddings are on the Lorentz"):
+        adapt(old, curved, on_fit=never)
+    with pytest.raises(SpaceMismatchError, match="old embeddings are on the Lorentz"):
+        adapt(curved, new, on_fit=never)
+    with pytest.raises(DataError, match="these are the same model"):
+        adapt(old, new.replace(fingerprint=old.fingerprint), on_fit=never)
+    with pytest.raises(DataError, match="19 pairs"):
+        adapt(old.select(slice(0, 19)), new, on_fit=never)
+    with pytest.raises(EmptyOverlapError):
+        adapt(old.select(slice(0, 300)), new.select(slice(300, 600)), on_fit=never)
+    with pytest.raises(DataError, match="different labels in two sets"):
+        adapt(old, new.replace(labels=(old.labels + 1) % 12), on_fit=never)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"adapters": ("rigde",)}, "Did you mean 'ridge'"),
+        ({"adapters": ("ridge", "ridge")}, "each once"),
+        ({"adapters": (), "heads": {}}, "Nothing to compare"),
+        ({"adapters": ("ridge",), "adapter_options": {"ridge": {"penalti": 1}}}, "Did you mean 'penalty'"),
+        ({"adapters": ("ridge",), "adapter_options": {"local": {}}}, "Unknown adapter in the options 'local'"),
+        ({"adapters": ("ridge",), "adapter_options": {"ridge": {"direction": "old_to_new"}}}, "one direction for all"),
+    ],
+)
+def test_a_choice_that_cannot_be_made(values, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Choice(**values)
+
+
+def test_options_reach_their_adapter() -> None:
+    choice = Choice(("ridge", "low_rank"), {"low_rank": {"rank": 3}}, direction="old_to_new")
+    assert list(choice.directed()) == [GALLERY, GALLERY.replace("ridge", "low_rank")]
+    built = choice.build(GALLERY.replace("ridge", "low_rank"))
+    assert (built.kind, built.options["rank"], built.direction) == ("low_rank", 3, "old_to_new")
+
+
+@pytest.mark.parametrize("name", ["ridge", GALLERY])
+def test_a_saved_adapter_is_fitted_on_all_pairs(sets, tmp_path, name) -> None:
+    old, new = sets
+    folder = save_link(name, old, new, Choice(("ridge",)), tmp_path)
+    assert folder == tmp_path / "adapter"
+    adapter = build_adapter("ridge", {"direction": "old_to_new" if name == GALLERY else "new_to_old"}).fit(old, new)
+    link = open_link(folder)
+    side, map_, kept = (old, link.gallery, link.query) if name == GALLERY else (new, link.query, link.gallery)
+    np.testing.assert_array_equal(map_(side).vectors, adapter.apply(side).vectors)
+    assert kept(side) is side
+    with pytest.raises(ReleaseError, match="already holds"):
+        save_link(name, old.select(slice(0, 300)), new, Choice(("ridge",)), tmp_path)
+
+
+def test_a_saved_head_is_trained_on_all_pairs_and_says_how_its_model_is_opened(sets, tmp_path) -> None:
+    steps = []
+    model = {"model": "b", "truncate_dim": 14}
+    folder = save_link(
+        "head p2s", *sets, Choice((), heads=HEADS), tmp_path, frozen_model=model, data_name="things", seed=3,
+        on_step=steps.append,
+    )  # fmt: skip
+    assert folder == tmp_path / "head" and len(steps) == 2 * (600 // 64)
+    release = load_release(folder)
+    assert release.record.frozen_model == model and release.record.seed == 3
+    assert release.record.compatible_with == sets[0].fingerprint
+    link = open_link(folder)
+    assert link.gallery(sets[0]) is sets[0]
+    np.testing.assert_array_equal(link.query(sets[1]).vectors, link.own(sets[1]).vectors)
+    assert link.query(sets[1]).dim == 8
+
+
+def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_path) -> None:
+    def batches(recipe, folder):
+        steps = []
+        heads = {"p2s": Experiment(method="p2s", recipe=recipe)}
+        save_link("head p2s", *sets, Choice((), heads=heads), folder, on_step=steps.append)
+        return steps[0]["steps"]
+
+    assert head_recipe(600).batch_size == 37 and batches(HEAD_RECIPE, tmp_path / "usual") == 600 // 37
+    assert batches(dataclasses.replace(HEAD_RECIPE, epochs=1), tmp_path / "chosen") == 600 // 256
+
+
+def test_an_unknown_candidate_is_not_saved(sets, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"Unknown candidate 'head p2z'. Did you mean 'head p2s'"):
+        save_link("head p2z", *sets, Choice(("ridge",)), tmp_path)
+    with pytest.raises(ReleaseError):
+        open_link(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_saved_is_fitted_on_pairs_with_the_labels_that_were_measured(sets, points, tmp_path) -> None:
+    """Numbers on one side and names on the other count as in the comparison; items without a partner do not count."""
+    old, new = sets
+    others = points(np.eye(14)[np.arange(900) % 14] + 0.1, "new", ids=[f"other {row}" for row in range(900)])
+    names = [f"class {row}" for row in range(12)]
+    more = new.replace(
+        ids=[*new.ids, *others.ids], vectors=np.concatenate([new.vectors, others.vectors]),
+        labels=np.concatenate([old.labels, np.zeros(900, np.int64)]), class_names=names,
+    )  # fmt: skip
+    choice = Choice((), heads={"p2s": Experiment(method="p2s", recipe=HEAD_RECIPE)})
+    release = load_release(save_link("head p2s", old, more, choice, tmp_path))
+    assert release.record.recipe["batch_size"] == head_recipe(len(old)).batch_size != head_recipe(1500).batch_size
+    assert release.record.data["vectors"] == str(len(old))
+
+
+def test_a_head_by_an_unknown_method_is_no_choice() -> None:
+    with pytest.raises(ConfigError, match="Unknown method 'p2t'"):
+        Choice(("ridge",), heads={"mine": Experiment(method="p2t")})

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from holdfast.adapters import build_adapter
+from holdfast.adapters.adapt import save_score_map, score_map_of, score_map_record
+from holdfast.adapters.compare import Link, identity
+from holdfast.adapters.held_out import hold_out
+from holdfast.adapters.score_map import load_score_map
+from holdfast.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def through_ridge(labelled):
+    adapter = build_adapter("ridge", {}).fit(labelled.fit_old, labelled.fit_new)
+    return score_map_of(Link.of_adapter(adapter), labelled)
+
+
+@pytest.fixture(scope="module")
+def same(two_models):
+    """One model under two names: its scores stay as they are."""
+    old, _ = two_models(400)
+    return hold_out(old, old.replace(fingerprint="declared:other"))
+
+
+def test_a_link_that_leaves_scores_as_they_are(same) -> None:
+    found = score_map_of(Link(identity, identity), same)
+    np.testing.assert_allclose(found.score_map.values, found.score_map.knots, atol=1e-7)
+    assert found.error.mean_absolute_error < 1e-4, "but for scores beyond those of the other fifths"
+    assert found.at(0.5).mapped_threshold == pytest.approx(0.5, abs=1e-3)
+    assert found.at(0.5).changed_decisions < 1e-3
+
+
+def test_lengths_do_not_count(same) -> None:
+    lengths = np.linspace(0.1, 9, len(same.old), dtype=np.float32)[:, None]
+
+    def longer(embeddings):
+        return embeddings.replace(vectors=embeddings.vectors * lengths[: len(embeddings)])
+
+    expected = score_map_of(Link(identity, identity), same)
+    for form in ("points", "features"):
+        found = score_map_of(
+            Link(
+                lambda query, form=form: longer(query).replace(form=form),
+                lambda old, form=form: longer(old).replace(form=form),
+            ),
+            same,
+        )
+        np.testing.assert_allclose(found.score_map.knots, expected.score_map.knots)
+        np.testing.assert_allclose(found.new_scores, expected.new_scores, atol=1e-6)
+
+
+def test_both_systems_score_the_same_pairs(labelled, through_ridge) -> None:
+    adapter = build_adapter("ridge", {}).fit(labelled.fit_old, labelled.fit_new)
+    old = labelled.old.vectors.astype(np.float64)
+    before, after = old @ old.T, adapter.apply(labelled.new).vectors.astype(np.float64) @ old.T
+    per_query = len(through_ridge.queries) // len(old)
+    assert per_query == 40 and through_ridge.error.pairs == 40 * len(old)
+    for query in range(len(old)):
+        scored = through_ridge.queries == query
+        np.fill_diagonal(before, -np.inf)
+        nearest = np.sort(before[query])[::-1][:20]
+        np.testing.assert_allclose(through_ridge.old_scores[scored][:20], nearest, atol=1e-6)
+        for one, other in zip(through_ridge.old_scores[scored], through_ridge.new_scores[scored], strict=True):
+            item = np.argmin(np.abs(before[query] - one))
+            assert item != query and other == pytest.approx(after[query, item], abs=1e-5)
+
+
+def test_the_error_is_that_of_queries_left_out(through_ridge) -> None:
+    found = through_ridge
+    again = found.score_map.error_of(found.old_scores, found.new_scores, queries=found.queries)
+    assert found.error == again and 0 < again.mean_absolute_error < 0.5
+    at = found.at(0.6)
+    new = found.score_map.threshold(0.6)
+    assert at.mapped_threshold == new and (at.pairs, at.mean_absolute_error) == (again.pairs, again.mean_absolute_error)
+    decided = (found.old_scores >= 0.6) != (found.new_scores >= new)
+    assert at.changed_decisions == pytest.approx(decided.mean(), abs=0.02)
+    with pytest.raises(DataError, match="A threshold of 7"):
+        found.at(7)
+
+
+def test_seeds_decide_the_pairs(labelled) -> None:
+    link = Link(lambda new: labelled.old, identity)
+    first, again, other = (score_map_of(link, labelled, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.old_scores, again.old_scores)
+    assert not np.array_equal(first.old_scores, other.old_scores)
+
+
+def test_scores_that_say_nothing_have_no_map(labelled) -> None:
+    turned = labelled.old.replace(vectors=-labelled.old.vectors)
+    assert score_map_of(Link(lambda new: turned.select(labelled.old.ids.find(new.ids)), identity), labelled) is None
+    vectors = np.ones_like(labelled.old.vectors)
+    alike = hold_out(labelled.old.replace(vectors=vectors), labelled.new)
+    assert score_map_of(Link(lambda new: alike.old, identity), alike) is None
+    assert score_map_record(None) is None
+
+
+def test_a_few_items_are_all_scored(labelled) -> None:
+    few = hold_out(labelled.old.select(slice(0, 90)), labelled.new.select(slice(0, 90)))
+    found = score_map_of(Link(lambda new: few.old.select(few.old.ids.find(new.ids)), identity), few)
+    items = len(few.old)
+    assert found.error.pairs == items * min(items - 1, 20 + min(20, items - 21))
+
+
+def test_the_record_is_the_map_in_at_most_two_hundred_knots(through_ridge, same) -> None:
+    record = score_map_record(through_ridge)
+    knots = np.stack([through_ridge.score_map.knots, through_ridge.score_map.values], axis=1)
+    assert record.error == through_ridge.error.mean_absolute_error
+    assert f"off by {record.error:.3f} on average ({through_ridge.error.pairs:,} scored pairs)" in record.text
+    assert record.knots[0] == tuple(knots[0]) and record.knots[-1] == tuple(knots[-1])
+    whole = score_map_of(Link(identity, identity), same)
+    assert len(whole.score_map.knots) > 200 == len(score_map_record(whole).knots)
+
+
+def test_a_saved_map_is_the_same_map(through_ridge, tmp_path) -> None:
+    whose = {"candidate": "ridge", "old": "declared:a", "new": "declared:b"}
+    path = save_score_map(through_ridge, tmp_path / "new" / "score_map.json", **whose)
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert {name: written[name] for name in whose} == whose
+    found = load_score_map(path)
+    asked = np.linspace(-1, 1, 50)
+    np.testing.assert_array_equal(found.apply(asked).values, through_ridge.score_map.apply(asked).values)
+    assert found.direction == "old_to_new" and [file.name for file in path.parent.iterdir()] == ["score_map.json"]
+    content = json.loads(path.read_text())
+    assert content["mean_absolute_error"] == through_ridge.error.mean_absolute_error
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ({"format_version": 2}, "format version 2, and 1 is known"),
+        ({"knots": None}, "Knots and values of shapes"),
+        ({"knots": [0.5, 0.1]}, "out of order"),
+        ({"values": [0.1, "x"]}, "could not convert"),
+        ({"direction": "sideways"}, "direction='sideways'"),
+        ({"values": [0.1, float("nan")]}, "NaN is no number"),
+    ],
+)
+def test_a_damaged_map_is_refused(tmp_path, damage, reason) -> None:
+    content = {"format_version": 1, "direction": "old_to_new", "knots": [0.1, 0.5], "values": [0.2, 0.3]}
+    path = tmp_path / "score_map.json"
+    path.write_text(json.dumps(content))
+    assert load_score_map(path).threshold(0.1) == 0.2
+    path.write_text(json.dumps(content | damage))
+    with pytest.raises(DataError, match=f"(?s)Cannot read the score map .*{reason}.*fit it again"):
+        load_score_map(path)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b"\xff\xfe", b"3", b'{"format_version": 1}'])
+def test_what_is_no_map_is_refused(tmp_path, content) -> None:
+    path = tmp_path / "score_map.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match="Cannot read the score map"):
+        load_score_map(path)

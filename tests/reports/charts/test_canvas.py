@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import re
+from importlib import resources
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+
+from holdfast.reports.charts.canvas import CROSS, PAPER, VARIABLES, Chart, own_style, round_ticks, swatch
+
+from ..reading import SVG, assert_page_ready
+
+STYLE = (resources.files("holdfast.reports") / "report_style.html").read_text()
+
+
+@own_style
+def drawn(name: str = "a name", title: str = "A chart", told: str = "Its numbers.") -> Chart:
+    chart = Chart(title, told, (300, 200), (40, 30, 20, 44), (0.0, 1.0), (-1.0, 1.0))
+    chart.x_axis([0.0, 0.5, 1.0], "across")
+    chart.y_axis([-1.0, 0.0, 1.0], "up")
+    chart.write(0.2, 0.5, name, halo=True, bold=True)
+    chart.mark(0.5, 0.0, 3, CROSS, note=name, label="here")
+    chart.whisker((0.25, 0.75), 0.0)
+    chart.line([0.0, 1.0], [-1.0, 1.0], CROSS, 2.0, (4, 2))
+    return chart
+
+
+def test_values_stand_where_they_belong() -> None:
+    root = ElementTree.fromstring(drawn().svg())
+    (mark,) = [item for item in root.iter(f"{SVG}path") if item.get("transform", "").startswith("translate(160 93)")]
+    assert "var(--cross)" in str(mark.get("style"))
+    paths = {item.get("d") for item in root.iter(f"{SVG}path")}
+    assert {"M 100 93 L 220 93", "M 40 156 L 280 30", "M 160 156 L 160 30"} <= paths  # whisker, line, grid
+    places = {item.text: (item.get("x"), item.get("y")) for item in root.iter(f"{SVG}text")}
+    assert places["a name"] == ("88", "61.5") and places["−1"][0] == "32"
+
+
+def test_a_page_gets_its_own_colours_and_fonts_and_no_size() -> None:
+    assert_page_ready(drawn())
+
+
+@pytest.mark.parametrize("colour", VARIABLES)
+def test_every_colour_is_a_variable_of_the_page_with_that_value_in_light(colour: str) -> None:
+    light = STYLE.partition("@media")[0]
+    assert f"--{VARIABLES[colour]}:{colour}" in re.sub(r"#fff([;}])", r"#ffffff\1", light)
+
+
+def test_names_are_text_and_never_markup_or_mathematics() -> None:
+    for name in ("<script>alert(1)</script>&\"'", "$x^2$ and $", "a\x00b\x1f", "漢字 🙂", "#0072b2"):
+        root = ElementTree.fromstring(drawn(name, name, name).svg())
+        clean = name.replace("\x00", "").replace("\x1f", "")
+        assert clean in [item.text for item in root.iter(f"{SVG}text")]
+        assert [item.text for item in root.iter(f"{SVG}title")] == [clean, clean]
+        assert root.get("aria-label") == f"{clean}. {clean}"
+
+
+def test_notes_belong_to_their_marks_and_halos_to_their_texts() -> None:
+    root = ElementTree.fromstring(drawn().svg())
+    ((note, mark),) = [list(group) for group in root.iter(f"{SVG}g")]
+    assert note.text == "a name" and mark.get("transform", "").startswith("translate(160")
+    assert [item.text for item in root.iter(f"{SVG}text") if item.get("class") == "halo"] == ["a name"]
+
+
+def test_a_drawing_does_not_depend_on_settings_of_others_and_leaves_none() -> None:
+    before = drawn().svg()
+    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.fonttype": "path", "axes.grid": True}):
+        assert drawn().svg() == before
+        assert matplotlib.rcParams["font.size"] == 30
+    assert matplotlib.rcParams["svg.fonttype"] == matplotlib.rcParamsDefault["svg.fonttype"]
+
+
+def test_a_swatch_says_nothing_in_words() -> None:
+    root = ElementTree.fromstring(swatch(lambda chart: chart.mark(13, 6, 0, CROSS, 5, fill=PAPER)))
+    assert root.get("class") == "swatch" and root.get("aria-hidden") == "true"
+    assert root.find(f"{SVG}title") is None and "var(--paper)" in ElementTree.tostring(root, encoding="unicode")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (1.0, 1.0), (0.3, 0.3), (-0.5, -0.5), (1 - 1e-12, 1.0)])
+def test_ticks_around_a_single_value_leave_room(low: float, high: float) -> None:
+    ticks = round_ticks(low, high, 4)
+    assert ticks[0] <= low + 1e-9 and high <= ticks[-1] + 1e-9 and ticks[-1] - ticks[0] >= 0.5 - 1e-9
+    assert len(ticks) >= 3
