@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
 from holdfast.cli import main
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
@@ -61,7 +60,7 @@ def test_a_changed_method_changes_its_own_code_and_what_all_share_changes_all(
     for module in modules:
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("KNOWN = 1\n")
-    monkeypatch.setattr(holdfast, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(code, "ROOT", tmp_path)
     monkeypatch.setattr(code, "_code_of_holdfast", code._code_of_holdfast.__wrapped__)
     before = codes()
     for module, changed in modules.items():
@@ -73,7 +72,7 @@ def test_a_changed_method_changes_its_own_code_and_what_all_share_changes_all(
 
 
 def test_the_packages_that_count_are_there() -> None:
-    assert all((Path(holdfast.__file__).parent / package).is_dir() for package in TRAINING)
+    assert all((code.ROOT / package).is_dir() for package in TRAINING)
 
 
 def test_the_code_of_another_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

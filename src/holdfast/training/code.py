@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import holdfast
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
 from holdfast.models.embedding_network import EmbeddingSpec
@@ -20,6 +19,7 @@ from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import HEADS
 from holdfast.training.recipe import Experiment
 
+ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
 """Packages whose code decides what a training becomes; of the methods, only the one that is trained."""
 
@@ -44,10 +44,9 @@ def training_code(method: str, head: str | None, model: EmbeddingSpec) -> str:
 @cache
 def _code_of_holdfast(place: str) -> str:
     """Return the digest of what is common to all methods, and of the module of one of them."""
-    root = Path(holdfast.__file__).parent
     others = {one.partition(":")[0].rpartition(".")[2] for one in METHODS.places.values() if one != place}
-    files = [path for package in TRAINING for path in sorted((root / package).rglob("*.py"))]
-    return digest_of(path for path in files if path.parent != root / "methods" or path.stem not in others)
+    files = [path for package in TRAINING for path in sorted((ROOT / package).rglob("*.py"))]
+    return digest_of(path for path in files if path.parent != ROOT / "methods" or path.stem not in others)
 
 
 def version_of(thing: Any) -> str:
