@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def whole_percent(share: float) -> str:
     """Write a share in whole per cent, with a space that does not break.
@@ -40,3 +42,22 @@ def metric_name(metric: str) -> str:
     """
     family, at, depth = metric.partition("@")
     return _METRICS.get(family, family) + at + ("R" if depth == "r" else depth)
+
+
+def counted(number: int, word: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names one after another.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
