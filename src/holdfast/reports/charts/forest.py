@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.adapters.results import AdaptResults, CandidateScores, Score
+from holdfast.adapters.compare import CandidateScores, Score
+from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard
 from holdfast.evaluation.results import Evaluation, System
 from holdfast.evaluation.test_sets import SetScores
