@@ -12,7 +12,7 @@ from typing import Literal
 from holdfast.adapters import Direction, SuspectPairs
 from holdfast.adapters.compare import AGREEMENT, UNSEEN, Comparison, Gap, Loss, Measured
 from holdfast.results import Part
-from holdfast.wording import whole_percent
+from holdfast.wording import metric_name, whole_percent
 
 Action = Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
 
@@ -262,7 +262,7 @@ class Words:
         metric = self.comparison.metric
         if metric == AGREEMENT:
             return f"an agreement of {score:.3f} with re-embedding"
-        name = {"map": "mAP", "map@r": "mAP@R"}.get(metric, metric)
+        name = metric_name(metric)
         return f"{'an' if name.startswith('mAP') else 'a'} {name} of {score:.3f}"
 
     def _points(self, difference: Gap, corrected: str = "") -> str:

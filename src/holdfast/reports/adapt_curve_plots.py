@@ -10,8 +10,9 @@ from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.charts.forest import KINDS, REFERENCES
 from holdfast.reports.charts.forest import with_interval as written
-from holdfast.reports.formats import metric_name, score
+from holdfast.reports.formats import score
 from holdfast.reports.svg import Scale, box, chart, line, marker, path, reaching, text, width_of, x_axis, y_axis
+from holdfast.wording import metric_name
 
 STYLE = """.adapter{--own:var(--cross)}.head{--own:var(--independent)}
 .reference.self_new{stroke:var(--good);stroke-dasharray:7 3}
