@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.galleries.drill_result import (
+from holdfast.galleries.rehearsal.results import (
     Example,
     FirstHit,
     FirstHits,
@@ -243,7 +243,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
     assert document["kind"] == "drill" and "schema_version" not in document
     file = tmp_path / "drill.json"
     for wrong, said in (
-        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*holdfast gallery drill"),
+        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*holdfast gallery rehearse"),
         ({name: value for name, value in document.items() if name != "verdict"}, "Field required at 'verdict'"),
     ):
         file.write_text(json.dumps(wrong))

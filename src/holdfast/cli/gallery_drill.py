@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError, refuse
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.drill import Rehearsal
+    from holdfast.galleries.rehearsal import Rehearsal
 
 PASSED = ("ready", "no gain")
 
@@ -85,7 +85,7 @@ def drill(
         json: Print one JSON document with all numbers.
     """
     from holdfast.cli.gallery_sources import source_of
-    from holdfast.galleries.drill import drill as rehearsed
+    from holdfast.galleries.rehearsal import rehearse as rehearsed
     from holdfast.reports.drill_page import write_drill_report
 
     arguments = {**locals(), "adapter": None}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.embeddings.storage import write_atomically
-from holdfast.galleries.drill_result import Rehearsal
+from holdfast.galleries.rehearsal import Rehearsal
 from holdfast.reports import drill_plots
 from holdfast.reports import drill_words as words
 from holdfast.reports.formats import score

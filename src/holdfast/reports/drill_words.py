@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.galleries.drill_result import Gain, Rehearsal
+from holdfast.galleries.rehearsal.results import Gain, Rehearsal
 from holdfast.reports.formats import metric_name, percent, score, signed
 
 SPACE = "\N{NO-BREAK SPACE}"
