@@ -66,7 +66,7 @@ def filled(old: EmbeddingSet = OLD, labelled: bool = True) -> Gallery:
 
 def linked(gallery: Gallery, new: EmbeddingSet = NEW) -> Gallery:
     gallery.prepare(new.fingerprint, new.space, note="second")
-    gallery.vouch(new.fingerprint, OLD.fingerprint, force="a test")
+    gallery.link(new.fingerprint, OLD.fingerprint, force="a test")
     return gallery
 
 

@@ -106,7 +106,7 @@ class Upgrade:
         for link in self.links:
             if link.how in ("report", "forced"):
                 ends = fingerprints[link.query], fingerprints[link.gallery]
-                copy.vouch(*ends, force=link.reason or "as the gallery has it")
+                copy.link(*ends, force=link.reason or "as the gallery has it")
         own = [link.how for link in self.links if self.new is not None and link.query == self.new.name]
         given = [link.how for link in copy.state.links if link.query == prepared.name]
         return next(iter(own or given), "none")
