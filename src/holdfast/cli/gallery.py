@@ -22,7 +22,7 @@ SUBCOMMANDS = {
     "backup": ("gallery_backup:backup", "copy everything to a new folder, while the gallery is written to"),
     "restore": ("gallery_backup:restore", "make the gallery of a backup in a new place"),
     "plan": ("gallery_plan:plan", "say what an upgrade would take: items, hours, cost, room; nothing is changed"),
-    "rehearse": ("gallery_rehearse:rehearse", "go through the upgrade on a copy, and measure it; exit code 1 if it fails"),
+    "rehearse": ("gallery_rehearse:rehearse", "try the whole upgrade on a copy and measure it; exit code 1 if it fails"),
     "prepare": ("gallery_upgrade:prepare", "make room for a new model; nothing that is served changes"),
     "link": ("gallery_upgrade:link", "let queries of one model search vectors of another, as a report allows"),
     "swap": ("gallery_upgrade:swap", "make the prepared model the active one, at once"),
@@ -63,8 +63,8 @@ def main(words: list[str]) -> int:
         return 2
     if words[0] in FORMER:
         console.print(
-            f"`holdfast gallery {words[0]}` is called `holdfast gallery {FORMER[words[0]]}` now; the former name goes with "
-            "the next version."
+            f"`holdfast gallery {words[0]}` is called `holdfast gallery {FORMER[words[0]]}` now; the former name goes "
+            "with the next version."
         )
     name, rest = FORMER.get(words[0], words[0]), [_ALIASES.get(word, word) for word in words[1:]]
     if rest and not rest[0].startswith("-"):
