@@ -22,7 +22,7 @@ SUBCOMMANDS = {
     "backup": ("gallery_backup:backup", "copy everything to a new folder, while the gallery is written to"),
     "restore": ("gallery_backup:restore", "make the gallery of a backup in a new place"),
     "plan": ("gallery_plan:plan", "say what an upgrade would take: items, hours, cost, room; nothing is changed"),
-    "rehearse": ("gallery_rehearse:rehearse", "try the whole upgrade on a copy and measure it; exit code 1 if it fails"),
+    "rehearse": ("gallery_rehearse:rehearse", "try a whole upgrade on a copy and measure it; exit code 1 if it fails"),
     "prepare": ("gallery_upgrade:prepare", "make room for a new model; nothing that is served changes"),
     "link": ("gallery_upgrade:link", "let queries of one model search vectors of another, as a report allows"),
     "swap": ("gallery_upgrade:swap", "make the prepared model the active one, at once"),
