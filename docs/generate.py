@@ -72,7 +72,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
         return f"{excerpt(path, heading, int(number or 1))}\n\n<small>{title}, from [{path}]({target})</small>"
 
-    return LINK.sub(lambda found: led(found, place, origin), TABLE_LINK.sub(table, markdown))
+    text_with_tables = LINK.sub(lambda found: led(found, place, origin), TABLE_LINK.sub(table, markdown))
+    return re.sub(
+        r"^\|.*$",
+        lambda row: row[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"),
+        text_with_tables,
+        flags=re.M,
+    )
 
 
 def origin_of(place: str) -> str:
@@ -328,7 +334,7 @@ def results_pages() -> dict[str, str]:
 def help_of(*words: str) -> str:
     """Return what a command prints for `--help`; nothing where it knows no help of its own."""
     said, width = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "88"
     try:
         with (
             contextlib.redirect_stdout(said),
