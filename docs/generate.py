@@ -172,10 +172,14 @@ def code(body: str, language: str = "text") -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    lines = [list(head), ["---"] * len(list(head)), *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("\n", " ").replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+    head = list(head)
+    lines = [[cell_of(cell) for cell in line] for line in (head, ["---"] * len(head), *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell_of(value: Any) -> str:
+    """Return a value as a cell of a table, whose bars stand for themselves; in code they do anyway."""
+    return re.sub(r"`[^`]*`|\|", lambda found: "\\|" if found[0] == "|" else found[0], str(value).replace("\n", " "))
 
 
 def described(documentation: str, defaults: dict[str, Any] | None = None) -> str:
@@ -231,12 +235,12 @@ def method_pages() -> dict[str, str]:
         parts = [
             f"# {name}",
             described(told.documentation, told.options),
-            f"Trains in {' and '.join(sorted(told.spaces))}"
-            f"{'' if told.needs_old else '; needs no old model'}{'; only in sessions' if told.sessions_only else ''}.",
+            f"Spaces: {', '.join(sorted(told.spaces))}."
+            f"{'' if told.needs_old else ' Needs no old model.'}{' Only in sessions.' if told.sessions_only else ''}",
             code(f"holdfast methods {name}", "console"),
             "## Measured",
             *measured(name),
-            f"[The source](../../src/holdfast/methods/{METHODS.places[name].partition(':')[0]}.py) is one file.",
+            f"[The source](../../src/{METHODS[name].__module__.replace('.', '/')}.py) is one file.",
         ]
         made[f"methods/{name}.md"] = "\n\n".join(parts) + "\n"
     head = text("docs/methods/index.md.in")
@@ -412,10 +416,16 @@ def described_fields(kind: type[Part]) -> str:
         for name, annotation in inspect.get_annotations(base).items()
     }
     rows = [
-        [f"`{field.alias or name}`", f"`{types.get(name, '')}`", said.get(name, "")]
+        [f"`{field.alias or name}`", f"`{plain_type(str(types.get(name, '')))}`", said.get(name, "")]
         for name, field in kind.model_fields.items()
     ]
     return "\n\n".join([*texts, table(["key", "type", "what it says"], rows)])
+
+
+def plain_type(annotation: str) -> str:
+    """Return what a value is, without what is checked of it: `Annotated[list[X], ...]` as `list[X]`."""
+    found = re.fullmatch(r"Annotated\[(.+?), \w+\(.*\)\]", annotation)
+    return found[1] if found else annotation
 
 
 def parts_within(kind: type[Part]) -> list[type[Part]]:

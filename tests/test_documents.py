@@ -228,7 +228,7 @@ def test_every_method_has_a_page_with_its_options_and_what_was_measured(site: Mo
 def test_a_new_method_gets_its_page_without_a_change_of_documents(
     site: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS.places, "our_own", "bct:BCT")
+    monkeypatch.setitem(METHODS.places, "our_own", METHODS.places["bct"])
     page = site.method_pages()["methods/our_own.md"]
     assert page.startswith("# our_own") and "| `weight` |" in page and "No table of results has a row of it yet" in page
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from holdfast.adapters.results import AdaptResults, CurvePoint, PairsCurve, ScoreMapRecord
+from holdfast.adapters.compare import CurvePoint, LearningCurve
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.charts.forest import KINDS, REFERENCES
 from holdfast.reports.charts.forest import with_interval as written
-from holdfast.reports.formats import metric_name, score
+from holdfast.reports.formats import score
 from holdfast.reports.svg import Scale, box, chart, line, marker, path, reaching, text, width_of, x_axis, y_axis
+from holdfast.wording import metric_name
 
 STYLE = """.adapter{--own:var(--cross)}.head{--own:var(--independent)}
 .reference.self_new{stroke:var(--good);stroke-dasharray:7 3}
@@ -30,7 +32,7 @@ STYLE = """.adapter{--own:var(--cross)}.head{--own:var(--independent)}
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 52.0, 46.0
 
 
-def learning_curve(results: AdaptResults, curve: PairsCurve, *, width: float = 640, height: float = 340) -> str:
+def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float = 640, height: float = 340) -> str:
     """Draw cross over the number of pairs fitted on (logarithmic) with its interval, and where it is enough."""
     candidate = results.named(curve.candidate)
     kind = candidate.kind if candidate else "adapter"
@@ -91,7 +93,7 @@ def _level_references(results: AdaptResults, y: Scale, stop: float) -> list[str]
     return parts
 
 
-def _enough(curve: PairsCurve, x: Scale, y: Scale, width: float) -> list[str]:
+def _enough(curve: LearningCurve, x: Scale, y: Scale, width: float) -> list[str]:
     """Mark where the number of pairs is enough; nothing where none was."""
     found = next((point for point in curve.points if point.pairs == curve.enough), None)
     if found is None:
@@ -105,7 +107,7 @@ def _enough(curve: PairsCurve, x: Scale, y: Scale, width: float) -> list[str]:
     ]
 
 
-def _curve_in_words(results: AdaptResults, curve: PairsCurve) -> str:
+def _curve_in_words(results: AdaptResults, curve: LearningCurve) -> str:
     points = "; ".join(f"{point.pairs:,} pairs: {written(point.cross)}" for point in curve.points)
     enough = "" if curve.enough is None else f" {curve.enough:,} pairs are enough."
     references = ", ".join(

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from holdfast.evaluation.class_change import ClassChangeSummary, ClassScore
-from holdfast.reports.formats import metric_name, percent, score, signed
+from holdfast.reports.formats import percent, score, signed
 from holdfast.reports.plots import Evaluations
 from holdfast.reports.svg import Scale, box, chart, line, reaching, text, x_axis, y_axis
+from holdfast.wording import metric_name
 
 End = Literal["worst", "best"]
 

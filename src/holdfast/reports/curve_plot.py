@@ -5,10 +5,10 @@ from __future__ import annotations
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.reports.charts.forest import measured
-from holdfast.reports.formats import metric_name, score
+from holdfast.reports.formats import score
 from holdfast.reports.plots import Evaluations
 from holdfast.reports.svg import Scale, chart, line, path, reaching, text, x_axis, y_axis
-from holdfast.wording import whole_percent
+from holdfast.wording import metric_name, whole_percent
 
 References = dict[str, float | None]
 

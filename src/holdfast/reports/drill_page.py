@@ -12,6 +12,7 @@ from holdfast.reports import drill_words as words
 from holdfast.reports.formats import score
 from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.wording import metric_name
 
 TEMPLATE = "drill.html"  # and the name of the page
 
@@ -45,7 +46,7 @@ def render_drill_report(results: Rehearsal) -> str:
         next_step=words.next_step(results),
         numbers_now=_numbers(results),
         metrics={metric: words.METRICS[metric] for metric in shown},
-        short=words.short_metric,
+        short=metric_name,
         orders={name: words.ORDERS.get(name, name) for name in results.curves},
         order_swatch=drill_plots.order_swatch,
         change_swatch=drill_plots.change_swatch,
@@ -99,7 +100,7 @@ def order_rows(results: Rehearsal) -> Table:
     """Return columns and rows of the orders, the best first: on average, and at every share."""
     metric, curves = results.metric, results.curves
     shares = map(words.percent_of, results.curve.shares)
-    columns = [f"{words.short_metric(metric)}, re-embedded", "on average", *shares]
+    columns = [f"{metric_name(metric)}, re-embedded", "on average", *shares]
     ranked = sorted(curves.items(), key=lambda item: -item[1].area[metric])
     return columns, [[name, score(curve.area[metric]), *map(score, curve.values[metric])] for name, curve in ranked]
 
@@ -129,7 +130,6 @@ def rollback_rows(results: Rehearsal) -> Table:
     """Return columns and rows of what old queries find before the swap and after the rollback."""
     metrics = [name for name in results.before if not name.startswith("overlap")] or ["overlap@10 with old"]
     rows = [
-        [words.short_metric(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"]
-        for name in metrics
+        [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
     ]
     return ["old queries", "before the swap", "after the rollback"], rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.galleries.drill_result import FirstHits, OrderCurve, Rehearsal
-from holdfast.reports.drill_words import percent_of, short_metric
+from holdfast.reports.drill_words import percent_of
 from holdfast.reports.formats import score
 from holdfast.reports.svg import (
     Scale,
@@ -21,6 +21,7 @@ from holdfast.reports.svg import (
     x_axis,
     y_axis,
 )
+from holdfast.wording import metric_name
 
 STYLE = """
 .order-0{--own:var(--random)}.order-1{--own:var(--margin)}.order-2{--own:var(--reverse)}.order-3{--own:var(--independent)}.order-4{--own:var(--old)}
@@ -64,7 +65,7 @@ def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height:
     y = reaching(lowest, min(1.0, max(ends)), height - _BOTTOM, _TOP, 4)
     parts = [
         x_axis(x, _TOP, y.start, "share of the gallery re-embedded", 4, share=True),
-        y_axis(y, _LEFT, x.stop, short_metric(metric)),
+        y_axis(y, _LEFT, x.stop, metric_name(metric)),
     ]
     if band:
         outline = [(x(share), y(high)) for share, _, high in band] + [(x(s), y(low)) for s, low, _ in reversed(band)]
@@ -78,7 +79,7 @@ def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height:
         at = y(before) + 15 if below else y(before) - 6
         parts.append(text(x.stop - 4, at, f"today {score(before)}", "small halo", "end"))
     return chart(
-        width, height, f"{short_metric(metric)} during the backfill", _curves_in_words(curves, metric, before), parts
+        width, height, f"{metric_name(metric)} during the backfill", _curves_in_words(curves, metric, before), parts
     )
 
 

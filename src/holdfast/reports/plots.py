@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from holdfast.evaluation.results import Evaluation, System
 from holdfast.reports.charts.forest import measured
-from holdfast.reports.formats import interval, metric_name, score
+from holdfast.reports.formats import interval, score
 from holdfast.reports.svg import Scale, box, chart, line, reaching, shortened, text, whisker, width_of, x_axis
 from holdfast.reports.words import MARKS
+from holdfast.wording import metric_name
 
 Evaluations = Mapping[str, Evaluation]
 
