@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Literal, get_origin
 
 from holdfast.cli.commands import all_functions, first_of, function_of
+from holdfast.cli.console import print_json
 from holdfast.cli.help import choices_of
 from holdfast.cli.parsing import run
 from holdfast.config import known_options
-from holdfast.errors import unknown_name
 
 Shell = Literal["bash", "zsh", "fish"]
 
 
-def completion(shell: Shell) -> int:
+def completion(shell: Shell, json: bool = False) -> int:
     """Print the completion of a shell: commands, subcommands, options, and the words that options take.
 
     Bash: ``source <(holdfast completion bash)`` in ~/.bashrc. Zsh: the same with zsh in ~/.zshrc, after compinit. Fish:
@@ -21,10 +21,13 @@ def completion(shell: Shell) -> int:
 
     Args:
         shell: bash, zsh or fish.
+        json: Print one JSON document with the script.
     """
-    if shell not in SCRIPTS:
-        raise unknown_name("shell", shell, SCRIPTS)
-    print(SCRIPTS[shell]())
+    script = SCRIPTS[shell]()
+    if json:
+        print_json({"shell": shell, "script": script})
+    else:
+        print(script)
     return 0
 
 
