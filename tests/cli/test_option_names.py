@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.commands import all_functions, function_of
-from holdfast.cli.gallery import SUBCOMMANDS
+from holdfast.cli.gallery import FORMER, SUBCOMMANDS
 from holdfast.cli.parsing import MOVED
 from holdfast.config import known_options
 
 NAMES = (Path(__file__).parent / "option_names.txt").read_text().splitlines()
-RENAMED = {f"gallery {name}": f"gallery {new}" for name, new in (("drill", "rehearse"), ("vouch", "link"))}
+RENAMED = {f"gallery {name}": f"gallery {new}" for name, new in FORMER.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

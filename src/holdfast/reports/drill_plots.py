@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.galleries.drill_result import FirstHits, OrderCurve, Rehearsal
+from holdfast.galleries.rehearsal.results import FirstHits, OrderCurve, Rehearsal
 from holdfast.reports.drill_words import percent_of
 from holdfast.reports.formats import score
 from holdfast.reports.svg import (
