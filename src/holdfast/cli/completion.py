@@ -67,7 +67,9 @@ def _cases(quote: str) -> list[str]:
     for path in _paths():
         options = options_of(path) if path in all_functions() else {"--help": ()}
         first = options.get(f"--{first_of(path)}", ())
-        lines.append(f"    {quote}{path}{quote}) words={quote}{' '.join([*words_after(path), *first, *options])}{quote} ;;")
+        lines.append(
+            f"    {quote}{path}{quote}) words={quote}{' '.join([*words_after(path), *first, *options])}{quote} ;;"
+        )
         lines += [
             f"    {quote}{path} {option}{quote}) words={quote}{' '.join(choices)}{quote} ;;"
             for option, choices in options.items()
