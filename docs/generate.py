@@ -349,10 +349,12 @@ def help_of(*words: str) -> str:
     return said.getvalue()
 
 
-def subcommands(said: str) -> list[str]:
-    """Return the commands that a help lists, if it lists any."""
+def subcommands(said: str, command: str = "") -> list[str]:
+    """Return the commands that a help lists, if it lists any, and those that its sentences name."""
     usage = said.partition("\n\n  ")[0]
-    return re.findall(r"^  ([a-z][\w-]*)  +\S", said, flags=re.M) if re.search(r"\b(SUB)?COMMAND\b", usage) else []
+    listed = re.findall(r"^  ([a-z][\w-]*)  +\S", said, flags=re.M) if re.search(r"\b(SUB)?COMMAND\b", usage) else []
+    named = re.findall(rf"`holdfast\s+{command}\s+([a-z]\w+)", said) if command else []
+    return list(dict.fromkeys([*listed, *named]))
 
 
 def command_pages() -> dict[str, str]:
@@ -360,8 +362,9 @@ def command_pages() -> dict[str, str]:
     for command in subcommands(help_of()):
         said = help_of(command)
         parts = [f"# holdfast {command}", code(said)]
-        for name in subcommands(said):
-            parts += [f"## holdfast {command} {name}", code(help_of(command, name))]
+        for name in subcommands(said, command):
+            if (of_it := help_of(command, name)) not in ("", said):
+                parts += [f"## holdfast {command} {name}", code(of_it)]
         made[f"reference/commands/{command}.md"] = "\n\n".join(parts)
     return made
 
