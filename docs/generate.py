@@ -19,6 +19,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,7 @@ def results_pages() -> dict[str, str]:
 # ---- reference
 
 
+@cache
 def help_of(*words: str) -> str:
     """Return what a command prints for `--help`; nothing where it knows no help of its own."""
     said, width = io.StringIO(), os.environ.get("COLUMNS")
