@@ -38,10 +38,10 @@ from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.intervals import Resampled
+from holdfast.experiment import Experiment
 from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
-from holdfast.training.recipe import Experiment
 from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method

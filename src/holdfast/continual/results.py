@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from holdfast.continual.plans import KS, Setting
+from holdfast.experiment import Experiment
 from holdfast.methods import METHODS, build_method
 from holdfast.results import Count, Disagreement, Part, Positive, Results, Share
-from holdfast.training.recipe import Experiment
 
 _CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 

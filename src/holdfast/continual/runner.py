@@ -44,6 +44,7 @@ from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.ranking.engine import nearest_rows
 from holdfast.evaluation.sides import check_sides, vectors_for
+from holdfast.experiment import Experiment
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod
@@ -52,7 +53,6 @@ from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
 from holdfast.results import Part
 from holdfast.training.encode import embed_images, encode
-from holdfast.training.recipe import Experiment
 from holdfast.training.run_state import load_history
 from holdfast.training.train import OnStep, train_release
 from holdfast.training.warm_start import WarmStart, load_carried, save_carried
