@@ -24,7 +24,6 @@ from holdfast.galleries.transfer import (
 )
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.stores.lance.foreign import LanceTable
-from holdfast.stores.postgres.foreign import PostgresTable
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -221,7 +220,6 @@ def test_a_file_that_is_none_is_named(shop: Gallery, tmp_path: Path, write: Any)
 def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None:
     import lancedb
 
-
     database = lancedb.connect(str(tmp_path / "lake"))
     table = database.create_table("items", pa.table(rows(embed, IDS[:6])))
     table.add(pa.table(rows(embed)).slice(6, 4))
@@ -257,6 +255,7 @@ def test_a_table_of_postgresql(
 
     url = request.getfixturevalue("postgres_url")
     from holdfast.stores.postgres.address import read_address
+    from holdfast.stores.postgres.foreign import PostgresTable
 
     address = read_address(url)
     with psycopg.connect(**address.parameters, autocommit=True) as connection:
@@ -319,6 +318,7 @@ def test_a_table_of_a_database_that_makes_no_sense(
     import psycopg
 
     from holdfast.stores.postgres.address import read_address
+    from holdfast.stores.postgres.foreign import PostgresTable
 
     name = read_address(postgres_url).schema
     with psycopg.connect(**read_address(postgres_url).parameters, autocommit=True) as connection:
