@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.cli.gallery_common import DECLARED, command, size
+from holdfast.galleries.state import Link
 from holdfast.galleries.status import GenerationStatus, Status
 
 Table = tuple[list[str], list[list[str]]]
@@ -73,7 +74,7 @@ def standing(found: Status) -> list[str]:
     known = {one.name: one for one in found.generations}
     said = [_PHASES[found.phase](found, known)]
     if found.lacking:
-        said += [_link_words(found, link) for link in found.links if link["query"] == found.target]
+        said += [_link_words(link) for link in found.links if link.query == found.target]
     if found.retired:
         said.append(f"Vectors of {', '.join(found.retired)} wait for gc.")
     if found.waiting >= WORTH_A_WORD:
@@ -109,9 +110,9 @@ def _completed(found: Status, known: dict[str, GenerationStatus]) -> str:
 _PHASES = {"steady": _steady, "prepared": _prepared, "swapped": _swapped, "completed": _completed}
 
 
-def _link_words(found: Status, link: dict[str, str]) -> str:
-    reason = f" ({link['reason']})" if link["reason"] else ""
-    return f"{link['query']} searches vectors of {link['gallery']}, too, because of {_WHY[link['how']]}{reason}."
+def _link_words(link: Link) -> str:
+    reason = f" ({link.reason})" if link.reason else ""
+    return f"{link.query} searches vectors of {link.gallery}, too, because of {_WHY[link.how]}{reason}."
 
 
 def fill_command(found: Status, url: str) -> str:
