@@ -8,20 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.embeddings.storage import write_atomically
 from holdfast.evaluation.chain import ChainPair, ChainResults
-from holdfast.reports import chain_tables as tables
-from holdfast.reports import chain_words as words
 from holdfast.reports import heat_map
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import Gain, gain_plot
-from holdfast.reports.page import FILE_NAME
 from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.template import PHONE, in_both_widths, page_template, write_page
 from holdfast.reports.words import MARKS, metric_note
 from holdfast.wording import metric_name
 
-TEMPLATE = "chain.html"
 _CROWDED = 6  # generations from which numbers in cells of a phone have two digits
 _NAMED = 5  # models up to which their pairs are drawn by name
 _LONG = 14  # letters up to which they are
@@ -39,27 +34,25 @@ def write_chain_report(results: ChainResults, folder: str | Path) -> Path:
         ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_chain_report(results)
-    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_page(render_chain_report(results), folder)
 
 
 def render_chain_report(results: ChainResults) -> str:
     """Return the page as text; see `write_chain_report`."""
-    page: str = page_template(TEMPLATE, values={"marks": MARKS, "metric_note": metric_note}).render(
+    page: str = page_template("chain.html", values={"marks": MARKS, "metric_note": metric_note}).render(
         document=results,
         style=heat_map.STYLE,
-        headline=words.chain_headline(results),
-        finding=words.chain_finding(results),
-        level=words.level(results),
+        finding=chain_finding(results),
+        level=level(results),
         by_number=_by_number(results.models),
         terms=_terms(results),
         charts=_charts(results),
-        baselines=dict(sorted(tables.BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
-        models=tables.models_table(results, typeset=True),
-        matrix=tables.matrix_table(results, typeset=True),
-        pairs=tables.pair_table(results, typeset=True),
-        p_comp=partial(tables.p_comp_table, results, typeset=True),
-        p_score=partial(tables.p_score_table, results),
+        baselines=dict(sorted(BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
+        models=models_table(results, typeset=True),
+        matrix=matrix_table(results, typeset=True),
+        pairs=pair_table(results, typeset=True),
+        p_comp=partial(p_comp_table, results, typeset=True),
+        p_score=partial(p_score_table, results),
         protocol=rule_rows(results.protocol, then=[("metric", metric_name(results.metric)), *_guarded(results)]),
     )
     return page
@@ -74,21 +67,21 @@ def _guarded(results: ChainResults) -> list[tuple[str, str]]:
 
 def _terms(results: ChainResults) -> dict[str, str]:
     absent = set() if results.p_comp else {"independent", "P_comp", "P_up"}
-    return {name: told for name, told in words.TERMS_OF_CHAINS.items() if name not in absent}
+    return {name: told for name, told in TERMS_OF_CHAINS.items() if name not in absent}
 
 
 def _charts(results: ChainResults) -> dict[str, Any]:
     what, matrix = metric_name(results.metric), _array(results.matrix)
     limits = heat_map.heat_range([matrix]) or (0.0, 1.0)
     found: dict[str, Any] = {
-        "matrix": _both(partial(_matrix, results, matrix, limits), _width(len(matrix), 560)),
-        "key": _both(
+        "matrix": in_both_widths(partial(_matrix, results, matrix, limits), _width(len(matrix), 560)),
+        "key": in_both_widths(
             lambda width: heat_map.heat_key(
                 limits, what, mark=heat_map.WRONG, mark_means=_mark(results), meanings=_MEANINGS, width=width
             ),
             560,
         ),
-        "gains": _both(partial(_gains, results), 640),
+        "gains": in_both_widths(partial(_gains, results), 640),
         "p_comp": {},
         "most": {"matrix": _width(len(matrix), 560), "p_comp": _width(len(matrix) - 1, 400)},
     }
@@ -97,13 +90,9 @@ def _charts(results: ChainResults) -> dict[str, Any]:
         ends = heat_map.heat_range(raw.values())
         if ends:
             found["p_comp"] = {
-                name: _both(partial(_p_comp, results, raw[name], ends), _width(len(matrix) - 1, 400)) for name in raw
+                name: in_both_widths(partial(_p_comp, results, raw[name], ends), _width(len(matrix) - 1, 400)) for name in raw
             }
     return found
-
-
-def _both(draw: Any, wide: float) -> Drawing:
-    return Drawing(draw(width=wide), draw(width=PHONE))
 
 
 def _width(models: int, most: float) -> float:
@@ -153,12 +142,7 @@ def _gains(results: ChainResults, width: float) -> Chart:
     names, numbers = results.models, dict(zip(results.models, _numbers(results), strict=True))
     called = numbers if _by_number(names) else {name: name for name in names}
     gains = [
-        Gain(
-            f"{called[pair.new]} on {called[pair.old]}",
-            pair.gain,
-            pair.interval,
-            _tone(pair),
-        )
+        Gain(f"{called[pair.new]} on {called[pair.old]}", pair.gain, pair.interval, _tone(pair))
         for pair in results.pairs
     ]
     title = "Cross-test minus self-test of the older model, pair by pair"

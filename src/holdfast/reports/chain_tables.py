@@ -9,8 +9,8 @@ from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.compatibility import Baseline, Variant
 from holdfast.reports.formats import MISSING, interval, plain_text, score, signed
 from holdfast.reports.tables import Table
-from holdfast.reports.words import listed, places
-from holdfast.wording import metric_name
+from holdfast.reports.words import places
+from holdfast.wording import listed, metric_name
 
 Row = list[float | None]
 

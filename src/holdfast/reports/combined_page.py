@@ -6,18 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.embeddings.storage import write_atomically
 from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports import combined_words as words
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, sets_plot
 from holdfast.reports.combined_tables import AVERAGE, combined_table
-from holdfast.reports.page import FILE_NAME
 from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.template import in_both_widths, page_template, write_page
 from holdfast.reports.words import MARKS, metric_note
 
-TEMPLATE = "combined.html"
 
 
 def write_combined_report(results: CombinationResults, folder: str | Path) -> Path:
@@ -31,24 +27,23 @@ def write_combined_report(results: CombinationResults, folder: str | Path) -> Pa
         ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_combined_report(results)
-    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_page(render_combined_report(results), folder)
 
 
 def render_combined_report(results: CombinationResults) -> str:
     """Return the page as text; see `write_combined_report`."""
     values = {"marks": MARKS, "metric_note": metric_note, "swatch": set_swatch}
-    page: str = page_template(TEMPLATE, values=values).render(
+    page: str = page_template("combined.html", values=values).render(
         document=results,
-        headline=words.combined_headline(results),
-        findings=words.set_findings(results),
-        notes=words.combined_notes(results),
+        headline=combined_headline(results),
+        findings=set_findings(results),
+        notes=combined_notes(results),
         terms=_terms(results),
         metrics=list(dict.fromkeys(record.metric for record in results.sets.values())),
         systems=_systems(results),
         charts={
-            "scores": _both(partial(sets_plot, results.sets), 640),
-            "gains": _both(partial(_gains, results), 400),
+            "scores": in_both_widths(lambda width: sets_plot(results.sets, width=width)),
+            "gains": in_both_widths(partial(_gains, results), 400),
         },
         table=combined_table(results, typeset=True),
         average=AVERAGE,
@@ -59,7 +54,7 @@ def render_combined_report(results: CombinationResults) -> str:
 
 def _terms(results: CombinationResults) -> dict[str, str]:
     absent = set() if results.fingerprints.get("independent") else {"P_up", "P_comp", "P_1", "average"}
-    return {name: told for name, told in words.TERMS_OF_SETS.items() if name not in absent}
+    return {name: told for name, told in TERMS_OF_SETS.items() if name not in absent}
 
 
 def _systems(results: CombinationResults) -> dict[str, str]:
@@ -70,18 +65,6 @@ def _systems(results: CombinationResults) -> dict[str, str]:
     }
 
 
-def _both(draw: Any, wide: float) -> Drawing:
-    return Drawing(draw(width=wide), draw(width=PHONE))
-
-
 def _gains(results: CombinationResults, width: float) -> Chart:
-    gains = [
-        Gain(
-            name,
-            record.gain,
-            record.interval,
-            record.verdict,
-        )
-        for name, record in results.sets.items()
-    ]
+    gains = [Gain(name, record.gain, record.interval, record.verdict) for name, record in results.sets.items()]
     return gain_plot("Cross-test minus self-test of the old model, set by set", gains, "difference", width=width)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from holdfast.evaluation.test_sets import CombinationResults, SetScores
 from holdfast.reports.combined_tables import P_METRICS
 from holdfast.reports.formats import interval, score, signed
-from holdfast.reports.words import CLICKS, TERMS, listed, spoken_verdict
-from holdfast.wording import metric_name
+from holdfast.reports.words import CLICKS, TERMS, Finding, spoken_verdict
+from holdfast.wording import listed, metric_name
 
 TERMS_OF_SETS = {
     "old, new, independent": TERMS["old, new, independent"],
@@ -18,24 +16,6 @@ TERMS_OF_SETS = {
     "P_1": "the harmonic mean of the two sigmoids: high only where both are",
     "average": "over test sets, of each P metric; it does not exist where one set has none",
 }
-
-
-class SetFinding(NamedTuple):
-    """What one test set says.
-
-    Args:
-        name: The test set.
-        verdict: Its verdict.
-        spoken: The same in words.
-        sentence: What was measured.
-        notes: Which P metrics are not defined, and why.
-    """
-
-    name: str
-    verdict: str
-    spoken: str
-    sentence: str
-    notes: tuple[str, ...]
 
 
 def combined_headline(results: CombinationResults) -> str:
@@ -52,12 +32,12 @@ def combined_headline(results: CombinationResults) -> str:
     return f"{count}: {', '.join(good)}.{''.join(worse)}"
 
 
-def set_findings(results: CombinationResults) -> list[SetFinding]:
+def set_findings(results: CombinationResults) -> list[Finding]:
     """Put every test set into words."""
     return [_finding(name, found, results) for name, found in results.sets.items()]
 
 
-def _finding(name: str, found: SetScores, results: CombinationResults) -> SetFinding:
+def _finding(name: str, found: SetScores, results: CombinationResults) -> Finding:
     level = results.protocols[name].bootstrap.level
     sentence = (
         f"New queries on the old gallery score {metric_name(found.metric)} {score(found.cross)}, old queries "
@@ -67,7 +47,7 @@ def _finding(name: str, found: SetScores, results: CombinationResults) -> SetFin
     clicks = f"{CLICKS} " if found.verdict == "unlabelled" else ""
     notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found.undefined.items()]
     notes = list(dict.fromkeys(notes)) if _some(results) else []
-    return SetFinding(name, found.verdict, spoken_verdict(found), clicks + sentence, tuple(notes))
+    return Finding(spoken_verdict(found), (clicks + sentence, *notes), verdict=found.verdict, name=name)
 
 
 def _judged(found: SetScores) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from holdfast.evaluation.chain import ChainResults
 from holdfast.reports.formats import interval, percent, score, signed
-from holdfast.reports.words import CLICKS, TERMS, listed, places
-from holdfast.wording import metric_name
+from holdfast.reports.words import CLICKS, TERMS, Finding, places
+from holdfast.wording import listed, metric_name
 
 _SHOWN = 6  # violations that are told one by one
 
@@ -21,22 +19,6 @@ TERMS_OF_CHAINS = {
     "P_comp": TERMS["P_comp"],
     "P_up": TERMS["P_up"],
 }
-
-
-class ChainFinding(NamedTuple):
-    """What a chain shows.
-
-    Args:
-        verdict: "compatible", "mixed", "not compatible" or "unlabelled".
-        sentence: What was measured.
-        next_step: What to do.
-        notes: Each violation, and what else to know.
-    """
-
-    verdict: str
-    sentence: str
-    next_step: str
-    notes: tuple[str, ...]
 
 
 def chain_headline(results: ChainResults) -> str:
@@ -55,22 +37,22 @@ def chain_headline(results: ChainResults) -> str:
     return f"{wrong} of {pairs} pairs of models {'is' if wrong == 1 else 'are'} not compatible."
 
 
-def chain_finding(results: ChainResults) -> ChainFinding:
+def chain_finding(results: ChainResults) -> Finding:
     """Put a chain into words."""
-    metric = metric_name(results.metric)
+    headline, metric = chain_headline(results), metric_name(results.metric)
     sentence = (
         f"AC is {score(results.ac)}: in {metric}, {len(results.pairs) - results.violations} of "
         f"{len(results.pairs)} pairs score more on the older gallery than its own model does. AM, the mean of the "
         f"matrix, is {score(results.am)}."
     )
     if not results.judged:
-        return ChainFinding("unlabelled", f"{CLICKS} {sentence}", _JUDGE, tuple(_undefined(results)))
-    notes = (*_violations(results), *_worse(results), *_unsure(results), *_undefined(results))
-    if results.compatible:
-        return ChainFinding("compatible", sentence, _ALL, notes)
-    if not results.violations:
-        return ChainFinding("mixed", sentence, _LOOK, notes)
-    return ChainFinding("not compatible", sentence, _SOME, notes)
+        return Finding(headline, (f"{CLICKS} {sentence}", *_undefined(results)), (_JUDGE,), "unlabelled")
+    notes = [*_violations(results), *_worse(results), *_unsure(results), *_undefined(results)]
+    verdict, next_step = (
+        ("compatible", _ALL) if results.compatible else ("not compatible", _SOME) if results.violations
+        else ("mixed", _LOOK)
+    )  # fmt: skip
+    return Finding(headline, (sentence, *notes), (next_step,), verdict)
 
 
 _ALL = "Swap to the newest model; no gallery has to be re-embedded for it."
