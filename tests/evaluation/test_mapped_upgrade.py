@@ -196,7 +196,7 @@ def test_a_head_is_a_link_too() -> None:
     assert found.cross == run().cross and found.mapped == {"query": made.fingerprint}
     both = made, OLD[1].replace(fingerprint=f"release:{'1' * 64}")
     assert list(run(both).mapped) == ["query", "gallery"]
-    assert "the new queries and the old gallery" in finding("new", run(both)).notes[0]
+    assert "the new queries and the old gallery" in finding("new", run(both)).sentences[1]
 
 
 @pytest.mark.parametrize(
