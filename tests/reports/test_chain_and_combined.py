@@ -77,7 +77,7 @@ def test_violations_are_counted_told_and_marked(chain: ChainResults) -> None:
     assert chain_headline(chain) == f"{len(wrong)} of 6 pairs of models {verb} not compatible."
     finding = chain_finding(chain)
     assert finding.verdict == "not compatible"
-    for pair, note in zip(wrong, finding.notes, strict=False):
+    for pair, note in zip(wrong, finding.sentences[1:], strict=False):
         assert note.startswith(f"Queries of {pair.new} on the gallery of {pair.old} score {pair.cross:.3f}")
         assert ("chance alone" in note) == (pair.interval[1] > 0)
     page = render_chain_report(chain)
@@ -90,7 +90,7 @@ def test_what_is_not_defined_is_named_with_its_numbers(chain: ChainResults) -> N
     alone, matrix = chain.independent_self, chain.matrix
     lost = [(i, j) for i in range(4) for j in range(i) if alone[i] <= matrix[j][j]]
     assert lost and all(chain.p_comp["raw"]["own"][i][j] is None for i, j in lost)
-    (note,) = [note for note in chain_finding(chain).notes if "the chain’s own old model is not defined" in note]
+    (note,) = [note for note in chain_finding(chain).sentences if "the chain’s own old model is not defined" in note]
     for i, j in lost:
         told = f"{chain.models[i]} on {chain.models[j]} ({alone[i]:.3f} against {matrix[j][j]:.3f})"
         assert told in note
