@@ -211,7 +211,7 @@ def test_the_first_hit_is_guarded_where_it_was_not_asked_for() -> None:
 def test_what_is_clearly_worse_and_not_guarded_is_told() -> None:
     free = run(**twins(), curve=False, guards=())
     assert free.verdict == "compatible" and free.worse == ()
-    first, *_ = finding("new", free).notes
+    _, first, *_ = finding("new", free).sentences
     assert first.startswith("Clearly worse, and not guarded: recall@1 ")
     assert finding("new", run(**twins(), curve=False)).sentences[1].startswith("Clearly worse: recall@1 ")
 

@@ -233,7 +233,7 @@ def test_an_average_that_does_not_exist_is_explained(sets: CombinationResults) -
 def test_without_an_independent_model_it_is_asked_for(make_combination: MakeCombination) -> None:
     found = make_combination({"a": {"independent": False}, "b": {"independent": False}})
     (note,) = combined_notes(found)
-    assert "train --method independent" in note and set_findings(found)[0].notes == ()
+    assert "train --method independent" in note and set_findings(found)[0].sentences[1:] == ()
     page = render_combined_report(found)
     assert "independent model on its own gallery" not in page and "<dfn>P_comp" not in page
 

@@ -61,7 +61,7 @@ def test_a_point_gate_does_not_claim_an_interval(evaluated: Callable[..., Evalua
 
 def test_negative_flips_are_told(results: EvaluationResults) -> None:
     record = results.evaluations["independent"]
-    (note,) = (note for note in finding("independent", record).notes if "flips" in note)
+    (note,) = (note for note in finding("independent", record).sentences[1:] if "flips" in note)
     for rate in (record.negative_flip_rate, record.positive_flip_rate):
         assert f"{100 * rate['cross']:.1f}" in note and f"{100 * rate['self_new']:.1f}" in note
     assert note.index("Negative flips") < note.index("Positive flips")
@@ -69,10 +69,10 @@ def test_negative_flips_are_told(results: EvaluationResults) -> None:
 
 def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation], results: EvaluationResults) -> None:
     without = evaluated("p2s", independent=False, curve=False)
-    assert "holdfast train --method independent" in " ".join(finding("p2s", without).notes)
+    assert "holdfast train --method independent" in " ".join(finding("p2s", without).sentences[1:])
     undefined = changed(results.evaluations["p2s"], lambda values: values["p_comp"]["raw"].update(map=None))
-    assert "P_comp is not defined" in " ".join(finding("p2s", undefined).notes)
-    assert not [note for note in finding("p2s", results.evaluations["p2s"]).notes if "P_comp" in note]
+    assert "P_comp is not defined" in " ".join(finding("p2s", undefined).sentences[1:])
+    assert not [note for note in finding("p2s", results.evaluations["p2s"]).sentences[1:] if "P_comp" in note]
 
 
 def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(results: EvaluationResults) -> None:
@@ -84,7 +84,7 @@ def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(result
 
     record = changed(results.evaluations["p2s"], earlier)
     assert "p = " not in finding("p2s", record).sentences[0]
-    assert "Positive flips" not in " ".join(finding("p2s", record).notes)
+    assert "Positive flips" not in " ".join(finding("p2s", record).sentences[1:])
     assert not [row for row in metric_rows(record)[1] if row[0].endswith(", p")]
 
 
@@ -93,7 +93,7 @@ def test_other_units_are_called_by_their_name(results: EvaluationResults) -> Non
     found = finding("same", record)
     assert "96 genuine pairs cannot tell" in found.sentences[0]
     assert found.next_steps[0].startswith("Measure more genuine pairs")
-    assert "of genuine pairs were right before" in " ".join(found.notes)
+    assert "of genuine pairs were right before" in " ".join(found.sentences[1:])
 
 
 def test_without_labels_the_agreement_is_told_and_not_called_good(unlabelled: Evaluation) -> None:
