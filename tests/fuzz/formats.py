@@ -45,7 +45,7 @@ from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 from holdfast.reports import words
-from holdfast.reports.combined_tables import combined_table
+from holdfast.reports.combined import combined_table
 from holdfast.reports.tables import summary_rows
 from holdfast.results import Data
 
