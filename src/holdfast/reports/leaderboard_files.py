@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.leaderboard import Leaderboard
-from holdfast.embeddings.storage import write_atomically
+from holdfast.reports.template import write_page
 from holdfast.reports.formats import plain_text
 from holdfast.reports.leaderboard_names import data_name, metric_names, scale_name
 from holdfast.reports.leaderboard_over_sets import OverSets, over_sets, over_sets_notes
 from holdfast.reports.leaderboard_speed import SPEEDS
 from holdfast.reports.leaderboard_tables import BEST, SECOND, Numbers, by_cell, footnotes, leaderboard_table, summary
-from holdfast.reports.leaderboard_words import duration, headline, sentences
+from holdfast.reports.leaderboard import duration, headline, sentences
 
 _BY = ("label", "method", "data", "trained_on", "scenario", "seed", "metric")
 _REST = ("verdict", "seconds", *SPEEDS, "failure")
@@ -55,11 +55,7 @@ def write_tables(results: Leaderboard, folder: str | Path) -> list[Path]:
         "csv": leaderboard_csv(results),
         "tex": leaderboard_latex(results),
     }
-    return [write_atomically(Path(folder) / f"leaderboard.{ending}", _writer(text)) for ending, text in written.items()]
-
-
-def _writer(text: str) -> Callable[[Path], Any]:
-    return lambda part: part.write_text(text, encoding="utf-8", newline="")
+    return [write_page(text, folder, f"leaderboard.{ending}") for ending, text in written.items()]
 
 
 def leaderboard_markdown(results: Leaderboard) -> str:
@@ -68,7 +64,7 @@ def leaderboard_markdown(results: Leaderboard) -> str:
     The best are bold; every failure has its line.
     """
     metric = metric_names(results)
-    said = (headline(results), *sentences(results), *(f"Failed: {one}" for one in _failed(results)))
+    said = (headline(results), *sentences(results), *(f"Failed: {one}" for one in _failure_lines(results)))
     parts = [
         f"# {_for_markdown(results.title)}\n",
         *(f"{_for_markdown(plain_text(one))}\n" for one in said),
@@ -197,12 +193,12 @@ def leaderboard_text(results: Leaderboard) -> str:
     for found in over_sets(results):
         rows = [[row[0], *map(plain_text, row[1:])] for row in found.numbers.rows]
         lines += ["", f"{_over(found)}:", *_aligned(found.numbers.columns, rows)]
-    failed = _failed(results)
+    failed = _failure_lines(results)
     lines += ["", "Failed:", *(f"  {one}" for one in failed)] if failed else []
     return "\n".join(lines) + "\n"
 
 
-def _failed(results: Leaderboard) -> list[str]:
+def _failure_lines(results: Leaderboard) -> list[str]:
     """Return a line for every run that failed."""
     return [
         f"{run.label}, {data_name(run)}, {run.scenario}, seed {run.seed}: {run.failure}" for run in results.failures

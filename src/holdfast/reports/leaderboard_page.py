@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.leaderboard import Leaderboard, Run
-from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import leaderboard_plots, leaderboard_rank_plot
-from holdfast.reports import leaderboard_words as words
+from holdfast.reports.leaderboard import listed_labels, headline, sentences, steps, terms, rank_rule, chance_rule, duration
 from holdfast.reports.charts.forest import cell_dots
 from holdfast.reports.formats import MISSING, score, signed
 from holdfast.reports.leaderboard_names import (
@@ -24,7 +23,7 @@ from holdfast.reports.leaderboard_over_sets import over_sets, over_sets_headings
 from holdfast.reports.leaderboard_speed import SPEEDS, known_speeds, speed_written
 from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, footnotes, summary
 from holdfast.reports.tables import Table
-from holdfast.reports.template import PHONE, Drawing, page_template, plain
+from holdfast.reports.template import in_both_widths, page_template, plain, write_page
 
 FILE_NAME = "leaderboard.html"
 
@@ -43,8 +42,7 @@ def write_leaderboard_page(results: Leaderboard, folder: str | Path) -> Path:
         ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_leaderboard(results)
-    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_page(render_leaderboard(results), folder, FILE_NAME)
 
 
 def render_leaderboard(results: Leaderboard) -> str:
@@ -53,10 +51,10 @@ def render_leaderboard(results: Leaderboard) -> str:
     page: str = page_template(FILE_NAME, values={"standing": _STANDING}).render(
         document=results,
         style=STYLE,
-        headline=words.headline(results),
-        sentences=words.sentences(results),
-        steps=words.steps(results),
-        terms=words.terms(results),
+        headline=headline(results),
+        sentences=sentences(results),
+        steps=steps(results),
+        terms=terms(results),
         scale=scale_name(results),
         metrics=metric_names(results),
         counts=_counts(results),
@@ -74,8 +72,8 @@ def render_leaderboard(results: Leaderboard) -> str:
         trials=record_rows(results.tuning),
         published=record_rows(results.suite.published),
         runs=run_rows(results),
-        rules=[rule for rule in (words.rank_rule(results), words.chance_rule(results)) if rule],
-        duration=words.duration(results.wall_seconds),
+        rules=[rule for rule in (rank_rule(results), chance_rule(results)) if rule],
+        duration=duration(results.wall_seconds),
     )
     return page
 
@@ -99,7 +97,7 @@ def _data_sets(results: Leaderboard) -> list[str]:
         training = training_words(data, (run.trained_on for run in results.rows if run.data == data))
         found.setdefault(training, []).append(data)
     own = ", ".join(found.pop(""))
-    return [*[own] * bool(own), *(f"{words.listed(names)} {training}" for training, names in found.items())]
+    return [*[own] * bool(own), *(f"{listed_labels(names)} {training}" for training, names in found.items())]
 
 
 def _charts(results: Leaderboard) -> dict[str, Any]:
@@ -107,14 +105,10 @@ def _charts(results: Leaderboard) -> dict[str, Any]:
         "cells": {cell_name(cell, results): cell_dots(results, cell) for cell in results.board.cells}
     }
     if results.board.nemenyi is not None:
-        charts["ranks"] = _both(lambda width: leaderboard_rank_plot.rank_diagram(results, width=width), 900)
+        charts["ranks"] = in_both_widths(lambda width: leaderboard_rank_plot.rank_diagram(results, width=width), 900)
     if results.board.front is not None:
-        charts["pareto"] = _both(lambda width: leaderboard_plots.pareto_plot(results, width=width), 640)
+        charts["pareto"] = in_both_widths(lambda width: leaderboard_plots.pareto_plot(results, width=width), 640)
     return charts
-
-
-def _both(draw: Callable[[float], str | None], wide: float) -> Drawing:
-    return Drawing(draw(wide) or "", draw(PHONE) or "")
 
 
 def _options(results: Leaderboard) -> dict[str, list[str]]:

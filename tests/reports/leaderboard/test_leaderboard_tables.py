@@ -23,7 +23,7 @@ from holdfast.reports.leaderboard_files import (
     write_tables,
 )
 from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
-from holdfast.reports.leaderboard_words import headline, sentences, steps, terms
+from holdfast.reports.leaderboard import headline, sentences, steps, terms
 
 NASTY = "50 % of $x_i^{2}$ & <b>#1</b> | \\end{table} ~*`"
 

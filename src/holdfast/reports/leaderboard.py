@@ -60,7 +60,7 @@ def headline(results: Leaderboard) -> str:
     board, first = results.board, leaders(results)
     if not first:
         return f"Nothing could be ranked: {len(results.failures)} of {len(results.rows)} runs failed."
-    names = listed([entry.label for entry in first])
+    names = listed_labels([entry.label for entry in first])
     if len(first) > 1:
         return f"{names} share the lead."
     if board.untested == "labels":
@@ -131,7 +131,7 @@ def _chance(results: Leaderboard) -> str:
         return f"{told} So many labels over so few data sets cannot lie that far apart: more data sets would tell more."
     first = leaders(results)
     beside = _not_apart(nemenyi, first[0].label) if len(first) == 1 else []
-    return f"{told} Not told apart from {first[0].label}: {listed(beside)}." if beside else told
+    return f"{told} Not told apart from {first[0].label}: {listed_labels(beside)}." if beside else told
 
 
 def _front(results: Leaderboard) -> str:
@@ -143,14 +143,14 @@ def _front(results: Leaderboard) -> str:
             if {"p_comp", "p_up"} & set(board.measures)
             else ""
         )
-    return f"No label beats {listed(board.front.labels)} in both P_comp and P_up."
+    return f"No label beats {listed_labels(board.front.labels)} in both P_comp and P_up."
 
 
 def _failed(results: Leaderboard) -> str:
     failed = results.failures
     if not failed:
         return ""
-    names = listed(list(dict.fromkeys(run.label for run in failed)))
+    names = listed_labels(list(dict.fromkeys(run.label for run in failed)))
     told = f"{len(failed)} of {len(results.rows)} runs failed, of {names}"
     return f"{told}; a label shares the last rank where one of its runs failed."
 
@@ -160,10 +160,10 @@ def _not_apart(tested: NemenyiTest, label: str) -> list[str]:
     return [name for group in tested.groups[:1] if label in group for name in group if name != label]
 
 
-def listed(names: Sequence[str]) -> str:
+def listed_labels(names: Sequence[str]) -> str:
     """Join names for a sentence; of many, the first few. Names with commas in them get quotes.
 
-    >>> listed(["bct"]), listed(["bct", "p2s, two layers"]), listed([*"abcdef"])
+    >>> listed_labels(["bct"]), listed_labels(["bct", "p2s, two layers"]), listed_labels([*"abcdef"])
     ('bct', 'bct and “p2s, two layers”', 'a, b, c and 3 others')
     """
     names = [f"“{name}”" if "," in name else name for name in names]
