@@ -28,6 +28,9 @@ def bar(share: float, width: int = 24) -> str:
     return "█" * full + "·" * (width - full)
 
 
+OF_TEXT = "text:"
+"""How fingerprints of frozen text models begin."""
+
 WORTH_A_WORD = 1_000_000  # bytes that wait for gc
 
 
@@ -144,10 +147,13 @@ def next_commands(found: Status, url: str) -> list[tuple[str, str]]:
 
 def _source_words(found: Status) -> list[str]:
     """Return the options that name where vectors of the generation to be filled come from."""
-    name = next(one.fingerprint for one in found.generations if one.name == found.target)
-    if name.startswith(DECLARED):
-        return ["--vectors", "FILE", "--model", name.removeprefix(DECLARED)]
-    return ["--release", "RELEASE", "--data", "DATA"]
+    target = next(one for one in found.generations if one.name == found.target)
+    if target.fingerprint.startswith(DECLARED):
+        return ["--vectors", "FILE", "--model", target.fingerprint.removeprefix(DECLARED)]
+    if target.fingerprint.startswith(OF_TEXT):
+        return ["--text-model", target.note or "MODEL", "--texts", "TEXTS"]
+    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
+    return ["--release", "RELEASE", *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
 
 
 def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:
