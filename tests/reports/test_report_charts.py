@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
 
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.curve_plot import curve_plot, curve_range
 from holdfast.reports.plots import score_bars
 from holdfast.reports.svg import Scale, clean, reaching, shortened
 from holdfast.reports.trade_off_plot import trade_off
@@ -25,20 +23,17 @@ def words(drawing: str) -> list[str]:
 
 
 def all_charts(records: dict[str, Evaluation], width: float) -> list[str]:
-    limits = curve_range(records)
-    assert limits is not None
     drawings = [
         score_bars(records, width=width),
         trade_off(records, width=width),
     ]
-    drawings += [curve_plot(name, record, limits, width=width) for name, record in records.items()]
     return [drawing for drawing in drawings if drawing]
 
 
 @pytest.mark.parametrize("width", [350, 640])
 def test_charts_are_well_formed_and_have_text_alternatives(results: EvaluationResults, width: float) -> None:
     drawings = all_charts(results.evaluations, width)
-    assert len(drawings) == 5
+    assert len(drawings) == 2
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         title, description = root.find(SVG + "title"), root.find(SVG + "desc")
@@ -115,26 +110,6 @@ def test_names_that_are_shortened_alike_keep_their_marks(results: EvaluationResu
 def test_models_without_p_metrics_are_not_placed(results: EvaluationResults) -> None:
     record = changed(results.evaluations["p2s"], lambda values: values["p_up"]["raw"].update(map=None))
     assert trade_off({"p2s": record}) is None
-
-
-def test_curves_begin_at_cross_and_end_at_self_new(results: EvaluationResults) -> None:
-    record = results.evaluations["p2s"]
-    limits = curve_range({"p2s": record})
-    assert limits is not None
-    drawing = curve_plot("p2s", record, limits) or ""
-    for order in ("random", "margin", "margin_reversed"):
-        (curve,) = elements(drawing, "path", f"curve {order}")
-        points = [tuple(map(float, point.split())) for point in str(curve.get("d"))[1:].split("L")]
-        assert len(points) == len(record.upgrade_curve.shares)
-        assert points[0][0] < points[-1][0] and points[0][1] > points[-1][1]
-        assert f"{record.upgrade_curve.area[order]:.3f}" in drawing
-    assert f"all re-embedded {record.self_new['map']:.3f}" in words(drawing)
-
-
-def test_without_a_curve_none_is_drawn(evaluated: Callable[..., Evaluation]) -> None:
-    record = evaluated("p2s", curve=False)
-    assert curve_range({"p2s": record}) is None
-    assert curve_plot("p2s", record, (0.0, 1.0)) is None
 
 
 def test_scales_keep_their_ends() -> None:

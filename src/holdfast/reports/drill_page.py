@@ -9,6 +9,8 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.galleries.drill_result import Rehearsal
 from holdfast.reports import drill_plots
 from holdfast.reports import drill_words as words
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import score
 from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template
@@ -47,7 +49,7 @@ def render_drill_report(results: Rehearsal) -> str:
         metrics={metric: words.METRICS[metric] for metric in shown},
         short=words.short_metric,
         orders={name: words.ORDERS.get(name, name) for name in results.curves},
-        order_swatch=drill_plots.order_swatch,
+        order_swatch=order_swatch,
         change_swatch=drill_plots.change_swatch,
         changes=_changes(results),
         charts=_charts(results, shown),
@@ -85,13 +87,13 @@ def _changes(results: Rehearsal) -> dict[str, str]:
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
     charts = {
-        metric: _both(lambda width, metric=metric: drill_plots.drill_curves(results, metric, width=width), 520)
+        metric: _both(lambda width, metric=metric: drill_curves(results, metric, width=width), 520)
         for metric in metrics
     }
     return charts | {"first": _both(lambda width: drill_plots.first_hit_bars(results, width=width), 640)}
 
 
-def _both(draw: Callable[..., str], wide: float) -> Drawing:
+def _both(draw: Callable[..., Chart | str], wide: float) -> Drawing:
     return Drawing(draw(wide), draw(PHONE))
 
 

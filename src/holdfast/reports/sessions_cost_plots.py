@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.continual.results import LearnerResults
-from holdfast.reports.sessions_plots import tick_step
+from holdfast.reports.charts.lines import tick_step
 from holdfast.reports.svg import Scale, box, chart, line, shortened, text, width_of
 
 STYLE = """.layer{stroke:var(--paper)}

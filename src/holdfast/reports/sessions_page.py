@@ -13,6 +13,8 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
 from holdfast.reports import heat_map, plan_picture, sessions_cost_plots, sessions_plots
 from holdfast.reports import sessions_words as words
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
 from holdfast.reports.formats import percent, score
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.sessions_tables import sessions_table
@@ -28,7 +30,7 @@ _MAP_MEANS = (
     "outlined: the session's own classes",
 )
 
-STYLE = sessions_plots.STYLE + sessions_cost_plots.STYLE + heat_map.STYLE + plan_picture.STYLE
+STYLE = sessions_cost_plots.STYLE + heat_map.STYLE + plan_picture.STYLE
 
 
 def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Path) -> Path:
@@ -59,7 +61,7 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
         findings=words.sessions_findings(standing),
         terms=_terms(results),
         ranking=_ranking(results, standing),
-        swatches={name: sessions_plots.swatch(look) for name, look in sessions_plots.looks(results).items()},
+        swatches={name: learner_swatch(look) for name, look in looks(results).items()},
         charts=_charts(results, learners, plan),
         growths=sessions_cost_plots.growths(learners),
         kinds=sessions_cost_plots.KINDS,
@@ -106,7 +108,7 @@ def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], pl
     grown = sessions_cost_plots.growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
-        "recall": _both(lambda width: sessions_plots.recall_lines(results, width=width), 640),
+        "recall": _both(lambda width: recall_lines(results, width=width), 640),
         "maps": {name: sessions_plots.recall_map(name, learner, limits) for name, learner in learners.items()},
         "map_key": _both(lambda width: heat_map.heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
         "growth": [_both(partial(_growth, growth, most), 520) for growth in grown],
@@ -116,7 +118,7 @@ def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], pl
     }
 
 
-def _both(draw: Callable[[float], str], wide: float) -> Drawing:
+def _both(draw: Callable[[float], Chart | str], wide: float) -> Drawing:
     return Drawing(draw(wide), draw(PHONE))
 
 
