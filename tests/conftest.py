@@ -6,7 +6,6 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -16,7 +15,8 @@ import torch
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere, Space
-from holdfast.methods.base import Epoch, Head, OldModel, Step, View
+from holdfast.methods.base import Epoch, Head, Step
+from holdfast.testing import samples
 
 if str(Path(__file__).parent) not in sys.path:
     sys.path.insert(
@@ -75,129 +75,40 @@ def agrees() -> Callable[..., None]:
     return check
 
 
-def linear_head(weight: torch.Tensor) -> Head:
-    """A plain softmax classifier without bias over raw features."""
-
-    class PlainHead(Head):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(weight)
-
-        def logits(self, view: View) -> torch.Tensor:
-            return view.features @ self.weight.T
-
-    return PlainHead()
-
-
 @pytest.fixture(scope="session")
-def plain_head() -> Callable[[torch.Tensor], Head]:
-    return linear_head
+def plain_head() -> type[Head]:
+    """A plain softmax classifier without bias over raw features, from its weight."""
+    return samples.PlainHead
 
 
 @pytest.fixture(scope="session")
 def make_step() -> Callable[..., Step]:
     """Build a step from arrays; what is not given is harmless."""
-
-    def build(new: torch.Tensor, labels: Any, head: Head, old: torch.Tensor | None = None, **values: Any) -> Step:
-        space = values.pop("space", None) or Hypersphere(new.shape[1])
-        labels = torch.as_tensor(labels)
-        defaults: dict[str, Any] = {
-            "old_labels": labels,
-            "index": torch.arange(len(labels)),
-            "replayed": torch.zeros(len(labels), dtype=torch.bool),
-            "progress": 0.0,
-            "epoch": 0,
-            "epochs": 1,
-            "generator": torch.Generator().manual_seed(0),
-        }
-        return Step(
-            new=View.of(new, space),
-            old=None if old is None else View.of(old, space),
-            labels=labels,
-            head=head,
-            **{**defaults, **values},
-        )
-
-    return build
+    return samples.make_step
 
 
 @pytest.fixture(scope="session")
 def make_epoch() -> Callable[..., Epoch]:
     """Build the start of an epoch from what the new model makes of the training set (N, D) and its labels."""
-
-    def build(new: torch.Tensor, labels: Any, **values: Any) -> Epoch:
-        space = values.pop("space", None) or Hypersphere(new.shape[1])
-        labels, view = torch.as_tensor(labels), View.of(new, space)
-        defaults: dict[str, Any] = {
-            "index": 0,
-            "total": 1,
-            "training_size": len(new),
-            "generator": torch.Generator().manual_seed(0),
-            "new_embeddings": lambda: view,
-            "new_prototypes": lambda: space.mean(view.points, labels, int(labels.max()) + 1)[0],
-        }
-        return Epoch(**{**defaults, **values})
-
-    return build
+    return samples.make_epoch
 
 
 @pytest.fixture(scope="session")
 def make_embeddings() -> Callable[..., EmbeddingSet]:
     """Build a labelled set of raw features with class names c0, c1, ..."""
-
-    def build(vectors: Any, labels: Any, *, names: Any = None, **values: Any) -> EmbeddingSet:
-        vectors, labels = np.asarray(vectors, np.float32), np.asarray(labels, np.int64)
-        names = [f"c{row}" for row in range(int(labels.max()) + 1)] if names is None else names
-        space = Hypersphere(vectors.shape[1])
-        defaults: dict[str, Any] = {"fingerprint": "declared:old", "form": "features", "space": space}
-        return EmbeddingSet(
-            ids=[f"item{row}" for row in range(len(vectors))],
-            vectors=vectors,
-            labels=labels,
-            class_names=names,
-            **{**defaults, **values},
-        )
-
-    return build
-
-
-@pytest.fixture
-def world(make_world: Callable[[Space], SimpleNamespace]) -> SimpleNamespace:
-    """A small predecessor on the hypersphere."""
-    return make_world(Hypersphere(5))
+    return samples.make_embeddings
 
 
 @pytest.fixture(scope="session")
-def make_world(
-    make_embeddings: Callable[..., EmbeddingSet], plain_head: Callable[..., Head], make_epoch: Callable[..., Epoch]
-) -> Callable[[Space], SimpleNamespace]:
-    """Build a small predecessor: 6 classes of 8 items in 5 dimensions, four of them known to the old classifier.
-
-    ``epoch`` starts an epoch of a new model that does not agree with it.
-    """
-
-    def build(space: Space) -> SimpleNamespace:
-        return small_world(space, make_embeddings, plain_head, make_epoch)
-
-    return build
+def make_world() -> Callable[[Space], samples.World]:
+    """Build a small predecessor on a space."""
+    return samples.make_world
 
 
-def small_world(space: Space, make_embeddings: Any, plain_head: Any, make_epoch: Any) -> SimpleNamespace:
-    rng = np.random.default_rng(3)
-    labels = np.repeat(np.arange(6), 8)
-    vectors = rng.normal(size=(6, 5))[labels] + 0.3 * rng.normal(size=(48, 5))
-    vectors = vectors / 3 if space.lengths_count else vectors  # within reach of the space
-    embeddings = make_embeddings(vectors, labels, space=space)
-    own = embeddings.select(np.flatnonzero(labels < 4))
-    own = own.replace(class_names=["c3", "c2", "c1", "c0"], labels=3 - own.labels)
-    old_head = plain_head(torch.tensor(rng.normal(size=(4, 5)), dtype=torch.float32))
-    old = OldModel(embeddings=embeddings, classes=("c3", "c2", "c1", "c0"), head=old_head, own_training=own)
-    head = plain_head(torch.tensor(rng.normal(size=(6, 5)), dtype=torch.float32))
-    new = torch.tensor(vectors + rng.normal(size=(48, 5)), dtype=torch.float32)
-    return SimpleNamespace(
-        embeddings=embeddings, old=old, head=head, space=space, labels=labels, classes=6,
-        epoch=lambda **values: make_epoch(new, labels, space=space, **values),
-    )  # fmt: skip
+@pytest.fixture
+def world() -> samples.World:
+    """A small predecessor on the hypersphere."""
+    return samples.make_world(Hypersphere(5))
 
 
 @pytest.fixture(scope="session")

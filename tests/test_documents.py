@@ -1,14 +1,18 @@
-"""The README's commands and code run as printed."""
+"""What the documents say is so: commands and code run as printed, links lead somewhere, numbers were measured."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import runpy
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,21 +20,45 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import holdfast
 from holdfast import load_embeddings
 from holdfast.bench.suite import read_suite
 from holdfast.cli import main
 from holdfast.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = ROOT / "benchmarks" / "results"
+TEXTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.md.in")]
+}
+README = TEXTS["README.md"]
+REPORTS_TO_OTHERS = {"docs/lance_swallowed_writes.md"}
+"""Pages whose code is not about holdfast; programs beside them run it."""
+SUITES = {"docs/suites.md"}
+"""Tested by tests/bench/test_suites_page.py."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], flags=re.S | re.M)
 
 
-def commands() -> list[str]:
-    return [line for block in blocks("bash") for line in block.splitlines() if line]
+def commands(page: str, word: str = "holdfast") -> list[list[str]]:
+    """Return the words of the commands in a page's blocks that hold a word, lines that continue put together."""
+    lines = [
+        line for block in blocks(page, "bash") if word in block for line in block.replace("\\\n", " ").splitlines()
+    ]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    """The hook that makes pages."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -50,17 +78,17 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_the_three_commands(photos: Path) -> None:
-    lines = commands()[:3]
-    assert [line.split()[1] for line in lines] == ["train", "embed", "evaluate"]
-    codes = [main(shlex.split(line)[1:]) for line in lines]
+    lines = commands("docs/tutorials/images.md")
+    assert [line[0] for line in lines] == ["train", "embed", "evaluate"]
+    codes = [main(line) for line in lines]
     assert codes[:2] == [0, 0] and codes[2] in (0, 1)
     assert (photos / "runs/report/report.html").exists() and (photos / "runs/report/results.json").exists()
 
 
 def test_the_command_for_sessions(photos: Path) -> None:
     """As printed, but for the epochs, of which one is enough to see it run."""
-    (line,) = [line for line in commands() if line.startswith("holdfast sessions")]
-    assert main([*shlex.split(line)[1:], "--recipe.epochs", "1"]) == 0
+    (line,) = commands("docs/tutorials/sessions.md")
+    assert main([*line, "--recipe.epochs", "1"]) == 0
     assert {"cvs", "finetune", "joint", "report.html", "results.json"} <= {
         path.name for path in (photos / "runs/sessions").iterdir()
     }
@@ -72,8 +100,7 @@ def test_the_commands_for_two_frozen_models_and_a_live_gallery(
 ) -> None:
     shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    (block,) = [block for block in blocks("bash") if "holdfast adapt" in block]
-    lines = [shlex.split(line)[1:] for line in block.splitlines()]
+    lines = commands("docs/tutorials/text_models.md")
     assert [line[0] for line in lines] == ["embed", "adapt", "embed", "evaluate"]
     assert [main(line) for line in lines] == [0, 0, 0, 0]
     made = {"old": "wordllama", "new": "head"}
@@ -85,8 +112,7 @@ def test_the_commands_for_two_frozen_models_and_a_live_gallery(
 
 def live_gallery(capsys: pytest.CaptureFixture[str]) -> None:
     """The commands that go on from there."""
-    (block,) = [block for block in blocks("bash") if "holdfast gallery" in block]
-    lines = [shlex.split(line)[1:] for line in block.splitlines()]
+    lines = commands("docs/tutorials/gallery.md")
     assert [line[1] for line in lines] == ["create", "prepare", "swap", "search", "backfill", "status", "rollback"]
     said = []
     for line in lines:
@@ -102,8 +128,7 @@ def test_the_commands_for_files_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_logs(tmp_path / "logs")
-    (block,) = [block for block in blocks("bash") if "--old-query" in block]
-    assert [main(shlex.split(line)[1:]) for line in block.splitlines()] == [1, 1, 0]
+    assert [main(line) for line in commands("docs/tutorials/files.md")] == [1, 1, 0]
     said = capsys.readouterr().err
     assert "get another first hit" in said and "ijbc-verification" in said
     verdicts = [
@@ -117,10 +142,9 @@ def test_the_commands_of_the_bench(  # with one seed, which is enough to see it 
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    suite, chain = blocks("yaml")
+    suite, chain = blocks("docs/tutorials/suite.md", "yaml")
     (tmp_path / "mine.yaml").write_text(suite.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
-    (block,) = [block for block in blocks("bash") if "holdfast bench" in block]
-    assert [main([*shlex.split(line)[1:], "--processes", "1"]) for line in block.splitlines()] == [0, 0]
+    assert [main([*line, "--processes", "1"]) for line in commands("docs/tutorials/suite.md")] == [0, 0]
     said = capsys.readouterr().err
     assert "bct, half the weight" in said and "10 steps to run" in said
     board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
@@ -158,32 +182,171 @@ def test_the_example_of_two_text_models(
         assert word in answer.splitlines()[1]
 
 
-@pytest.mark.parametrize("block", blocks("python"))
-def test_python_blocks(block: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(block, "README.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("compatible ")
+RUN = {f"docs/tutorials/{name}.md" for name in ("images", "text_models", "gallery", "files", "sessions", "suite")}
+"""Pages whose commands the tests above run."""
 
 
-def test_every_method_has_a_row() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.M)) == set(METHODS)
+def test_no_command_stands_where_nothing_runs_it() -> None:
+    """The README's blocks are those of the tutorials, which are run as they stand there."""
+    run = {tuple(line) for page in RUN for line in commands(page)}
+    for page in set(TEXTS) - RUN:
+        assert {tuple(line) for line in commands(page)} <= run, page
+    with_suites = {page for page in TEXTS if blocks(page, "yaml")}
+    assert with_suites <= {"docs/tutorials/suite.md"} | SUITES
+    languages = {language for text in TEXTS.values() for language in re.findall(r"^```(\w+)\n", text, flags=re.M)}
+    assert languages <= {"bash", "console", "python", "pycon", "rust", "text", "yaml", "toml"}
 
 
-def test_pictures_and_links_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [(page, block) for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS) for block in blocks(page, "python")],
+)
+def test_python_blocks(page: str, block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block, page, "exec"), {"__name__": page})
+    if "print(found.verdict" in block:
+        assert capsys.readouterr().out.startswith("compatible ")
 
 
-def test_every_number_that_was_measured_is_in_a_committed_result() -> None:
-    """Rows of the README's tables of results are copied, not retold."""
+def test_the_readme_is_a_short_front_door() -> None:
+    assert len(README.splitlines()) <= 180
+
+
+# ---- pages that are made
+
+
+def test_every_method_has_a_page_with_its_options_and_what_was_measured(site: ModuleType) -> None:
+    made = site.method_pages()
+    assert set(made) == {"methods/index.md", *(f"methods/{name}.md" for name in METHODS.places)}
+    assert all(f"[{name}]({name}.md)" in made["methods/index.md"] for name in METHODS.places)
+    assert "| `temperature` | `0.07` |" in made["methods/p2s.md"]
+    unmeasured = {name for name in METHODS.places if "No table of results" in made[f"methods/{name}.md"]}
+    assert not unmeasured
+    for rows in re.findall(r"((?:^\|.*\n)+)", made["methods/p2s.md"].partition("## Measured")[2], flags=re.M):
+        assert all("p2s" in row for row in rows.splitlines()[2:])
+
+
+def test_a_new_method_gets_its_page_without_a_change_of_documents(
+    site: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS.places, "our_own", METHODS.places["bct"])
+    page = site.method_pages()["methods/our_own.md"]
+    assert page.startswith("# our_own") and "| `weight` |" in page and "No table of results has a row of it yet" in page
+
+
+def test_every_public_name_is_documented(site: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = "".join(site.python_pages().values())
+    assert sorted(re.findall(r"^::: holdfast\.(\w+)$", made, flags=re.M)) == sorted(holdfast.__all__)
+    monkeypatch.setattr(holdfast.evaluate, "__doc__", None)
+    with pytest.raises(ValueError, match=r"holdfast\.evaluate has no docstring"):
+        site.python_pages()
+
+
+def test_every_kind_of_results_is_described(site: ModuleType) -> None:
+    page = site.results_files()
+    for kind in ("EvaluationResults", "ChainResults", "AdaptResults", "SessionsResults", "Leaderboard"):
+        assert f"## {kind}\n" in page
+    assert "| `verdict` | `Verdict` |" in page
+
+
+def test_commands_are_listed_with_their_own_help(site: ModuleType) -> None:
+    names = site.subcommands(site.help_of())
+    assert {"train", "evaluate", "gallery"} <= set(names)
+    assert {"swap", "backfill"} <= set(site.subcommands(site.help_of("gallery"))) and "--gallery" in site.help_of(
+        "gallery", "swap"
+    )
+
+
+def test_tables_are_those_of_the_committed_files(site: ModuleType) -> None:
+    """A link that stands alone is replaced by the table it leads to; every one of them has a table."""
+    found = [
+        (page, link) for page in TEXTS for link in site.TABLE_LINK.finditer(TEXTS[page]) if page.startswith("docs/")
+    ]
+    assert len(found) > 20
+    for page, link in found:
+        path = (ROOT / page).parent.joinpath(link[2]).resolve().relative_to(ROOT).as_posix()
+        lines = (
+            site.excerpt(path, link[3], int(link[4] or 1))
+            .strip()
+            .removeprefix("```text\n")
+            .removesuffix("```")
+            .splitlines()
+        )
+        committed = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        assert set(lines) <= set(committed) and len(lines) > 2, link[0]
+
+
+@pytest.mark.slow
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    monkeypatch.chdir(ROOT)
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 100
+    host = r"[\"']?(?:https?:)?//"
+    loaded = rf"<(?:script|img|iframe|source)[^>]+src={host}|<link[^>]+href={host}|url\({host}"
+    for page in [*pages, *tmp_path.rglob("*.css")]:
+        assert not re.search(loaded, page.read_text(encoding="utf-8")), page
+
+
+# ---- links and numbers
+
+
+def test_pictures_and_links_exist(site: ModuleType) -> None:
+    """Those to pages that are made are looked at when the site is built."""
+    for page, text in TEXTS.items():
+        for link in site.LINK.finditer(text):
+            target = (ROOT / page).parent.joinpath(link[1]).resolve()
+            made = any(target.is_relative_to(ROOT / "docs" / folder) for folder in ("methods", "reference"))
+            assert made or target.exists(), f"{page}: {link[1]}"
+
+
+def test_every_row_of_numbers_in_the_readme_is_in_a_committed_result() -> None:
     results = "\n".join(
-        file.read_text(encoding="utf-8")
-        for file in sorted((ROOT / "benchmarks" / "results").rglob("*"))
-        if file.suffix in (".md", ".txt")
+        file.read_text(encoding="utf-8") for file in sorted(RESULTS.rglob("*")) if file.suffix in (".md", ".txt")
     )
     committed = {" ".join(line.split()) for line in results.splitlines()}
-    measured = README.partition("ends with this table")[2].partition("## Seven ways in")[0]
-    measured += README.partition("## What was measured")[2].partition("## Installing")[0]
-    rows = [line for line in measured.splitlines() if re.match(r"\|.*\d\.\d", line)]
-    assert len(rows) > 10
-    missing = [row for row in rows if " ".join(row.split()) not in committed]
-    assert not missing
+    rows = [line for line in README.splitlines() if re.match(r"\|.*\d\.\d", line)]
+    assert len(rows) > 2
+    assert not [row for row in rows if " ".join(row.split()) not in committed]
+
+
+MEASURED = [*sorted(page for page in TEXTS if page.startswith("docs/results/")), "docs/concepts/verdict.md"]
+SECTIONS = [(page, part) for page in MEASURED for part in re.split(r"^(?=## )", TEXTS[page], flags=re.M)]
+
+
+@pytest.mark.parametrize(
+    ("page", "part"), SECTIONS, ids=[f"{page}-{part.partition(chr(10))[0]}" for page, part in SECTIONS]
+)
+def test_numbers_in_sentences_are_those_of_the_files_that_these_link_to(page: str, part: str) -> None:
+    """Every number with a decimal point stands in one of the files, or is one of theirs, rounded."""
+    files = [
+        ROOT / "benchmarks" / "results" / name
+        for name in re.findall(r"benchmarks/results/([^)#\s]+\.(?:md|txt))", part)
+    ]
+    said = "".join(file.read_text(encoding="utf-8") for file in files)
+    sentences = re.sub(r"`[^`]*`|\]\([^)]*\)", "", part)
+    numbers = re.findall(r"(?<![\w.^-])[−+-]?(\d[\d,]*\.\d+|\.\d+)(?![\w.]*\d)", sentences)
+    unsaid = [number for number in numbers if number.lstrip("0") not in said]
+    if unsaid:
+        exact = [
+            abs(value) * factor
+            for file in files
+            for value in numbers_in(file.with_suffix(".json"))
+            for factor in (1, 100)
+        ]
+        decimals = {number: len(number.partition(".")[2]) for number in unsaid}
+        unsaid = [one for one in unsaid if not any(round(value, decimals[one]) == float(one) for value in exact)]
+    assert not unsaid
+
+
+def numbers_in(path: Path) -> Iterator[float]:
+    waiting: list[Any] = [json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield value

@@ -44,5 +44,5 @@ class ClassPull(CompatibilityMethod):
         """Return the task loss and the weighted pull."""
         goals = self.means.to(step.new.points.dtype)[step.labels]
         distances = step.new.space.paired_distance(step.new.points, goals)
-        pull = (distances - self.slack).clamp(min=0).mean()
+        pull = (distances - self.slack).clamp(min=0).sum() / max(len(distances), 1)  # a batch may be empty
         return {"task": step.head.loss(step.new, step.labels), "pull": self.weight * pull}

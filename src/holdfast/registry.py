@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, Sequence, ValuesView
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -100,6 +100,10 @@ class Registry(MutableMapping[str, Thing]):
     def items(self) -> ItemsView[str, Thing]:
         """Return names and things; what packages offer under names that are taken is passed over."""
         return {name: self._thing(name) for name in self}.items()
+
+    def values(self) -> ValuesView[Thing]:
+        """Return the things that `items` returns."""
+        return {name: self._thing(name) for name in self}.values()
 
     def imported(self, name: str) -> bool:
         """Say whether a thing was imported already."""

@@ -2,72 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from holdfast.adapters import build_adapter
 from holdfast.adapters.compare import Candidate, Link
 from holdfast.adapters.held_out import HeldOut, hold_out
 from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere
-
-Rng = np.random.Generator
-
-
-def unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+from holdfast.testing import adapters
 
 
 @pytest.fixture(scope="session")
 def make_set() -> Callable[..., EmbeddingSet]:
     """Build a set of points named i0, i1, ... by their rows, or by the ids given."""
-
-    def build(vectors: Any, model: str, ids: Sequence[str] | None = None, **values: Any) -> EmbeddingSet:
-        vectors = np.asarray(vectors, np.float32)
-        ids = [f"i{row}" for row in range(len(vectors))] if ids is None else ids
-        return EmbeddingSet(ids, vectors, f"declared:{model}", Hypersphere(vectors.shape[1]), **values)
-
-    return build
+    return adapters.make_set
 
 
 @pytest.fixture(scope="session")
 def related() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Draw unit rows of the same items under two models, from common causes of unequal weight.
-
-    ``bent`` is the share of each model that is no linear function of the causes; both have a mean of their own.
-    """
-
-    def draw(
-        items: int, dims: tuple[int, int], *, noise: float = 0.1, bent: float = 0.0, causes: int = 12, seed: int = 0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(seed)
-        hidden = rng.normal(size=(items, causes)) / np.arange(1, causes + 1) ** 0.5
-
-        def view(dim: int) -> np.ndarray:
-            straight = hidden @ rng.normal(size=(causes, dim))
-            curved = np.tanh(2 * hidden @ rng.normal(size=(causes, 4 * causes))) @ rng.normal(size=(4 * causes, dim))
-            rows = (1 - bent) * straight / straight.std() + bent * curved / curved.std()
-            return unit(rows + noise * rng.normal(size=rows.shape) + rng.normal(size=dim))
-
-        return view(dims[0]), view(dims[1])
-
-    return draw
+    """Draw unit rows of the same items under two models, from common causes of unequal weight."""
+    return adapters.related
 
 
 @pytest.fixture(scope="session")
 def rotation() -> Callable[..., np.ndarray]:
     """Draw a matrix with orthonormal rows, or columns where it has fewer of those."""
-
-    def draw(rows: int, columns: int, seed: int = 0) -> np.ndarray:
-        size = max(rows, columns)
-        whole: np.ndarray = scipy.stats.ortho_group.rvs(size, random_state=seed)
-        return whole[:rows, :columns]
-
-    return draw
+    return adapters.rotation
 
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]

@@ -63,6 +63,10 @@ def test_it_is_listed_and_explained_beside_those_of_holdfast(installed, capsys) 
     assert found["options"] == {"weight": 5.0, "slack": 0.0} and "mean point of their class" in found["paper"]
 
 
+def test_it_keeps_what_all_methods_promise(installed, capsys) -> None:
+    assert main(["methods", "check", "class_pull"]) == 0, capsys.readouterr().err
+
+
 def test_a_suite_runs_it_and_its_pull_brings_new_queries_closer_to_the_old_gallery(installed, small, tmp_path) -> None:
     methods = {"class_pull": {}, "no pull": {"method": "class_pull", "options": {"weight": 0}}}
     suite = small(methods=methods, recipe={"epochs": 4, "batch_size": 8, "learning_rate": 0.05})
@@ -76,7 +80,7 @@ def test_a_changed_line_of_it_changes_its_own_cells_and_no_other(installed, smal
     suite = small(methods={"class_pull": {}, "p2s": {}})
     before, own = cells_of(suite), installed / "own_method.py"
     code = own.read_text()
-    own.write_text(code.replace(".mean()", ".square().mean()"))
+    own.write_text(code.replace(".sum()", ".square().sum()"))
     after = cells_of(suite)
     changed = {label for label in before if before[label].address != after[label].address}
     assert changed == {label for label in before if "class_pull" in label} and len(changed) == 3

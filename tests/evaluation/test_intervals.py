@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation import intervals
 from holdfast.evaluation.intervals import (
     chosen_interval,
+    cluster_sums,
     clusters_of,
     counted_clusters,
     mean_interval,
@@ -20,17 +22,22 @@ from holdfast.evaluation.intervals import (
 )
 
 
+def means_of(values: Any, clusters: Any = None, **options: Any) -> np.ndarray:
+    columns = np.asarray(values, np.float64).reshape(len(values), -1)
+    return resampled_means(*cluster_sums(columns, clusters), **options)
+
+
 def test_resampled_means_are_means_of_drawn_queries() -> None:
     values = np.random.default_rng(0).normal(size=(7, 2))
     drawn = np.random.default_rng(5).integers(7, size=(20, 7))
-    np.testing.assert_allclose(resampled_means(values, resamples=20, seed=5), values[drawn].mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(means_of(values, resamples=20, seed=5), values[drawn].mean(axis=1), rtol=1e-12)
 
 
 def test_chunks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).normal(size=(33, 3))
-    whole = resampled_means(values, resamples=50, seed=2)
+    whole = means_of(values, resamples=50, seed=2)
     monkeypatch.setattr(intervals, "_DRAWS_AT_ONCE", 100)
-    np.testing.assert_allclose(resampled_means(values, resamples=50, seed=2), whole, rtol=1e-12)
+    np.testing.assert_allclose(means_of(values, resamples=50, seed=2), whole, rtol=1e-12)
 
 
 def test_memory_does_not_grow_with_the_resamples() -> None:
@@ -89,11 +96,11 @@ def test_classes_as_clusters_widen_the_interval_of_correlated_queries() -> None:
     assert grouped[1] - grouped[0] > 3 * (single[1] - single[0])
     drawn = np.random.default_rng(0).integers(30, size=(5, 30))
     expected = [np.concatenate([values[classes == name] for name in names]).mean() for names in drawn]
-    np.testing.assert_allclose(resampled_means(values, resamples=5, clusters=classes)[:, 0], expected)
+    np.testing.assert_allclose(means_of(values, resamples=5, clusters=classes)[:, 0], expected)
 
 
 def test_clusters_of_different_size_weigh_by_their_queries() -> None:
-    means = resampled_means([1.0, 1.0, 1.0, 0.0], resamples=200, clusters=["a", "a", "a", "b"])
+    means = means_of([1.0, 1.0, 1.0, 0.0], resamples=200, clusters=["a", "a", "a", "b"])
     assert set(means[:, 0].round(6)) == {0.0, 0.75, 1.0}
 
 

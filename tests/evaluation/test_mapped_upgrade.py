@@ -18,7 +18,7 @@ from holdfast.evaluation.intervals import paired_interval
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.evaluation.sides import matched
-from holdfast.evaluation.upgrade import margin_order, reverse
+from holdfast.evaluation.upgrade import margin_order
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.reports.words import finding
 
@@ -99,7 +99,7 @@ def test_the_curve_of_a_mapped_gallery_is_that_of_one_index_in_the_new_space() -
         assert (values[0], values[-1]) == (found.cross["map"], found.self_new["map"])
         if name != "random":
             vectors = mapped.vectors.copy()
-            fresh = (order if name == "margin" else reverse(order))[: GALLERY // 2]
+            fresh = (order if name == "margin" else order[::-1])[: GALLERY // 2]
             vectors[fresh] = NEW[1].vectors[fresh]
             mixture = mapped.replace(vectors=vectors, form="features")
             assert values[10] == pytest.approx(np.nanmean(rank_metrics(query, mixture)["map"]))

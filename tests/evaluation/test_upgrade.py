@@ -13,16 +13,20 @@ from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMism
 from holdfast.evaluation.ranking.engine import tied_ranks
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.evaluation.upgrade import (
+    Curve,
     UpgradeCurves,
     label_margins,
     margin_order,
     mixed_ranks,
     random_order,
-    reverse,
-    upgrade_curve,
     upgrade_curves,
+    usual_orders,
 )
 from holdfast.geometry import Hypersphere
+
+
+def upgrade_curve(*sides: EmbeddingSet, order: np.ndarray, **options: Any) -> Curve:
+    return upgrade_curves(*sides, orders={"one": [order]}, **options)["one"]
 
 
 def items(
@@ -108,7 +112,7 @@ def test_margins_by_hand() -> None:
     own = np.array([2, 1]) / np.sqrt(5)  # mean of class 0
     np.testing.assert_allclose(label_margins(wrong), [own[0], own[0], 1 - own[1], own[1] - 1], atol=1e-6)
     assert margin_order(wrong).tolist() == [3, 2, 0, 1]
-    assert reverse(margin_order(wrong)).tolist() == [1, 0, 2, 3]
+    assert usual_orders(wrong, [0])["margin_reversed"][0].tolist() == [1, 0, 2, 3]
     features = wrong.replace(vectors=3 * vectors, form="features")
     np.testing.assert_allclose(label_margins(features), label_margins(wrong), atol=1e-6)
 

@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 from holdfast.evaluation.upgrade import label_margins
-from holdfast.galleries import Gallery, estimates, expected_gain
-from holdfast.galleries.estimates import lorentz_uncertainty, margin_estimate, predicted_disagreement
-from holdfast.galleries.expected_gain import SMALLEST_PILOT
-from holdfast.galleries.orders import ORDERS, Backlog, class_balanced, order_ids, pilot_ids
+from holdfast.galleries import Gallery, expected_gain
+from holdfast.galleries.expected_gain import (
+    SMALLEST_PILOT,
+    lorentz_uncertainty,
+    margin_estimate,
+    pilot_ids,
+    predicted_disagreement,
+)
+from holdfast.galleries.orders import ORDERS, Backlog, class_balanced, order_ids
 from holdfast.geometry import Hypersphere, Lorentz, Space
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]
@@ -83,7 +88,7 @@ def test_every_order_holds_every_item_once_and_depends_on_the_seed_alone(order: 
     gallery.store.add_traffic({"i0004": 3})
     done = list(old.ids)[::4]
     fill(gallery, new, done)
-    found = [order_ids(gallery, gallery.state, "g2", order, seed=seed) for seed in (0, 0, 1)]
+    found = [order_ids(gallery.store, gallery.state, "g2", order, seed=seed) for seed in (0, 0, 1)]
     assert sorted(found[0]) == sorted(set(old.ids) - set(done))
     assert found[0] == found[1]
     assert (found[0] != found[2]) == (order in ("random", "class-balanced"))
@@ -92,9 +97,9 @@ def test_every_order_holds_every_item_once_and_depends_on_the_seed_alone(order: 
 def test_an_unknown_order_or_column_is_refused_with_those_there_are(two_regions: Sets) -> None:
     gallery = opened(two_regions[0], labels=["a"] * 600)
     with pytest.raises(ConfigError, match="Did you mean 'random'"):
-        order_ids(gallery, gallery.state, "g2", "randon")
+        order_ids(gallery.store, gallery.state, "g2", "randon")
     with pytest.raises(ConfigError, match=r"column 'lable'(.|\n)*one of label"):
-        order_ids(gallery, gallery.state, "g2", "class-balanced", class_column="lable")
+        order_ids(gallery.store, gallery.state, "g2", "class-balanced", class_column="lable")
 
 
 def test_the_most_retrieved_come_first() -> None:
@@ -142,8 +147,8 @@ def test_on_the_lorentz_space_the_most_uncertain_come_first() -> None:
     space = Lorentz(3, 2.0)
     old = points(np.array([[0.5, 0, 0], [0, 0.1, 0], [0, 0, 2.0], [0, 0.1, 0]]), "old", space=space)
     gallery = opened(old)
-    assert pilot_ids(gallery, gallery.state, "g2") == []
-    assert order_ids(gallery, gallery.state, "g2", "uncertainty") == ["i0001", "i0003", "i0000", "i0002"]
+    assert pilot_ids(gallery.store, gallery.state, "g2") == []
+    assert order_ids(gallery.store, gallery.state, "g2", "uncertainty") == ["i0001", "i0003", "i0000", "i0002"]
 
 
 def test_the_predicted_disagreement_is_the_mean_over_the_nearest_of_the_pilot(monkeypatch: Any) -> None:
@@ -151,7 +156,7 @@ def test_the_predicted_disagreement_is_the_mean_over_the_nearest_of_the_pilot(mo
     pilot, others, disagreement = unit(rng.normal(size=(30, 5))), unit(rng.normal(size=(70, 5))), rng.random(30)
     expected = [disagreement[np.argsort(-(pilot @ row))[:4]].mean() for row in others]
     for at_once in (1, 100, 10**6):  # a row at a time, a few, all
-        monkeypatch.setattr(estimates, "_SCORES_AT_ONCE", at_once)
+        monkeypatch.setattr(expected_gain, "_SCORES_AT_ONCE", at_once)
         found = predicted_disagreement(pilot, disagreement, neighbours=4)(others, np.arange(70))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     few = predicted_disagreement(pilot[:2], disagreement[:2])(others[:1], np.arange(1))
@@ -164,7 +169,7 @@ def test_the_label_estimate_is_minus_the_margin_of_the_evaluation(monkeypatch: A
     embeddings = points(unit(np.eye(7)[labels] + 0.7 * rng.normal(size=(90, 7))), "old").replace(labels=labels)
     parts = [(np.arange(90)[rows], embeddings.vectors[rows]) for rows in (slice(0, 33), slice(33, 33), slice(33, 90))]
     for at_once in (1, 10**6):
-        monkeypatch.setattr(estimates, "_SCORES_AT_ONCE", at_once)
+        monkeypatch.setattr(expected_gain, "_SCORES_AT_ONCE", at_once)
         found = margin_estimate(iter(parts), labels)(embeddings.vectors, np.arange(90))
         np.testing.assert_allclose(found, -label_margins(embeddings), atol=1e-6)
 
@@ -186,10 +191,10 @@ def test_a_class_of_which_no_vector_was_seen_is_nobodys_neighbour() -> None:
 def test_a_pilot_tells_which_region_the_new_model_sees_otherwise(two_regions: Sets) -> None:
     old, new = two_regions
     gallery = opened(old)
-    pilot = pilot_ids(gallery, gallery.state, "g2", 0.1, seed=3)
+    pilot = pilot_ids(gallery.store, gallery.state, "g2", 0.1, seed=3)
     assert len(pilot) == 60 and {int(name[1:]) % 2 for name in pilot} == {0, 1}
     fill(gallery, new, pilot)
-    order = order_ids(gallery, gallery.state, "g2", "uncertainty", seed=3)
+    order = order_ids(gallery.store, gallery.state, "g2", "uncertainty", seed=3)
     agreement = dict(zip(old.ids, (old.vectors * new.vectors).sum(axis=1), strict=True))
     first, last = (np.mean([agreement[name] for name in part]) for part in (order[:270], order[270:]))
     assert first < -0.5 and last > 0.7
@@ -198,7 +203,7 @@ def test_a_pilot_tells_which_region_the_new_model_sees_otherwise(two_regions: Se
 def test_a_backfill_by_uncertainty_asks_for_the_pilot_first_and_fills_everything(two_regions: Sets) -> None:
     old, new = two_regions
     gallery, source = opened(old), Known(new)
-    pilot = pilot_ids(gallery, gallery.state, "g2", 0.1)
+    pilot = pilot_ids(gallery.store, gallery.state, "g2", 0.1)
     assert gallery.backfill(source, order="uncertainty", pilot=0.1, batch=50).lacking == 0
     assert source.asked[: len(pilot)] == pilot and sorted(source.asked) == sorted(old.ids)
     wrong_way = [int(name[1:]) % 2 == 0 for name in source.asked[len(pilot) :]]
@@ -208,26 +213,26 @@ def test_a_backfill_by_uncertainty_asks_for_the_pilot_first_and_fills_everything
 def test_a_resumed_pilot_is_the_same_less_what_was_embedded(two_regions: Sets) -> None:
     old, new = two_regions
     gallery = opened(old)
-    pilot = pilot_ids(gallery, gallery.state, "g2", 0.1, seed=1)
+    pilot = pilot_ids(gallery.store, gallery.state, "g2", 0.1, seed=1)
     fill(gallery, new, [*pilot[10:30], *(name for name in old.ids if name not in pilot)])
-    assert pilot_ids(gallery, gallery.state, "g2", 0.1, seed=1) == pilot[:10] + pilot[30:]
-    assert set(pilot) != set(pilot_ids(opened(old), gallery.state, "g2", 0.1, seed=2))
+    assert pilot_ids(gallery.store, gallery.state, "g2", 0.1, seed=1) == pilot[:10] + pilot[30:]
+    assert set(pilot) != set(pilot_ids(opened(old).store, gallery.state, "g2", 0.1, seed=2))
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.02, 60), (0.4, 240), (1.0, 300)])
 def test_the_size_of_a_pilot(share: float, expected: int, two_regions: Sets, monkeypatch: Any) -> None:
     monkeypatch.setattr(expected_gain, "MOST_PAIRS", 300)
     gallery = opened(two_regions[0])
-    assert len(pilot_ids(gallery, gallery.state, "g2", share)) == expected
+    assert len(pilot_ids(gallery.store, gallery.state, "g2", share)) == expected
     with pytest.raises(ConfigError, match="from 0 to 1"):
-        pilot_ids(gallery, gallery.state, "g2", 1.5)
+        pilot_ids(gallery.store, gallery.state, "g2", 1.5)
 
 
 def test_a_small_gallery_has_a_pilot_that_is_large_enough(two_regions: Sets) -> None:
     gallery = opened(two_regions[0].select(slice(0, 70)))
-    assert len(pilot_ids(gallery, gallery.state, "g2")) == SMALLEST_PILOT
+    assert len(pilot_ids(gallery.store, gallery.state, "g2")) == SMALLEST_PILOT
     few = opened(two_regions[0].select(slice(0, 7)))
-    assert len(pilot_ids(few, few.state, "g2")) == 7
+    assert len(pilot_ids(few.store, few.state, "g2")) == 7
 
 
 @pytest.mark.parametrize("other_space", [False, True])
@@ -238,8 +243,8 @@ def test_labels_help_where_models_cannot_be_compared(other_space: bool) -> None:
     old = points(unit(vectors), "old")
     gallery = opened(old, Hypersphere(5) if other_space else None, labels=["ab"[label] for label in labels])
     if other_space:
-        assert pilot_ids(gallery, gallery.state, "g2") == []
-    order = order_ids(gallery, gallery.state, "g2", "uncertainty")
+        assert pilot_ids(gallery.store, gallery.state, "g2") == []
+    order = order_ids(gallery.store, gallery.state, "g2", "uncertainty")
     expected = np.argsort(label_margins(old.replace(labels=labels)), kind="stable")
     assert order[0] == "i0007" and order[:20] == [f"i{row:04d}" for row in expected[:20]]
 
@@ -247,10 +252,10 @@ def test_labels_help_where_models_cannot_be_compared(other_space: bool) -> None:
 def test_without_any_hint_the_order_is_refused_and_says_what_else_there_is(two_regions: Sets) -> None:
     gallery = opened(two_regions[0], Hypersphere(9), labels=[None] * 600)
     with pytest.raises(ConfigError, match=r"at least 20 items(.|\n)*random, traffic"):
-        order_ids(gallery, gallery.state, "g2", "uncertainty")
+        order_ids(gallery.store, gallery.state, "g2", "uncertainty")
     full = opened(two_regions[0])
     fill(full, two_regions[1], list(two_regions[0].ids))
-    assert order_ids(full, full.state, "g2", "uncertainty") == []
+    assert order_ids(full.store, full.state, "g2", "uncertainty") == []
 
 
 def test_a_third_model_finds_items_of_two_generations() -> None:
@@ -263,7 +268,7 @@ def test_a_third_model_finds_items_of_two_generations() -> None:
     fill(gallery, new, list(old.ids[[1, 3, 5, 7]]))
     gallery.swap(force="trial")
     gallery.prepare("declared:third", space)
-    order = order_ids(gallery, gallery.state, "g3", "uncertainty")
+    order = order_ids(gallery.store, gallery.state, "g3", "uncertainty")
     assert order == ["i0000", "i0001", "i0004", "i0005", "i0002", "i0003", "i0006", "i0007"][: len(order)]
     assert set(order[:2]) == {"i0000", "i0001"}  # the least of g1, and the least of g2 although it is far longer
 
@@ -284,7 +289,7 @@ def test_vectors_that_newer_ones_replaced_say_nothing() -> None:
     gallery.swap()
     gallery.prepare("declared:third", Hypersphere(5))
     with pytest.raises(ConfigError, match="nothing tells"):
-        order_ids(gallery, gallery.state, "g3", "uncertainty")
+        order_ids(gallery.store, gallery.state, "g3", "uncertainty")
 
 
 def test_items_without_a_class_come_last_where_only_labels_help(two_regions: Sets) -> None:
@@ -301,23 +306,23 @@ def test_a_few_pairs_say_less_than_labels(two_regions: Sets) -> None:
     for one in (gallery, unlabelled):
         fill(one, new, list(old.ids[:19]))
     left = old.replace(labels=labels).select(slice(19, None))
-    order = order_ids(gallery, gallery.state, "g2", "uncertainty")
+    order = order_ids(gallery.store, gallery.state, "g2", "uncertainty")
     assert order == [left.ids[row] for row in np.argsort(label_margins(left), kind="stable")]
     with pytest.raises(ConfigError, match="at least 20 items"):
-        order_ids(unlabelled, unlabelled.state, "g2", "uncertainty")
+        order_ids(unlabelled.store, unlabelled.state, "g2", "uncertainty")
     fill(unlabelled, new, [old.ids[19]])
-    assert len(order_ids(unlabelled, unlabelled.state, "g2", "uncertainty")) == 580
+    assert len(order_ids(unlabelled.store, unlabelled.state, "g2", "uncertainty")) == 580
 
 
 def test_items_that_only_the_new_model_embedded_are_no_pilot(two_regions: Sets) -> None:
     old, new = two_regions
     gallery = opened(old)
     gallery.upsert(new.select(slice(0, 300)))
-    assert len(pilot_ids(gallery, gallery.state, "g2", 0.2)) == 60
+    assert len(pilot_ids(gallery.store, gallery.state, "g2", 0.2)) == 60
 
 
 def test_progress_is_told(two_regions: Sets) -> None:
     gallery, told = opened(points(np.ones((30, 2)), "old", space=Lorentz(2))), []
     on_step: Callable[[dict[str, Any]], None] = told.append
-    order_ids(gallery, gallery.state, "g2", "uncertainty", on_step=on_step)
+    order_ids(gallery.store, gallery.state, "g2", "uncertainty", on_step=on_step)
     assert told[-1] == {"step": "reading g1", "done": 30, "total": 30}

@@ -8,7 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,13 @@ class Adapter(ABC):
     """Fewest pairs it can be fitted on."""
     equal_dimensions: ClassVar[bool] = False
     """Whether it can be fitted only where both models have one dimension."""
+
+    turns: ClassVar[Literal["with each model", "with both models", "no"]] = "with each model"
+    """Whether the images turn when the coordinates of either model are turned, or only when both are turned alike."""
+    quick: ClassVar[Mapping[str, Any]] = {}
+    """Options under which a fit on eighty pairs takes no time, for its contract."""
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {}
+    """Every option but the direction: beside which others, and with which value, it changes the map of its contract."""
 
     def __init__(self, direction: Direction = "new_to_old") -> None:
         refuse(

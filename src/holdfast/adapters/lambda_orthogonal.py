@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 
 from holdfast.adapters.base import AffineAdapter, State
@@ -40,6 +43,11 @@ class LambdaOrthogonal(AffineAdapter):
     """
 
     kind = "lambda_orthogonal"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {
+        "tolerance": ({}, 0.05),
+        "centre": ({}, False),
+        "steps": ({}, 0),
+    }
 
     def __init__(
         self,

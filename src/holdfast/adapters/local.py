@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import scipy.special
@@ -57,6 +57,13 @@ class Local(Adapter):
     """
 
     kind = "local"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {
+        "clusters": ({"shrinkage": 5.0}, 1),
+        "shrinkage": ({}, 5.0),
+        "assignment": ({"shrinkage": 5.0}, "soft"),
+        "temperature": ({"shrinkage": 5.0, "assignment": "soft"}, 1.0),
+        "seed": ({"shrinkage": 5.0}, 1),
+    }
 
     def __init__(
         self,

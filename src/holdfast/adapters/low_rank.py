@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class LowRank(Adapter):
     """
 
     kind = "low_rank"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"rank": ({}, 1), "penalty": ({}, 5.0)}
 
     def __init__(
         self, direction: Direction = "new_to_old", *, rank: int | None = None, penalty: float | None = None

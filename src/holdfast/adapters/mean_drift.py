@@ -20,6 +20,7 @@ class MeanDrift(Adapter):
     """
 
     kind = "mean_drift"
+    turns = "with both models"
     equal_dimensions = True
 
     def __init__(self, direction: Direction = "new_to_old") -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 
 from holdfast.adapters.base import AffineAdapter, State
@@ -30,6 +33,7 @@ class Procrustes(AffineAdapter):
     """
 
     kind = "procrustes"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"centre": ({}, False)}
 
     def __init__(self, direction: Direction = "new_to_old", *, centre: bool = True) -> None:
         super().__init__(direction)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.special
@@ -41,6 +42,17 @@ class ResidualMLP(Adapter):
     """
 
     kind = "residual_mlp"
+    turns = "no"
+    quick: ClassVar[Mapping[str, Any]] = {"epochs": 6, "hidden": 16, "learning_rate": 0.01}
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {
+        "hidden": ({}, 5),
+        "epochs": ({}, 1),
+        "patience": ({"epochs": 12, "patience": 12}, 1),
+        "held_out": ({}, 0.3),
+        "learning_rate": ({}, 0.02),
+        "batch_size": ({}, 16),
+        "seed": ({}, 1),
+    }
     minimum_pairs = 20
 
     def __init__(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from holdfast.adapters.base import AffineAdapter, State
 from holdfast.adapters.moments import PairedVectors, check_penalty, chosen_penalty, fold_moments, ridge, total
 from holdfast.adapters.pairs import Direction
@@ -20,6 +23,7 @@ class Ridge(AffineAdapter):
     """
 
     kind = "ridge"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"penalty": ({}, 5.0)}
 
     def __init__(self, direction: Direction = "new_to_old", *, penalty: float | None = None) -> None:
         super().__init__(direction)

@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.console import console, print_json
 from holdfast.cli.gallery_common import command, duration, opened, size
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import refuse
 
 if TYPE_CHECKING:
-    from holdfast.galleries import Gallery
     from holdfast.galleries.plan import Plan
-    from holdfast.galleries.sources import VectorSource
-    from holdfast.galleries.state import GalleryState
     from holdfast.galleries.status import Status
-    from holdfast.stores.base import Items, Pointer, Store
 
 
 def plan(
@@ -86,8 +81,8 @@ def plan(
     with opened(gallery) as it:
         source = source_of(arguments, it)
         with console.status("embedding a sample"):
-            case = _as_if_prepared(it, source, report)
-            found = planned(case, source, sample=sample, batch=batch, budget_seconds=seconds, seed=seed, **budget)
+            numbers: dict[str, Any] = {"sample": sample, "batch": batch, "seed": seed}
+            found = planned(it, source, reports=report, budget_seconds=seconds, **numbers, **budget)
         status = it.status()
     for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
         console.print(line)
@@ -96,44 +91,6 @@ def plan(
     if json:
         print_json(found.to_dict())
     return 0
-
-
-class _AsIf:
-    """A gallery in a state that it is not in, with one generation more; for reading only.
-
-    Args:
-        store: The gallery's.
-        pointer: What exists.
-        state: The other state.
-    """
-
-    def __init__(self, store: Store, pointer: Pointer, state: GalleryState) -> None:
-        self.store, self.upkeep = self, store.upkeep
-        self._scan, self._now = store.scan, (pointer, state)
-
-    def now(self) -> tuple[Pointer, GalleryState]:
-        """Return the pointer that there is, and the other state."""
-        return self._now
-
-    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
-        """Return the next items: every one lacks a vector of the generation that is not there."""
-        return self._scan(after=after, limit=limit)
-
-
-def _as_if_prepared(gallery: Gallery, source: VectorSource | None, reports: Sequence[Path]) -> Any:
-    """Return the gallery as it would be with the model of the source prepared, where it is not yet."""
-    from holdfast.galleries.evidence import link_from_report
-    from holdfast.galleries.state import advance
-
-    pointer, state = gallery.now()
-    known = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
-    refuse(known and bool(reports), "--report for a model that is prepared.", "it only before; the gallery has it now")
-    if source is None or known:
-        return gallery
-    new = state.new_generation(source.fingerprint, source.space)
-    links = [link_from_report(path, new, state.by_name[state.active]) for path in reports]
-    event = {"kind": "prepare", "generation": new.to_record(), "links": [vars(link) for link in links]}
-    return _AsIf(gallery.store, pointer, advance(state, event))
 
 
 def following(found: Plan, status: Status, url: str, arguments: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

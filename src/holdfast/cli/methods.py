@@ -19,6 +19,17 @@ def methods(method: str | None = None, json: bool = False) -> None:
     """
 
 
+def check(method: str, json: bool = False) -> None:
+    """Check that a method keeps what all methods promise: ``holdfast methods check NAME``.
+
+    Takes seconds, on any machine; 1 is returned where a promise is broken.
+
+    Args:
+        method: Its name; that of an installed package will do.
+        json: Print one JSON document as well.
+    """
+
+
 def described(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return methods with the first lines of their documentation and their options."""
     from holdfast.methods.descriptions import describe
@@ -40,7 +51,9 @@ def described(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def main(words: list[str]) -> int:
-    """Print the table, or one method's documentation."""
+    """Print the table, or one method's documentation, or what a method promises and breaks."""
+    if words[:1] == ["check"]:
+        return _check(words[1:])
     if words and not words[0].startswith("-"):
         words = ["--method", *words]
     arguments, _ = parse(methods, words, "methods")
@@ -64,3 +77,36 @@ def main(words: list[str]) -> int:
     ]
     print_table("Compatibility methods", ["name", "what it is", "options (--method_options.NAME VALUE)"], rows)
     return 0
+
+
+def _check(words: list[str]) -> int:
+    from holdfast.testing import failures, method_contract
+
+    if words and not words[0].startswith("-"):
+        words = ["--method", *words]
+    arguments, _ = parse(check, words, "methods check")
+    name = arguments["method"]
+    checks = method_contract(name)
+    broken = list(failures(checks))
+    for failure in broken:
+        console.print(f"broken: {failure.check}\n    {failure.found}", markup=False)
+    promises = len({one.promise for one in checks})
+    if broken:
+        kept = promises - len({failure.check.promise for failure in broken})
+        console.print(f"{name} keeps {kept} of {promises} promises; {len(broken)} of {len(checks)} checks failed.")
+        console.print("Next: what each promise means stands in holdfast/testing/methods.py, under its name.")
+    else:
+        console.print(f"{name} keeps all {promises} promises ({len(checks)} checks).")
+    if arguments["json"]:
+        print_json(
+            {
+                "method": name,
+                "promises": promises,
+                "checks": len(checks),
+                "broken": [
+                    {"promise": failure.check.promise, "when": failure.check.circumstances, "found": failure.found}
+                    for failure in broken
+                ],
+            }
+        )
+    return 1 if broken else 0

@@ -39,8 +39,8 @@ class Alike(Part):
     """How alike the results of a system are to those of old queries on the old gallery.
 
     Args:
-        overlap: See `overlap`.
-        rank_biased_overlap: See `rank_biased_overlap`.
+        overlap: See `compared`.
+        rank_biased_overlap: Likewise.
         first_changed: Share of queries whose first item is another.
     """
 
@@ -54,7 +54,7 @@ class Agreement(Part):
 
     Args:
         k: First items compared.
-        persistence: See `rank_biased_overlap`.
+        persistence: See `compared`.
         queries: How many were compared.
         cross: Those of new queries on the old gallery.
         self_new: Those of new queries on the new gallery.
@@ -96,54 +96,20 @@ def agreement_of(
     intervals = draws.intervals(columns)
 
     def alike(system: str) -> Alike:
-        return Alike(
-            **{
-                measure: Mean(mean=float(np.nanmean(columns[system, measure])), interval=intervals[system, measure])
-                for measure in MEASURES
-            }
-        )
+        means = {name: float(np.nanmean(columns[system, name])) for name in MEASURES}
+        return Alike(**{name: Mean(mean=mean, interval=intervals[system, name]) for name, mean in means.items()})
 
     queries = int((today[:, 0] >= 0).sum())
     return Agreement(k=k, persistence=PERSISTENCE, queries=queries, cross=alike("cross"), self_new=alike("self_new"))
 
 
 def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> dict[str, Floats]:
-    """Compare two rankings of every query by all measures of this module.
+    """Compare two rankings of every query.
 
-    Args:
-        first: Gallery rows, best first, int64 (Q, k); -1 where a list has ended.
-        second: The same of another system.
-        persistence: See `rank_biased_overlap`.
-
-    Returns:
-        "overlap", "rank_biased_overlap" and "first_changed" (1 or 0): one value per query (Q,); NaN where neither
-        found anything.
-    """
-    lengths = _lengths(first, second)
-    shared = _shared(first, second)
-    nothing = lengths.max(axis=0) == 0
-    changed = (first[:, 0] != second[:, 0]).astype(np.float64)
-    return {
-        "overlap": _overlap(shared, lengths),
-        "rank_biased_overlap": _extrapolated(shared, lengths, persistence),
-        "first_changed": np.where(nothing, np.nan, changed),
-    }
-
-
-def overlap(first: Lists, second: Lists) -> Floats:
-    """Return the share of items (Q,) that two lists have in common, of the longer list.
-
-    >>> overlap(np.array([[0, 1, 2, 3]]), np.array([[3, 0, 7, 8]])).tolist()
-    [0.5]
-    """
-    return _overlap(_shared(first, second), _lengths(first, second))
-
-
-def rank_biased_overlap(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> Floats:
-    """Return how alike two rankings are, the top counting most (Webber, Moffat and Zobel, 2010: RBO_ext, Eq. 32).
-
-    A person reads both lists from the top and goes on to the next item with probability p; RBO is the share of common
-    items that this person expects to have seen. Lists are cut, so the agreement at their end is taken to go on.
+    "overlap" is the share of items that both have in common, of the longer list. "rank_biased_overlap" is how alike
+    they are, the top counting most (Webber, Moffat and Zobel, 2010: RBO_ext, Eq. 32): a person reads both lists from
+    the top and goes on to the next item with probability p; RBO is the share of common items that this person expects
+    to have seen. Lists are cut, so the agreement at their end is taken to go on. "first_changed" is 1 or 0.
 
     Args:
         first: Gallery rows, best first, int64 (Q, k); -1 where a list has ended. No row comes twice.
@@ -151,7 +117,7 @@ def rank_biased_overlap(first: Lists, second: Lists, persistence: float = PERSIS
         persistence: p, between 0 and 1.
 
     Returns:
-        (Q,) within [0, 1]: 1 for equal lists, 0 for lists without a common item; NaN where both are empty.
+        The three by name, one value per query within [0, 1] (Q,); NaN where neither found anything.
 
     Raises:
         ConfigError: p is not between 0 and 1.
@@ -159,10 +125,19 @@ def rank_biased_overlap(first: Lists, second: Lists, persistence: float = PERSIS
 
     Of the first item none is common, of the first two both; with p = 1/2 that is (1/2) (0) + (1/4) 1 + (1/4) 1:
 
-    >>> rank_biased_overlap(np.array([[4, 7]]), np.array([[7, 4]]), 0.5).tolist()
-    [0.5]
+    >>> {name: values.tolist() for name, values in compared(np.array([[4, 7]]), np.array([[7, 4]]), 0.5).items()}
+    {'overlap': [1.0], 'rank_biased_overlap': [0.5], 'first_changed': [1.0]}
     """
-    return _extrapolated(_shared(first, second), _lengths(first, second), persistence)
+    lengths = _lengths(first, second)
+    shared = _shared(first, second)
+    longer = lengths.max(axis=0)
+    nothing = longer == 0
+    changed = (first[:, 0] != second[:, 0]).astype(np.float64)
+    return {
+        "overlap": np.where(nothing, np.nan, shared[:, -1] / np.maximum(longer, 1)),
+        "rank_biased_overlap": _extrapolated(shared, lengths, persistence),
+        "first_changed": np.where(nothing, np.nan, changed),
+    }
 
 
 def _lengths(first: Lists, second: Lists) -> Lists:
@@ -176,7 +151,6 @@ def _lengths(first: Lists, second: Lists) -> Lists:
 
 def _shared(first: Lists, second: Lists) -> Floats:
     """Return how many items the first d of both lists share, for every depth d from 1 to k: X_d (Q, k)."""
-    _lengths(first, second)
     queries, k = first.shape
     places = np.arange(k)
     depth = np.maximum(places[:, None], places).ravel()  # from here on a pair of places is within both lists
@@ -187,11 +161,6 @@ def _shared(first: Lists, second: Lists) -> Floats:
         equal = ((a == b) & (a >= 0)).reshape(-1, k * k)
         shared[start : start + step] = equal.astype(np.float32) @ within
     return shared
-
-
-def _overlap(shared: Floats, lengths: Lists) -> Floats:
-    longer = lengths.max(axis=0)
-    return np.where(longer == 0, np.nan, shared[:, -1] / np.maximum(longer, 1))
 
 
 def _extrapolated(shared: Floats, lengths: Lists, persistence: float) -> Floats:

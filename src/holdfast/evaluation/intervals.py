@@ -40,32 +40,23 @@ _DRAWS_AT_ONCE = 2_000_000  # bounds memory: 16 MB of counts and as much of draw
 
 
 def resampled_means(
-    values: ArrayLike, *, resamples: int = 2000, seed: int = 0, clusters: ArrayLike | None = None
+    sums: NDArray[np.float64], sizes: NDArray[np.float64], resamples: int = 2000, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Return the means (resamples, S) of S systems over resampled queries, the same queries for all systems.
+    """Return the means (resamples, S) of S systems over resampled clusters of queries, the same for all systems.
 
     Args:
-        values: One row per query, one column per system, (Q, S) or (Q,). Rows with a NaN anywhere are left out.
-        resamples: How many times to draw as many queries as there are, with replacement.
+        sums: Of every cluster's values per system, (G, S); see `cluster_sums`.
+        sizes: How many queries each cluster has (G,).
+        resamples: How many times to draw as many clusters as there are, with replacement.
         seed: Seed of the draws.
-        clusters: Draw whole groups of queries instead, such as classes: the group of every query (Q,).
 
     Returns:
-        NaN throughout where no query is left.
+        NaN throughout where no cluster is left.
 
     Raises:
         ConfigError: Fewer than 1 resample.
-        DataError: Lengths differ.
     """
-    columns = np.asarray(values, np.float64)
-    columns = columns[:, None] if columns.ndim == 1 else columns
-    return _resampled(*cluster_sums(columns, clusters), resamples, seed)
-
-
-def _resampled(sums: NDArray[np.float64], sizes: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """Return the means (resamples, S) over resampled clusters, of their sums (G, S) and sizes (G,)."""
-    if resamples < 1:
-        raise ConfigError(f"{resamples} resamples.", expected="at least 1")
+    refuse(resamples < 1, f"{resamples} resamples.", "at least 1")
     if not len(sizes):
         return np.full((resamples, sums.shape[1]), np.nan)
     draws = _draws(len(sizes), resamples, seed)
@@ -100,7 +91,14 @@ def mean_interval(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> Interval:
-    """Return the percentile interval of the mean over queries; see `resampled_means` for the arguments.
+    """Return the percentile interval of the mean over queries.
+
+    Args:
+        values: One per query (Q,); a NaN leaves the query out.
+        resamples: Bootstrap resamples.
+        level: Level of the interval.
+        seed: Seed of the draws.
+        clusters: The group of every query (Q,), such as its class, to draw whole groups.
 
     >>> mean_interval([0.25, 0.25])
     (0.25, 0.25)
@@ -123,7 +121,7 @@ def mean_intervals(
     """
     values = np.stack([np.asarray(column, np.float64) for column in columns.values()], axis=1)
     sums, sizes = cluster_sums(values, clusters)
-    means = _resampled(sums, sizes, resamples, seed)
+    means = resampled_means(sums, sizes, resamples, seed)
     if not len(sizes):
         return dict.fromkeys(columns, (np.nan, np.nan))
     return {
@@ -161,7 +159,7 @@ def chosen_interval(
     old = np.asarray(baseline, np.float64)
     gains = np.stack([np.asarray(column, np.float64) - old for column in scores.values()], axis=1)
     sums, sizes = cluster_sums(gains, clusters)
-    means = _resampled(sums, sizes, resamples, seed)
+    means = resampled_means(sums, sizes, resamples, seed)
     if not len(sizes):
         return np.nan, np.nan
     found = sums.sum(axis=0) / sizes.sum()
@@ -353,27 +351,6 @@ RESAMPLES = 10_000  # the smallest p-value that can be found is then 0.0001
 
 _SIGNS_AT_ONCE = 2_000_000  # bounds memory: 16 MB of signs
 _ROUNDING = 1e-12  # sums nearer than this share of all differences are equal: they were added in another order
-
-
-def paired_p_value(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    clusters: ArrayLike | None = None,
-) -> float:
-    """Return the two-sided p-value of mean(first) - mean(second) for the same queries; see `p_values`.
-
-    Of the 4 ways to choose two signs, 2 give a mean as far from zero as 0.5:
-
-    >>> paired_p_value([1.0, 0.75], [0.5, 0.25])
-    0.5
-    """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if a.shape != b.shape:
-        raise DataError(f"{a.shape} and {b.shape} values.", expected="the same queries on both sides")
-    return p_values({"difference": a - b}, resamples=resamples, seed=seed, clusters=clusters)["difference"]
 
 
 def p_values(

@@ -86,34 +86,12 @@ class UpgradeCurves(Part):
         )
 
 
-def upgrade_curve(
-    new_query: EmbeddingSet,
-    old_gallery: EmbeddingSet,
-    new_gallery: EmbeddingSet,
-    *,
-    order: Order,
-    shares: Sequence[float] = SHARES,
-    metric: str = "map",
-    relevant: Rows | RowLists | None = None,
-    ignore: Rows | RowLists | None = None,
-    exclude_same_id: bool = False,
-    no_relevant: NoRelevant = "exclude",
-    block: int | None = None,
-) -> Curve:
-    """Measure new queries against the gallery as it turns from old to new in one order; see `upgrade_curves`.
-
-    Raises:
-        ConfigError: An unknown metric, wrong shares, or an order that is no permutation of the gallery.
-    """
-    lists = asked_lists(new_query, old_gallery, relevant, ignore, exclude_same_id)
-    return _curves(new_query, old_gallery, new_gallery, [order], shares, metric, lists, no_relevant, block)[0]
-
-
 def upgrade_curves(
     new_query: EmbeddingSet,
     old_gallery: EmbeddingSet,
     new_gallery: EmbeddingSet,
     *,
+    orders: Mapping[str, Sequence[Order]] | None = None,
     shares: Sequence[float] = SHARES,
     metric: str = "map",
     relevant: Rows | RowLists | None = None,
@@ -123,7 +101,7 @@ def upgrade_curves(
     seeds: Sequence[int] = (0, 1, 2),
     block: int | None = None,
 ) -> dict[str, Curve]:
-    """Measure new queries against the gallery as it turns from old to new, in three orders.
+    """Measure new queries against the gallery as it turns from old to new, in several orders.
 
     Every pair of query and item is scored once with each gallery, whatever the number of shares and orders. The first
     and the last share, 0 and 1, are the cross-test and the self-test of the new model.
@@ -133,71 +111,62 @@ def upgrade_curves(
         old_gallery: The gallery embedded by the old model, with labels; or what a map made of it, whose margins then
             count.
         new_gallery: The same items embedded by the new model, matched by id.
+        orders: Orders of re-embedding by name; the curves of several under one name are averaged. When left out:
+            "random", "margin" (the items the old model is least sure of first) and "margin_reversed".
         shares: Shares at which to measure, ascending within [0, 1].
         metric: Name of a metric.
         relevant: Rows of the old gallery that answer each query; by default those of its class.
         ignore: Rows of the old gallery to leave out for each query.
         exclude_same_id: Leave out the gallery item with the id of the query.
         no_relevant: What a query without relevant items is worth: "exclude" or "zero".
-        seeds: Seeds of the random orders, whose curves are averaged.
+        seeds: Seeds of the random orders.
         block: Queries scored at a time.
 
     Returns:
-        Curves "random", "margin" (the items the old model is least sure of first) and "margin_reversed".
+        Curves by the name of the order.
 
     Raises:
-        ConfigError: An unknown metric, wrong shares, or no seed.
+        ConfigError: An unknown metric, wrong shares, no seed, or an order that is no permutation of the gallery.
         DataError: A side is empty or has no labels.
         EmptyOverlapError: The galleries hold different items.
         SpaceMismatchError: The sets are of different spaces.
     """
-    if not seeds:
-        raise ConfigError("No seed for the random order.", expected="at least one")
-    margin = margin_order(old_gallery)
-    orders = [margin, reverse(margin), *(random_order(len(old_gallery), seed) for seed in seeds)]
+    orders = usual_orders(old_gallery, seeds) if orders is None else orders
     lists = asked_lists(new_query, old_gallery, relevant, ignore, exclude_same_id)
-    by_margin, reversed_margin, *random = _curves(
-        new_query, old_gallery, new_gallery, orders, shares, metric, lists, no_relevant, block
-    )
-    mean = Curve(by_margin.shares, np.mean([curve.values for curve in random], axis=0), metric)
-    return {"random": mean, "margin": by_margin, "margin_reversed": reversed_margin}
-
-
-def _curves(
-    new_query: EmbeddingSet,
-    old_gallery: EmbeddingSet,
-    new_gallery: EmbeddingSet,
-    orders: Sequence[Order],
-    shares: Sequence[float],
-    metric: str,
-    lists: tuple[RowLists, RowLists],
-    no_relevant: NoRelevant,
-    block: int | None,
-) -> list[Curve]:
     measure = metrics_named((metric,))[metric]
     steps = _checked_shares(shares)
     check_no_relevant(no_relevant)
     check_sides(new_query, old_gallery)
     check_sides(new_query, new_gallery)
     new_gallery = in_order_of(old_gallery, new_gallery, ("old gallery", "new gallery"))
-    changed = np.stack([first_new_share(order, steps, len(old_gallery)) for order in orders])
-    parts = [
-        [[measure(ranked) for ranked in of_order] for of_order in rankings]
-        for rankings in rank_mixed(
-            vectors_for(new_query, "query"),
-            vectors_for(old_gallery, "gallery"),
-            vectors_for(new_gallery, "gallery"),
-            changed,
-            len(steps),
-            *lists,
-            block=block,
-        )
-    ]
+    every = [order for of_name in orders.values() for order in of_name]
+    rankings = rank_mixed(
+        vectors_for(new_query, "query"),
+        vectors_for(old_gallery, "gallery"),
+        vectors_for(new_gallery, "gallery"),
+        np.stack([first_new_share(order, steps, len(old_gallery)) for order in every]),
+        len(steps),
+        *lists,
+        block=block,
+    )
+    parts = [[[measure(ranked) for ranked in of_order] for of_order in of_block] for of_block in rankings]
     values = np.concatenate(parts, axis=2)  # (orders, shares, queries)
     check_any_relevant(values[0, 0])
     if no_relevant == "zero":
         values = np.nan_to_num(values)
-    return [Curve(steps, np.array([np.nanmean(row) for row in of_order]), metric) for of_order in values]
+    means = iter(np.array([[np.nanmean(row) for row in of_order] for of_order in values]))
+    return {
+        name: Curve(steps, np.mean([next(means) for _ in of_name], axis=0), metric) for name, of_name in orders.items()
+    }
+
+
+def usual_orders(old_gallery: EmbeddingSet, seeds: Sequence[int]) -> dict[str, list[Order]]:
+    """Return the orders by name that `upgrade_curves` measures unless it is given others."""
+    if not seeds:
+        raise ConfigError("No seed for the random order.", expected="at least one")
+    margin = margin_order(old_gallery)
+    random = [random_order(len(old_gallery), seed) for seed in seeds]
+    return {"random": random, "margin": [margin], "margin_reversed": [margin[::-1].copy()]}
 
 
 def _checked_shares(shares: Sequence[float]) -> NDArray[np.float64]:
@@ -233,11 +202,6 @@ def random_order(n: int, seed: int) -> Order:
     [0, 1, 2]
     """
     return np.random.default_rng(seed).permutation(n)
-
-
-def reverse(order: Order) -> Order:
-    """Return the rows last to first: the control that should do worst where an order does well."""
-    return order[::-1].copy()
 
 
 def margin_order(old_gallery: EmbeddingSet) -> Order:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError, GalleryError, LastingStoreError, StoreError, refuse, unknown_name
-from holdfast.galleries.orders import ORDERS, order_ids, pilot_ids
+from holdfast.galleries.expected_gain import pilot_ids
+from holdfast.galleries.orders import ORDERS, order_ids
 from holdfast.galleries.rows import rows_of
 from holdfast.galleries.sources import VectorSource, check_source
-from holdfast.galleries.state import GalleryState
+from holdfast.galleries.state import Progress
 from holdfast.stores.base import Changes, Fill, Items
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
+
+Result = TypeVar("Result")
 
 LONGEST_PAUSE = 16.0  # seconds between two repetitions
 GROWTH = 1.5  # of the rows between two times that the store is seen to
@@ -54,24 +57,8 @@ class Backfilled:
     stopped: str
 
 
-def backfill(
-    gallery: Gallery,
-    source: VectorSource,
-    *,
-    order: str | None = None,
-    batch: int = 4096,
-    budget: int | None = None,
-    rate: float | None = None,
-    seconds: float | None = None,
-    pieces: int = 16,
-    retries: int = 6,
-    pause: float = 0.5,
-    seed: int = 0,
-    class_column: str = "label",
-    pilot: float = 0.02,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Backfilled:
-    """Give items that lack one a vector of the prepared or active generation.
+class Backfill:
+    """One run of a backfill: it gives items that lack one a vector of the prepared or active generation.
 
     Args:
         gallery: Where.
@@ -95,78 +82,204 @@ def backfill(
 
     Raises:
         ConfigError: An unknown order, or a number out of range.
-        DataError: The source is of another model, or what it made is wrong.
-        StoreError: The store stayed out of reach; the same call goes on where this one stopped.
+        DataError: The source is of another model.
     """
-    if order is not None and order not in ORDERS:
-        raise unknown_name("order", order, ORDERS)
-    refuse(batch < 1, f"batch={batch}", "at least 1")
-    refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 items a second")
-    refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 items")
-    refuse(retries < 0 or pause < 0, f"retries={retries}, pause={pause}", "at least 0 of both")
-    state = gallery.state
-    target = state.by_name[state.target]
-    check_source(source, target)
-    run = _Run(gallery, source, target.name, batch, budget, rate, seconds, pieces, retries, pause, on_step)
-    run.reach(lambda: gallery.fill_mapped())  # what an interruption left
-    run.total = run.lacking()
-    settings = {"seed": seed, "class_column": class_column}
-    for items in _batches(run, state, order, pilot, settings):
-        if not run.embed(items):
-            break
-    return run.outcome()
 
+    def __init__(
+        self,
+        gallery: Gallery,
+        source: VectorSource,
+        *,
+        order: str | None = None,
+        batch: int = 4096,
+        budget: int | None = None,
+        rate: float | None = None,
+        seconds: float | None = None,
+        pieces: int = 16,
+        retries: int = 6,
+        pause: float = 0.5,
+        seed: int = 0,
+        class_column: str = "label",
+        pilot: float = 0.02,
+        on_step: Progress | None = None,
+    ) -> None:
+        if order is not None and order not in ORDERS:
+            raise unknown_name("order", order, ORDERS)
+        refuse(batch < 1, f"batch={batch}", "at least 1")
+        refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 items a second")
+        refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 items")
+        refuse(retries < 0 or pause < 0, f"retries={retries}, pause={pause}", "at least 0 of both")
+        self.gallery, self.store, self.source = gallery, gallery.store, source
+        self.order, self.seed, self.class_column, self.pilot = order, seed, class_column, pilot
+        self.batch, self.budget, self.rate, self.seconds = batch, budget, rate, seconds
+        self.pieces, self.retries, self.pause, self.on_step = pieces, retries, pause, on_step
+        self.total = self.embedded = self.written = self.commits = 0
+        self.kept_up = 0  # rows of the generation when the store was last seen to
+        self.missing_ids: dict[str, None] = {}
+        self.started, self.stopped = time.monotonic(), "done"
+        self.state = gallery.state
+        self.target = self.state.target
+        check_source(source, self.state.by_name[self.target])
 
-def _batches(
-    run: _Run, state: GalleryState, order: str | None, pilot: float, settings: dict[str, Any]
-) -> Iterator[Items]:
-    """Yield items without a vector: in the order, and then by id whatever came meanwhile."""
-    if order is None and run.reach(lambda: run.store.queue(run.target)) is not None:
-        order = "random"  # any: what is queued comes first
-    if order not in (None, "id"):
-        yield from _queued(run, state, str(order), pilot, settings)
-    fruitless = 0
-    while fruitless < FRUITLESS_PASSES:
-        embedded, written, run.missing_ids = run.embedded, run.written, {}
-        yield from _by_id(run)
-        if run.embedded == embedded:
-            break
-        fruitless = 0 if run.written > written else fruitless + 1
-    run.reach(lambda: run.store.set_queue(run.target, None))
+    def run(self) -> Backfilled:
+        """Fill the generation, as far as budget and time go.
 
+        Raises:
+            ConfigError: An order that cannot be had.
+            DataError: What the source made is wrong.
+            StoreError: The store stayed out of reach; another run goes on where this one stopped.
+        """
+        self._reach(self.gallery.fill_mapped)  # what an interruption left
+        self.total = self._lacking()
+        for items in self._batches():
+            if not self._embed(items):
+                break
+        if self.commits and self.stopped == "done" and self.target in self.gallery.state.by_name:
+            self._keep_up()
+        lacking, missing = self._lacking(), tuple(sorted(self.missing_ids))
+        return Backfilled(
+            self.target, self.embedded, self.written, len(missing), missing[:20], lacking, self.elapsed, self.stopped
+        )
 
-def _by_id(run: _Run) -> Iterator[Items]:
-    after = ""
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
 
-    def scan() -> Items:
-        _refuse_gone(run.gallery.state, run.target)
-        return run.store.scan(after=after, limit=run.batch, lacking=run.target)
+    def _lacking(self) -> int:
+        """Return how many items have no vector of the generation."""
+        pointer = self._reach(self.store.pointer)
+        return pointer.items - pointer.covered([self.target])
 
-    while len(items := run.reach(scan)):
-        after = items.ids[-1]
-        yield items
+    # Which items
 
+    def _batches(self) -> Iterator[Items]:
+        """Yield items without a vector: in the order, and then by id whatever came meanwhile."""
+        order = self.order
+        if order is None and self._reach(lambda: self.store.queue(self.target)) is not None:
+            order = "random"  # any: what is queued comes first
+        if order is not None and order != "id":
+            yield from self._queued(order)
+        fruitless = 0
+        while fruitless < FRUITLESS_PASSES:
+            embedded, written, self.missing_ids = self.embedded, self.written, {}
+            yield from self._by_id()
+            if self.embedded == embedded:
+                break
+            fruitless = 0 if self.written > written else fruitless + 1
+        self._reach(lambda: self.store.set_queue(self.target, None))
 
-def _queued(run: _Run, state: GalleryState, order: str, pilot: float, settings: dict[str, Any]) -> Iterator[Items]:
-    store, target = run.store, run.target
-    queue = run.reach(lambda: store.queue(target))
-    if queue is None:
-        if order == "uncertainty":
-            yield from _pilot(run, state, pilot, settings)
-        queue = run.reach(lambda: order_ids(run.gallery, state, target, order, **settings))
-        run.reach(lambda: store.set_queue(target, queue))
-    yield from _named(run, queue)
+    def _by_id(self) -> Iterator[Items]:
+        after = ""
 
+        def scan() -> Items:
+            if self.target not in self.gallery.state.by_name:
+                raise _abandoned(self.target)
+            return self.store.scan(after=after, limit=self.batch, lacking=self.target)
 
-def _pilot(run: _Run, state: GalleryState, share: float, settings: dict[str, Any]) -> Iterator[Items]:
-    yield from _named(run, run.reach(lambda: pilot_ids(run.gallery, state, run.target, share, seed=settings["seed"])))
+        while len(items := self._reach(scan)):
+            after = items.ids[-1]
+            yield items
 
+    def _queued(self, order: str) -> Iterator[Items]:
+        store, state, target, seed = self.store, self.state, self.target, self.seed
+        queue = self._reach(lambda: store.queue(target))
+        if queue is None:
+            if order == "uncertainty":
+                yield from self._named(self._reach(lambda: pilot_ids(store, state, target, self.pilot, seed=seed)))
+            column = self.class_column
+            queue = self._reach(lambda: order_ids(store, state, target, order, seed=seed, class_column=column))
+            ordered = queue
+            self._reach(lambda: store.set_queue(target, ordered))
+        yield from self._named(queue)
 
-def _named(run: _Run, ids: Sequence[str]) -> Iterator[Items]:
-    """Yield those of the items that lack a vector."""
-    for start in range(0, len(ids), run.batch):
-        items = run.reach(lambda: run.store.fetch(ids[start : start + run.batch]))  # noqa: B023
-        yield _chosen(items, [row for row, held in enumerate(items.generations) if run.target not in held])
+    def _named(self, ids: Sequence[str]) -> Iterator[Items]:
+        """Yield those of the items that lack a vector."""
+        for start in range(0, len(ids), self.batch):
+            items = self._reach(lambda: self.store.fetch(ids[start : start + self.batch]))  # noqa: B023
+            yield _chosen(items, [row for row, held in enumerate(items.generations) if self.target not in held])
+
+    # What becomes of them
+
+    def _embed(self, items: Items) -> bool:
+        """Embed and commit items; return whether to go on."""
+        rows = range(len(items))
+        while rows and self._in_time() and (left := self._within_budget(len(rows))):
+            part, rows = _chosen(items, rows[:left]), rows[left:]
+            made = self.source.embed(part.ids)
+            self.embedded += len(made)
+            self.missing_ids |= dict.fromkeys(set(part.ids) - set(made.ids))
+            if len(made):
+                self._commit(part, made)
+            self._tell()
+        return not rows
+
+    def _within_budget(self, wanted: int) -> int:
+        """Return how many of the items wanted the budget allows."""
+        left = wanted if self.budget is None else min(wanted, self.budget - self.embedded)
+        self.stopped = "done" if left else "budget"
+        return left
+
+    def _in_time(self) -> bool:
+        """Keep the rate, and return whether there is time left."""
+        due = 0.0 if self.rate is None else self.embedded / self.rate
+        time.sleep(max(0.0, min(due, self.seconds or due) - self.elapsed))
+        in_time = self.seconds is None or self.elapsed < self.seconds
+        self.stopped = "done" if in_time else "time"
+        return in_time
+
+    def _commit(self, items: Items, made: EmbeddingSet) -> None:
+        if (made.fingerprint, made.space, made.form) != (self.source.fingerprint, self.source.space, "points"):
+            raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
+        seen = items if list(made.ids) == items.ids else _of(items, made.ids)
+        generation = self.gallery.state.by_name.get(self.target)
+        if generation is None:
+            raise _abandoned(self.target)
+        fill = Fill(rows_of(generation, made), seen.versions, seen)
+        event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
+
+        def commit() -> int:
+            with self.gallery.writing("backfill", timeout=max(self.gallery.timeout, 60.0)):
+                state = self.gallery.state
+                if self.target not in state.by_name:
+                    raise _abandoned(self.target)
+                return int(self.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
+
+        self.written += self._reach(commit)
+        self.commits += 1
+        if self.commits >= self.pieces and self._rows() >= GROWTH * self.kept_up:
+            self._keep_up()
+
+    def _rows(self) -> int:
+        return self._reach(self.store.pointer).covered([self.target])
+
+    def _keep_up(self) -> None:
+        """Let the store merge small pieces, and index new rows where the generations that are searched are indexed."""
+        names = self.gallery.state.by_name
+        indexed = any(self.store.upkeep(name).indexed for name in names)
+        self._reach(lambda: (self.store.build_index if indexed else self.store.keep_up)(self.target))
+        self.commits, self.kept_up = 0, self._rows()
+
+    def _reach(self, call: Callable[[], Result]) -> Result:
+        """Call the store, again and again with growing pauses while it is out of reach: not where it is damaged."""
+        pause = self.pause
+        for _ in range(self.retries):
+            try:
+                return call()
+            except LastingStoreError:
+                raise
+            except StoreError:
+                self._tell(waiting=pause)
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        return call()
+
+    def _tell(self, **more: float) -> None:
+        if self.on_step is not None:
+            done = {"done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded}
+            self.on_step({
+                **done, "written": self.written, "missing": len(self.missing_ids), "seconds": self.elapsed, **more
+            })  # fmt: skip
 
 
 def _chosen(items: Items, rows: Sequence[int]) -> Items:
@@ -190,140 +303,7 @@ def _of(items: Items, ids: Sequence[str]) -> Items:
     return _chosen(items, [place[identifier] for identifier in ids])
 
 
-class _Run:
-    """What one run of a backfill has done so far."""
-
-    def __init__(
-        self,
-        gallery: Gallery,
-        source: VectorSource,
-        target: str,
-        batch: int,
-        budget: int | None,
-        rate: float | None,
-        seconds: float | None,
-        pieces: int,
-        retries: int,
-        pause: float,
-        on_step: Callable[[dict[str, Any]], None] | None,
-    ) -> None:
-        self.gallery, self.store, self.source, self.target = gallery, gallery.store, source, target
-        self.batch, self.budget, self.rate, self.seconds = batch, budget, rate, seconds
-        self.pieces, self.retries, self.pause, self.on_step = pieces, retries, pause, on_step
-        self.total = self.embedded = self.written = self.commits = 0
-        self.kept_up = 0  # rows of the generation when the store was last seen to
-        self.missing_ids: dict[str, None] = {}
-        self.started, self.stopped = time.monotonic(), "done"
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self.started
-
-    def embed(self, items: Items) -> bool:
-        """Embed and commit items; return whether to go on."""
-        rows = range(len(items))
-        while rows and self._wait() and (left := self._left(len(rows))):
-            part, rows = _chosen(items, rows[:left]), rows[left:]
-            made = self.source.embed(part.ids)
-            self.embedded += len(made)
-            self.missing_ids |= dict.fromkeys(set(part.ids) - set(made.ids))
-            if len(made):
-                self._commit(part, made)
-            self._tell()
-        return not rows
-
-    def _left(self, wanted: int) -> int:
-        """Return how many of the items wanted the budget allows."""
-        left = wanted if self.budget is None else min(wanted, self.budget - self.embedded)
-        self.stopped = "done" if left else "budget"
-        return left
-
-    def _wait(self) -> bool:
-        """Keep the rate, and return whether there is time left."""
-        due = 0.0 if self.rate is None else self.embedded / self.rate
-        time.sleep(max(0.0, min(due, self.seconds or due) - self.elapsed))
-        in_time = self.seconds is None or self.elapsed < self.seconds
-        self.stopped = "done" if in_time else "time"
-        return in_time
-
-    def _commit(self, items: Items, made: EmbeddingSet) -> None:
-        fill = self._fill(items, made)
-        event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
-
-        def commit() -> int:
-            with self.gallery.writing("backfill", timeout=max(self.gallery.timeout, 60.0)):
-                state = self.gallery.state
-                _refuse_gone(state, self.target)
-                return int(self.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
-
-        written = self.reach(commit)
-        self.written += written
-        self.commits += 1
-        if self.commits >= self.pieces and self._rows() >= GROWTH * self.kept_up:
-            self.keep_up()
-
-    def _fill(self, items: Items, made: EmbeddingSet) -> Fill:
-        if (made.fingerprint, made.space, made.form) != (self.source.fingerprint, self.source.space, "points"):
-            raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
-        seen = items if list(made.ids) == items.ids else _of(items, made.ids)
-        generation = self.gallery.state.by_name.get(self.target)
-        if generation is None:
-            raise _gone(self.target)
-        return Fill(rows_of(generation, made), seen.versions, seen)
-
-    def _rows(self) -> int:
-        return int(self.reach(self.store.pointer).covered([self.target]))
-
-    def keep_up(self) -> None:
-        """Let the store merge small pieces, and index new rows where the generations that are searched are indexed."""
-        names = self.gallery.state.by_name
-        indexed = any(self.store.upkeep(name).indexed for name in names)
-        self.reach(lambda: (self.store.build_index if indexed else self.store.keep_up)(self.target))
-        self.commits, self.kept_up = 0, self._rows()
-
-    def reach(self, call: Callable[[], Any]) -> Any:
-        """Call the store, again and again with growing pauses while it is out of reach: not where it is damaged."""
-        pause = self.pause
-        for _ in range(self.retries):
-            try:
-                return call()
-            except LastingStoreError:
-                raise
-            except StoreError:
-                self._tell(waiting=pause)
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-        return call()
-
-    def _tell(self, **more: Any) -> None:
-        if self.on_step is not None:
-            done = {"done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded}
-            self.on_step({
-                **done, "written": self.written, "missing": len(self.missing_ids), "seconds": self.elapsed, **more
-            })  # fmt: skip
-
-    def lacking(self) -> int:
-        """Return how many items have no vector of the generation."""
-        pointer = self.reach(self.store.pointer)
-        return int(pointer.items - pointer.covered([self.target]))
-
-    def outcome(self) -> Backfilled:
-        """Return what was done."""
-        if self.commits and self.stopped == "done" and self.target in self.gallery.state.by_name:
-            self.keep_up()
-        lacking, missing = self.lacking(), tuple(sorted(self.missing_ids))
-        return Backfilled(
-            self.target, self.embedded, self.written, len(missing), missing[:20], lacking, self.elapsed, self.stopped
-        )
-
-
-def _refuse_gone(state: GalleryState, target: str) -> None:
-    if target not in state.by_name:
-        raise _gone(target)
-
-
-def _gone(target: str) -> GalleryError:
+def _abandoned(target: str) -> GalleryError:
     return GalleryError(
         f"The generation {target} was abandoned while it was filled.",
         expected="a generation that is prepared or active",

@@ -28,11 +28,13 @@ from holdfast.errors import (
     count_of,
     refuse,
 )
+from holdfast.galleries.backfill import Backfill, Backfilled
 from holdfast.galleries.backup import Backup, back_up
 from holdfast.galleries.evidence import link_from_report
 from holdfast.galleries.links import Bridge, Files, is_outside, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
+from holdfast.galleries.sources import VectorSource
 from holdfast.galleries.state import GalleryState, Generation, Link, Progress, advance
 from holdfast.galleries.status import Status, status
 from holdfast.galleries.vector_check import VectorCheck, check_vectors
@@ -560,11 +562,9 @@ class Gallery:
         linked = old.name in after or new.geometry != old.geometry
         return None if linked else Link(new.name, old.name, "forced", force)
 
-    def backfill(self, source: Any, **options: Any) -> Any:
-        """Give items the vectors of the prepared or active generation; see `holdfast.galleries.backfill.backfill`."""
-        from holdfast.galleries.backfill import backfill
-
-        return backfill(self, source, **options)
+    def backfill(self, source: VectorSource, **options: Any) -> Backfilled:
+        """Give items the vectors of the prepared or active generation; see `Backfill` for the options."""
+        return Backfill(self, source, **options).run()
 
     def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
         """Read every vector of a generation, the target when left out, and count what is right and what is not."""

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, unknown_name
-from holdfast.galleries.expected_gain import expected_gains, pilot_ids
+from holdfast.galleries.expected_gain import expected_gains
 from holdfast.galleries.items import pages
-from holdfast.galleries.state import GalleryState
+from holdfast.galleries.state import GalleryState, Progress
 from holdfast.stores.base import Store
-
-if TYPE_CHECKING:
-    from holdfast.galleries.gallery import Gallery
-
-__all__ = ["ORDERS", "Backlog", "Order", "order_ids", "pilot_ids"]
-
-Progress = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,7 @@ def class_codes(classes: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def order_ids(
-    gallery: Gallery,
+    store: Store,
     state: GalleryState,
     target: str,
     order: str,
@@ -131,7 +124,7 @@ def order_ids(
     """Return the ids of the items without a vector of a generation, the first to be embedded first.
 
     Args:
-        gallery: Whose items.
+        store: The gallery's.
         state: Of the gallery.
         target: The generation.
         order: Name in `ORDERS`.
@@ -145,7 +138,7 @@ def order_ids(
     """
     if order not in ORDERS:
         raise unknown_name("order", order, ORDERS)
-    ids, classes = _lacking(gallery.store, target, class_column)
+    ids, classes = _lacking(store, target, class_column)
 
     def known_classes() -> Sequence[Any]:
         if class_column not in state.columns:
@@ -154,9 +147,9 @@ def order_ids(
 
     def gains() -> NDArray[np.float64]:
         codes = class_codes(classes) if class_column in state.columns else None
-        return expected_gains(gallery.store, state, target, ids, codes, seed=seed, on_step=on_step)
+        return expected_gains(store, state, target, ids, codes, seed=seed, on_step=on_step)
 
-    backlog = Backlog(ids, classes=known_classes, traffic=gallery.store.traffic, gains=gains)
+    backlog = Backlog(ids, classes=known_classes, traffic=store.traffic, gains=gains)
     return ORDERS[order](backlog, seed)
 
 

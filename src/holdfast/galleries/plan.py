@@ -6,14 +6,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from holdfast.errors import refuse
+from holdfast.galleries.evidence import link_from_report
 from holdfast.galleries.items import sample as sampled_items
 from holdfast.galleries.sources import VectorSource, check_source
-from holdfast.galleries.state import GalleryState, Link
+from holdfast.galleries.state import GalleryState, Link, advance
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
@@ -119,6 +121,7 @@ def plan(
     gallery: Gallery,
     source: VectorSource | None = None,
     *,
+    reports: Sequence[Path] = (),
     sample: int = 256,
     price_per_thousand: float | None = None,
     batch: int = 4096,
@@ -129,12 +132,15 @@ def plan(
 ) -> Plan:
     """Say what a backfill of the prepared or active generation will take; nothing is changed.
 
+    A source of a model that is not prepared yet, while none is, stands for the new one.
+
     Half of a random sample of the items without a vector is embedded to warm the source up, then the other half is
     timed: items that a source has just read would be read faster than others.
 
     Args:
         gallery: Where.
         source: Where the vectors will come from; without it nothing is said of time.
+        reports: See `Gallery.prepare`; only where the new model is not prepared yet.
         sample: Items to embed, at least 2.
         price_per_thousand: Of embedding 1,000 items, in any currency.
         batch: Items that the source is asked for at a time, as in the backfill.
@@ -146,24 +152,27 @@ def plan(
     Raises:
         ConfigError: A number is out of range, or a budget needs a price or a source.
         DataError: The source is of another model.
+        GalleryError: A report does not vouch for the new model.
     """
     refuse(sample < 2, f"sample={sample}", "at least 2 items")
     refuse(batch < 1, f"batch={batch}", "at least 1")
-    limits: dict[str, Any] = {
-        "price_per_thousand": price_per_thousand,
-        "budget_cost": budget_cost,
-        "budget_seconds": budget_seconds,
-    }
+    limits = {"price_per_thousand": price_per_thousand, "budget_cost": budget_cost, "budget_seconds": budget_seconds}
     for name, value in limits.items():
         refuse(value is not None and not 0 <= value < math.inf, f"{name}={value}", "a number of at least 0")
     refuse(budget_cost is not None and price_per_thousand is None, "A budget without a price.", "price_per_thousand")
     refuse(budget_seconds is not None and source is None, "A budget of time without a source.", "a source to measure")
     pointer, state = gallery.now()
+    prepared = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
+    refuse(
+        prepared and bool(reports), "--report for a model that is prepared.", "it only before; the gallery has it now"
+    )
+    if source is not None and not prepared:
+        state = _with_prepared(state, source, reports)
     target = state.by_name[state.target]
-    measured: dict[str, Any] = {}
+    measured = _Measured()
     if source is not None:
         check_source(source, target)
-        drawn = sampled_items(gallery.store, sample, seed, lacking=target.name)
+        drawn = sampled_items(gallery.store, sample, seed, lacking=target.name if prepared else None)
         measured = _measured(source, [identifier for identifier, _ in drawn], batch, clock)
     rows = pointer.items - pointer.covered([target.name])
     return Plan(
@@ -172,27 +181,42 @@ def plan(
         rows=rows,
         bytes_written=rows * target.geometry.index_dim * np.dtype(np.float32).itemsize,
         bytes_until_gc=sum(gallery.store.upkeep(name).bytes for name in state.by_name if name != target.name),
+        sampled=measured.sampled,
+        missing=len(measured.missing),
+        missing_ids=tuple(sorted(measured.missing)[:NAMED]),
+        items_per_second=measured.items_per_second,
+        price_per_thousand=price_per_thousand,
+        budget_cost=budget_cost,
+        budget_seconds=budget_seconds,
         promises=_promises(state),
-        **limits,
-        **measured,
     )
 
 
-def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Callable[[], float]) -> dict[str, Any]:
+def _with_prepared(state: GalleryState, source: VectorSource, reports: Sequence[Path]) -> GalleryState:
+    """Return the state that a gallery would be in with the model of a source prepared."""
+    new = state.new_generation(source.fingerprint, source.space)
+    links = [link_from_report(path, new, state.by_name[state.active]) for path in reports]
+    return advance(state, {"kind": "prepare", "generation": new.to_record(), "links": [vars(link) for link in links]})
+
+
+class _Measured(NamedTuple):
+    """Of a sample: how many items it has, which of them the source lacks, and how fast the source is."""
+
+    sampled: int = 0
+    missing: Sequence[str] = ()
+    items_per_second: float | None = None
+
+
+def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Callable[[], float]) -> _Measured:
     """Embed one half of the ids, and then the other half against the clock."""
     half = len(ids) // 2
-    found = _embedded(source, ids[:half], batch)
+    first = _embedded(source, ids[:half], batch)
     started = clock()
     timed = _embedded(source, ids[half:], batch)
     seconds = clock() - started
-    known = {*found, *timed}
+    known = {*first, *timed}
     missing = [name for name in ids if name not in known]
-    return {
-        "sampled": len(ids),
-        "missing": len(missing),
-        "missing_ids": tuple(sorted(missing)[:NAMED]),
-        "items_per_second": len(timed) / seconds if timed and seconds > 0 else None,
-    }
+    return _Measured(len(ids), missing, len(timed) / seconds if timed and seconds > 0 else None)
 
 
 def _embedded(source: VectorSource, ids: Sequence[str], batch: int) -> list[str]:

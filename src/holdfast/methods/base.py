@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -213,6 +213,8 @@ class CompatibilityMethod(nn.Module):
     """Whether `on_session_end` goes over all images of the session, which is part of what a learner costs."""
     bound: ClassVar[Literal["lower", "upper"] | None] = None
     """Which end of a comparison of learners in sessions the method marks, if it does."""
+    without_draws: ClassVar[Mapping[str, Any]] = {}
+    """Options under which nothing that it draws depends on the order of a batch; none where that is always so."""
     balance: ClassVar[str | None] = "weight"
     """The option that weighs compatibility against the task: what a fair comparison may tune, and nothing else."""
 

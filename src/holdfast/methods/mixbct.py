@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ class MixBCT(CompatibilityMethod):
 
     spaces = EVERY_SPACE
     balance = "ratio"
+    without_draws: ClassVar[Mapping[str, Any]] = {"ratio": 1.0}
 
     credible: Tensor
 

@@ -1,0 +1,493 @@
+"""The pages of the site that nobody writes: read from the code, from the commands' own help and from committed results.
+
+A hook of MkDocs (`mkdocs.yml` names it). It also does two things to pages that people write: a link that leaves this
+folder leads to a page made of that file, and a paragraph that is nothing but a link to a file of results is replaced by
+the table it leads to, so that no number is typed by hand:
+
+    [Extended-class](../../benchmarks/results/all_methods.md#extended-class)
+
+is the first table below that heading; a second one of the same heading has the title "2".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+import holdfast
+from holdfast.cli import main
+from holdfast.results import Part, Results
+
+ROOT = Path(__file__).parent.parent
+RESULTS = "benchmarks/results"
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".txt": "text", ".c": "c"}
+MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_models.md", "bench/*/leaderboard.md")
+"""Whose tables have a row per method."""
+FOLDERS = {"src/holdfast/recipes": "reference/included_suites.md"}
+"""Pages that links to a whole folder lead to."""
+
+LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?\)")
+TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:#([^)\s]*))?(?: \"(\d+)\")?\)$", re.M)
+
+
+# ---- what MkDocs calls
+
+
+def on_config(config: Any) -> Any:
+    """Make all pages, and put them where `mkdocs.yml` says `FOLDER/*`."""
+    made = {**pages()}
+    made |= linked_files([*written(config["docs_dir"]), *made.items()])
+    config["nav"] = list(placed(config["nav"], made))
+    config["extra"]["made"] = made
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what was made."""
+    from mkdocs.structure.files import File
+
+    for path, content in config["extra"]["made"].items():
+        if path not in files.src_uris:
+            files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Put tables where links to them stand, and lead links out of this folder to the pages made of those files."""
+    place = page.file.src_uri
+    origin = origin_of(place)
+
+    def table(found: re.Match[str]) -> str:
+        title, target, heading, number = found.groups()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
+        return f"{excerpt(path, heading, int(number or 1))}\n\n<small>{title}, from [{path}]({target})</small>"
+
+    return LINK.sub(lambda found: led(found, place, origin), TABLE_LINK.sub(table, markdown))
+
+
+def origin_of(place: str) -> str:
+    """Return the file of the repository that a page is made of, from whose folder its links lead."""
+    if place.startswith("results/files/"):
+        return f"{RESULTS}/{place.removeprefix('results/files/')}"
+    return posixpath.basename(place) if place.startswith("project/") else f"docs/{place}"
+
+
+def led(found: re.Match[str], place: str, origin: str) -> str:
+    target, anchor, title = found[1], found[2] or "", found[3] or ""
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
+    page = page_of(path)
+    if page is None:
+        return found[0]
+    return f"]({posixpath.relpath(page, posixpath.dirname(place) or '.')}{anchor}{title})"
+
+
+def page_of(path: str) -> str | None:
+    """Return the page that a file or folder of the repository has on the site; None where it is none of its files."""
+    if path in FOLDERS:
+        return FOLDERS[path]
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if not (ROOT / path).is_file():
+        return None
+    if path.startswith(f"{RESULTS}/"):
+        if path.endswith((".html", ".csv", ".json")):
+            return "results/opened" + path.removeprefix(RESULTS)
+        place = "results/files" + path.removeprefix(RESULTS)
+        return place + ".md" if path.endswith(".txt") else place
+    return f"project/{path}" if path.endswith(".md") else f"source/{path}.md"
+
+
+def placed(nav: Iterable[Any], made: Iterable[str]) -> Iterator[Any]:
+    for entry in nav:
+        if isinstance(entry, str) and entry.endswith("/*"):
+            folder = entry.removesuffix("*")
+            yield from sorted(path for path in made if path.startswith(folder) and path not in (f"{folder}index.md",))
+        elif isinstance(entry, dict):
+            yield {
+                name: list(placed(inner, made)) if isinstance(inner, list) else inner for name, inner in entry.items()
+            }
+        else:
+            yield entry
+
+
+def written(folder: str | Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(Path(folder).rglob("*.md")):
+        yield path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8")
+
+
+def linked_files(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return a page for every file outside the folder of documents that a link leads to, code with its colours."""
+    made = {}
+    for place, text in texts:
+        for found in LINK.finditer(text):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(origin_of(place)), found[1]))
+            page = page_of(path)
+            if page and page.startswith("source/"):
+                body = (ROOT / path).read_text(encoding="utf-8")
+                made[page] = (
+                    f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n{code(body, LANGUAGES[Path(path).suffix])}"
+                )
+            elif page and page.startswith("results/opened/"):
+                made[page] = (ROOT / path).read_text(encoding="utf-8")
+    return made
+
+
+# ---- the pages
+
+
+def pages() -> dict[str, str]:
+    """Return every page that is made from code or results, by its path below the folder of documents."""
+    return {
+        **method_pages(),
+        **command_pages(),
+        **python_pages(),
+        "reference/results_files.md": results_files(),
+        "reference/protocols.md": protocols(),
+        "reference/data_sets.md": data_sets(),
+        "reference/included_suites.md": included_suites(),
+        **results_pages(),
+        **{f"project/{name}.md": text(f"{name}.md") for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")},
+    }
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def code(body: str, language: str = "text") -> str:
+    fence = "`" * 3
+    while fence in body:
+        fence += "`"
+    return f"{fence}{language}\n{body.rstrip()}\n{fence}\n"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    head = list(head)
+    lines = [[cell_of(cell) for cell in line] for line in (head, ["---"] * len(head), *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell_of(value: Any) -> str:
+    """Return a value as a cell of a table, whose bars stand for themselves; in code they do anyway."""
+    return re.sub(r"`[^`]*`|\|", lambda found: "\\|" if found[0] == "|" else found[0], str(value).replace("\n", " "))
+
+
+def described(documentation: str, defaults: dict[str, Any] | None = None) -> str:
+    """Return a Google docstring as Markdown; options with their defaults, where these are given."""
+    parts = []
+    for section in griffe.Docstring(inspect.cleandoc(documentation)).parse("google", warnings=False):
+        if section.kind is griffe.DocstringSectionKind.text:
+            parts.append(section.value)
+        elif section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+            rows = (
+                [
+                    f"`{option.name}`",
+                    *([default(defaults, option.name)] if defaults is not None else []),
+                    option.description,
+                ]
+                for option in section.value
+            )
+            parts.append(table(["option", *(["default"] if defaults is not None else []), "what it says"], rows))
+        elif section.kind is griffe.DocstringSectionKind.examples:
+            parts.extend(
+                value if kind is griffe.DocstringSectionKind.text else code(value, "pycon")
+                for kind, value in section.value
+            )
+    return "\n\n".join(parts)
+
+
+def default(defaults: dict[str, Any], name: str) -> str:
+    return f"`{defaults[name]}`" if name in defaults else "–"
+
+
+def summary(documentation: str) -> str:
+    return inspect.cleandoc(documentation).partition("\n\n")[0].replace("\n", " ")
+
+
+# ---- methods
+
+
+def method_pages() -> dict[str, str]:
+    from holdfast.methods import METHODS
+    from holdfast.methods.descriptions import describe
+
+    rows, made = [], {}
+    for name in METHODS.places:
+        told = describe(name)
+        rows.append(
+            [
+                f"[{name}]({name}.md)",
+                summary(told.documentation),
+                "sessions" if told.sessions_only else "one upgrade",
+                ", ".join(sorted(told.spaces)),
+            ]
+        )
+        parts = [
+            f"# {name}",
+            described(told.documentation, told.options),
+            f"Spaces: {', '.join(sorted(told.spaces))}."
+            f"{'' if told.needs_old else ' Needs no old model.'}{' Only in sessions.' if told.sessions_only else ''}",
+            code(f"holdfast methods {name}", "console"),
+            "## Measured",
+            *measured(name),
+            f"[The source](../../src/{METHODS[name].__module__.replace('.', '/')}.py) is one file.",
+        ]
+        made[f"methods/{name}.md"] = "\n\n".join(parts) + "\n"
+    head = text("docs/methods/index.md.in")
+    made["methods/index.md"] = head.replace("METHODS", table(["method", "what it does", "for", "spaces"], rows))
+    return made
+
+
+def measured(name: str) -> Iterator[str]:
+    """Yield the rows of a method in every table of results, below what the table is called."""
+    found = False
+    for pattern in MEASURED:
+        for path in sorted((ROOT / RESULTS).glob(pattern)):
+            place = path.relative_to(ROOT).as_posix()
+            title = ""
+            for heading, lines in tables(path.read_text(encoding="utf-8")):
+                rows = [line for line in lines[2:] if is_row_of(line, name)]
+                if rows and heading != title:
+                    title, found = heading, True
+                    yield "\n".join([*lines[:2], *rows])
+                    yield f"<small>{heading}, from [{place}](../../{place})</small>"
+    if not found:
+        yield "No table of results has a row of it yet."
+
+
+def is_row_of(line: str, name: str) -> bool:
+    cell = line.split("|")[1].strip().strip("*").replace("\\", "").removeprefix("head ")
+    return cell == name or cell.startswith((f"{name},", f"{name} "))
+
+
+def tables(markdown: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the headings above each table, as one title, and its lines."""
+    heading = chapter = ""
+    lines: list[str] = []
+    for line in [*markdown.splitlines(), ""]:
+        if line.startswith("|"):
+            lines.append(line)
+            continue
+        if lines:
+            yield ": ".join(filter(None, (chapter, heading))), lines
+            lines = []
+        if line.startswith("# "):
+            chapter, heading = line[2:], ""
+        elif line.startswith("#"):
+            heading = line.lstrip("# ")
+
+
+def excerpt(path: str, heading: str | None, number: int) -> str:
+    """Return a table of a file of results, or the whole of a text.
+
+    Raises:
+        ValueError: There is none.
+    """
+    body = text(path)
+    if path.endswith(".txt"):
+        return code(body)
+    parts = re.split(r"^(?=#+ )", body, flags=re.M)
+    found = [lines for part in parts if heading in (None, anchor(part)) for _, lines in tables(part)]
+    if len(found) < number:
+        raise ValueError(
+            f"{path} has no table {number} below '{heading}', but below {[anchor(part) for part in parts]}"
+        )
+    return "\n".join(found[number - 1])
+
+
+def anchor(part: str) -> str:
+    return re.sub(r"[^\w]+", "-", part.partition("\n")[0].lstrip("# ").lower()).strip("-")
+
+
+def results_pages() -> dict[str, str]:
+    made = {}
+    for path in sorted((ROOT / RESULTS).rglob("*")):
+        place = path.relative_to(ROOT / RESULTS).as_posix()
+        if path.suffix == ".md":
+            made[f"results/files/{place}"] = path.read_text(encoding="utf-8")
+        elif path.suffix == ".txt":
+            made[f"results/files/{place}.md"] = f"# {place}\n\n{code(path.read_text(encoding='utf-8'))}"
+    return made
+
+
+# ---- reference
+
+
+def help_of(*words: str) -> str:
+    """Return what a command prints for `--help`; nothing where it knows no help of its own."""
+    said, width = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100"
+    try:
+        with (
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.suppress(SystemExit),
+        ):
+            main([*words, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if width is not None:
+            os.environ["COLUMNS"] = width
+    return said.getvalue()
+
+
+def subcommands(said: str) -> list[str]:
+    """Return the commands that a help lists, if it lists any."""
+    usage = said.partition("\n\n  ")[0]
+    return re.findall(r"^  ([a-z][\w-]*)  +\S", said, flags=re.M) if re.search(r"\b(SUB)?COMMAND\b", usage) else []
+
+
+def command_pages() -> dict[str, str]:
+    made = {}
+    for command in subcommands(help_of()):
+        said = help_of(command)
+        parts = [f"# holdfast {command}", code(said)]
+        for name in subcommands(said):
+            parts += [f"## holdfast {command} {name}", code(help_of(command, name))]
+        made[f"reference/commands/{command}.md"] = "\n\n".join(parts)
+    return made
+
+
+def python_pages() -> dict[str, str]:
+    """Return a page for every package that has public names.
+
+    Raises:
+        ValueError: A public name says nothing of itself.
+    """
+    by_package: dict[str, list[str]] = {}
+    for name in holdfast.__all__:
+        value = getattr(holdfast, name)
+        constant = not (inspect.isclass(value) or inspect.isfunction(value))
+        package = name.lower() if constant else value.__module__.split(".")[1]
+        by_package.setdefault(package, []).append(name)
+        if not constant and not inspect.getdoc(value):
+            raise ValueError(f"holdfast.{name} has no docstring")
+    made = {}
+    for package, names in by_package.items():
+        parts = [f"# {package.capitalize()}", *(f"::: holdfast.{name}" for name in names)]
+        made[f"reference/python/{package}.md"] = "\n\n".join(parts) + "\n"
+    return made
+
+
+def results_files() -> str:
+    kinds = []
+    for path in sorted((ROOT / "src" / "holdfast").rglob("*.py")):
+        for name in re.findall(r"^class (\w+)\(Results\):", path.read_text(encoding="utf-8"), flags=re.M):
+            module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+            kinds.append(getattr(importlib.import_module(module), name))
+    parts = [text("docs/reference/results_files.md.in").rstrip()]
+    for kind in kinds:
+        parts += [f"## {kind.__name__}", f"{written_by(kind)}\n\n`{kind.__module__}.{kind.__name__}`"]
+        parts += [described_fields(kind)]
+        for inner in parts_within(kind):
+            parts += [
+                f"### {inner.__name__} {{ #{kind.__name__.lower()}-{inner.__name__.lower()} }}",
+                described_fields(inner),
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def written_by(kind: type[Results]) -> str:
+    return f"`{kind.FILE}`: {kind.WRITER}."
+
+
+def described_fields(kind: type[Part]) -> str:
+    sections = griffe.Docstring(inspect.getdoc(kind) or "").parse("google", warnings=False)
+    said = {
+        option.name: option.description
+        for part in sections
+        if part.kind is griffe.DocstringSectionKind.parameters
+        for option in part.value
+    }
+    texts = [part.value for part in sections if part.kind is griffe.DocstringSectionKind.text]
+    types = {
+        name: annotation
+        for base in reversed(kind.__mro__)
+        for name, annotation in inspect.get_annotations(base).items()
+    }
+    rows = [
+        [f"`{field.alias or name}`", f"`{plain_type(str(types.get(name, '')))}`", said.get(name, "")]
+        for name, field in kind.model_fields.items()
+    ]
+    return "\n\n".join([*texts, table(["key", "type", "what it says"], rows)])
+
+
+def plain_type(annotation: str) -> str:
+    """Return what a value is, without what is checked of it: `Annotated[list[X], ...]` as `list[X]`."""
+    found = re.fullmatch(r"Annotated\[(.+?), \w+\(.*\)\]", annotation)
+    return found[1] if found else annotation
+
+
+def parts_within(kind: type[Part]) -> list[type[Part]]:
+    """Return the parts that a kind of results is made of, outermost first, those of its own modules alone."""
+    found: list[type[Part]] = []
+    waiting: list[Any] = [field.annotation for field in kind.model_fields.values()]
+    while waiting:
+        one = waiting.pop(0)
+        waiting += getattr(one, "__args__", ())
+        if inspect.isclass(one) and issubclass(one, Part) and one not in found:
+            found.append(one)
+            waiting += [field.annotation for field in one.model_fields.values()]
+    return found
+
+
+def protocols() -> str:
+    from dataclasses import fields
+
+    from holdfast.evaluation.protocols import PROTOCOLS
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        main(["evaluate", "--protocol", "list", "--json"])
+    parts = [text("docs/reference/protocols.md.in").rstrip()]
+    for name, protocol in PROTOCOLS.items():
+        defaults = {field.name: field.default for field in fields(protocol)}
+        parts += [f"## {name}", described(protocol.__doc__ or "", defaults)]
+    return "\n\n".join(parts) + "\n"
+
+
+def data_sets() -> str:
+    from holdfast.data.datasets import DATASETS
+    from holdfast.data.texts import TEXT_DATASETS
+
+    everything = {**DATASETS, **TEXT_DATASETS}
+    parts = [text("docs/reference/data_sets.md.in").rstrip()]
+    for option, sets in (("--data", DATASETS), ("--texts", TEXT_DATASETS)):
+        rows = [
+            [f"[`{name}`](#{name})", f"`{data.folder}`" if data.folder else "none", data.description]
+            for name, data in sets.items()
+        ]
+        parts.append(table([f"`{option}`", "folder", "what it is"], rows))
+    for name, data in everything.items():
+        defaults = {
+            option.name: option.default
+            for option in inspect.signature(data.read).parameters.values()
+            if option.default is not option.empty
+        }
+        parts += [f"## {name}", described(data.read.__doc__ or "", defaults)]
+        parts += [f"Obtained from {data.obtained}."] if data.obtained else []
+    return "\n\n".join(parts) + "\n"
+
+
+def included_suites() -> str:
+    from holdfast.bench.suite import read_suite
+
+    parts = [text("docs/reference/included_suites.md.in").rstrip()]
+    for path in sorted((ROOT / "src/holdfast/recipes").glob("*.yaml")):
+        suite = read_suite(path)
+        parts += [
+            f"## {path.stem}",
+            f"**{suite.title}.** {suite.description}",
+            code(path.read_text(encoding="utf-8"), "yaml"),
+        ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,385 @@
+"""What every method promises, on every space that it knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from holdfast.errors import ConfigError, EmptyOverlapError, HoldfastError
+from holdfast.geometry import SPACES, Space
+from holdfast.methods import METHODS, build_method
+from holdfast.methods.base import Batch, CompatibilityMethod, OldModel, Step
+from holdfast.models.heads import HEADS, build_head
+from holdfast.testing.contract import Check, Contract, refused
+from holdfast.testing.samples import World, make_step, make_world
+from holdfast.training.run_state import Checkpoint, load_checkpoint, save_checkpoint
+
+CONTRACT = Contract()
+DTYPES = (torch.float32, torch.float64)
+ROWS = np.arange(0, 48, 3)
+
+
+def method_contract(name: str) -> list[Check]:
+    """Return what a method promises, by its name, as checks.
+
+    Raises:
+        ConfigError: There is no such method, or it cannot be imported.
+    """
+    method = METHODS[name]
+    return [
+        check
+        for space in SPACES
+        if space in method.spaces
+        for check in CONTRACT.checks(space, name=name, space=SPACES[space](5))  # type: ignore[call-arg, arg-type]
+    ]
+
+
+def prepared(
+    name: str, world: World, dtype: torch.dtype = torch.float32, *, old: OldModel | None = None, **options: Any
+) -> CompatibilityMethod:
+    """Make a method ready for its first step, in the order of the training loop."""
+    torch.manual_seed(0)
+    method = build_method(name, options)
+    method.prepare(old or world.old, nn.Identity(), world.head, world.space)
+    method.on_epoch_start(world.epoch())
+    world.head.to(dtype)
+    return method.to(dtype).train()
+
+
+def batch(world: World, rows: NDArray[np.int64], dtype: torch.dtype, **values: Any) -> tuple[Tensor, Step]:
+    """Return new embeddings that take a gradient, as the old ones would, and their step."""
+    old = torch.from_numpy(np.array(world.embeddings.vectors[rows])).to(dtype)
+    noise = torch.randn(old.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    new = (values.pop("new") if "new" in values else old + noise).detach().clone().requires_grad_()
+    old.requires_grad_()
+    labels = torch.from_numpy(world.labels[rows])
+    given = {"old_labels": torch.where(labels < 4, 3 - labels, -1), "index": torch.from_numpy(rows), **values}
+    return new, make_step(new, labels, world.head, old, space=world.space, **given)
+
+
+def total(terms: dict[str, Tensor]) -> Tensor:
+    """Return the sum of all terms."""
+    return torch.stack([*terms.values()]).sum()
+
+
+def gradient(values: Tensor) -> Tensor:
+    """Return the gradient of values, which must have got one."""
+    assert values.grad is not None, "no gradient reaches the new embeddings"
+    return values.grad
+
+
+def finite(values: Tensor) -> bool:
+    """Return whether all values are finite."""
+    return bool(torch.isfinite(values).all())
+
+
+@CONTRACT.promise(dtype=DTYPES)
+def terms_are_named_finite_scalars_with_gradient(name: str, space: Space, dtype: torch.dtype) -> None:
+    world = make_world(space)
+    method = prepared(name, world, dtype)
+    new, step = batch(world, ROWS, dtype)
+    terms = method(step)
+    assert terms, "forward returns no term"
+    for key, term in terms.items():
+        assert term.ndim == 0, f"the term '{key}' is of shape {tuple(term.shape)}, and no scalar"
+        assert finite(term), f"the term '{key}' is {term.item()}"
+        assert term.dtype == dtype, f"the term '{key}' is {term.dtype} for embeddings of {dtype}"
+    total(terms).backward()
+    assert finite(gradient(new)), "the gradient is not finite"
+    assert gradient(new).abs().sum() > 0, "the gradient is 0 everywhere"
+
+
+EDGES: dict[str, tuple[NDArray[np.int64], Callable[[Tensor], Tensor] | None]] = {
+    "one row": (np.array([0]), None),
+    "two equal rows": (np.array([0, 0]), None),
+    "no class the old model saw": (np.arange(40, 48), None),
+    "one class": (np.arange(0, 8), None),
+    "every row of another class": (np.arange(0, 48, 8), None),
+    "no row": (np.arange(0), None),
+    "identical embeddings": (np.arange(0, 48, 6), torch.ones_like),
+    "a zero vector": (np.arange(0, 48, 6), lambda old: torch.cat([torch.zeros_like(old[:1]), old[1:]])),
+    "huge embeddings": (np.arange(0, 48, 6), lambda old: old * 1e6),
+    "the old embeddings themselves": (np.arange(0, 48, 6), lambda old: old),
+}
+
+
+@CONTRACT.promise(dtype=DTYPES, edge=EDGES)
+def finite_loss_and_gradient_at_the_edges(name: str, space: Space, dtype: torch.dtype, edge: str) -> None:
+    world = make_world(space)
+    rows, change = EDGES[edge]
+    method = prepared(name, world, dtype)
+    old = torch.from_numpy(np.array(world.embeddings.vectors[rows])).to(dtype)
+    values = {} if change is None else {"new": change(old)}
+    new, step = batch(world, rows, dtype, progress=0.5, **values)
+    loss = total(method(step))
+    loss.backward()
+    assert finite(loss), f"the loss is {loss.item()}"
+    assert finite(gradient(new)), "the gradient is not finite"
+
+
+@CONTRACT.promise(dtype=(torch.float16, torch.bfloat16))
+def half_precision_embeddings_are_promoted(name: str, space: Space, dtype: torch.dtype) -> None:
+    world = make_world(space)
+    method = prepared(name, world)
+    new, step = batch(world, ROWS, dtype)
+    loss = total(method(step))
+    loss.backward()
+    assert loss.dtype == torch.float32, f"the loss is {loss.dtype}"
+    assert finite(loss) and finite(gradient(new)), "the loss or its gradient is not finite"
+
+
+@CONTRACT.promise()
+def same_generator_same_loss_and_no_global_randomness(name: str, space: Space) -> None:
+    losses = []
+    for _ in range(2):
+        world = make_world(space)
+        method = prepared(name, world)
+        state = torch.get_rng_state()
+        _, step = batch(world, ROWS, torch.float32, generator=torch.Generator().manual_seed(7))
+        losses.append(total(method(step)).item())
+        assert torch.equal(state, torch.get_rng_state()), "it draws from torch's global generator, not from the step's"
+    assert losses[0] == losses[1], f"the same step twice gives {losses[0]} and {losses[1]}"
+
+
+@CONTRACT.promise()
+def the_start_of_an_epoch_measures_numbers_and_draws_from_its_generator_only(name: str, space: Space) -> None:
+    world = make_world(space)
+    method = METHODS[name]()
+    method.prepare(world.old, nn.Identity(), world.head, world.space)
+    for index in range(2):
+        state = torch.get_rng_state()
+        measures = method.on_epoch_start(world.epoch(index=index, total=2)) or {}
+        assert torch.equal(state, torch.get_rng_state()), "it draws from torch's global generator, not from the epoch's"
+        for key, value in measures.items():
+            assert isinstance(value, float) and math.isfinite(value), f"'{key}' is {value!r}, and no finite number"
+
+
+@CONTRACT.promise()
+def the_loss_does_not_depend_on_the_order_of_the_batch(name: str, space: Space) -> None:
+    rows, order = np.arange(0, 48, 2), np.random.default_rng(4).permutation(24)
+    found = []
+    for permutation in (np.arange(24), order):
+        world = make_world(space)
+        method = prepared(name, world, torch.float64, **METHODS[name].without_draws)
+        first, _ = batch(world, rows, torch.float64)
+        new, step = batch(world, rows[permutation], torch.float64, new=first[permutation], progress=0.5)
+        loss = total(method(step))
+        loss.backward()
+        found.append((loss.detach(), gradient(new)[np.argsort(permutation)]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@CONTRACT.promise()
+def no_gradient_reaches_the_old_embeddings(name: str, space: Space) -> None:
+    world = make_world(space)
+    method = prepared(name, world)
+    _, step = batch(world, ROWS, torch.float32, progress=0.5)
+    total(method(step)).backward()
+    assert step.old is not None and step.old.features.grad is None, "use step.predecessor, whose values are detached"
+
+
+def train(method: CompatibilityMethod, world: World, steps: range) -> list[Tensor]:
+    """Take steps as the loop does, and return the losses and the gradients of the new embeddings."""
+    learnt = [parameter for parameter in (*method.parameters(), *world.head.parameters()) if parameter.requires_grad]
+    optimizer, found = torch.optim.SGD(learnt, lr=0.1), []
+    for place in steps:
+        rows = np.random.default_rng(place).integers(0, 48, 12)
+        generator = torch.Generator().manual_seed(place)
+        new, step = batch(world, rows, torch.float32, progress=place / 10, generator=generator)
+        loss = total({**method(step), **method.penalty(nn.Identity())})
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        method.after_step(nn.Identity())
+        found += [loss.detach(), gradient(new)]
+    return found
+
+
+@CONTRACT.promise()
+def a_resumed_method_goes_on_bit_for_bit(name: str, space: Space) -> None:
+    world = make_world(space)
+    method = prepared(name, world)
+    train(method, world, range(3))
+    weight = world.head.weight.detach().clone()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "method.safetensors"
+        save_checkpoint(Checkpoint({}, {}, method.state_dict()), path)
+        expected = train(method, world, range(3, 6))
+        world.head.load_state_dict({"weight": weight})
+        resumed = METHODS[name]()  # prepared from another seed, and in the middle of an epoch: its start is not run
+        resumed.prepare(world.old, nn.Identity(), world.head, world.space)
+        resumed.load_state_dict(load_checkpoint(path, {}).tensors)
+    found = train(resumed.train(), world, range(3, 6))
+    same = all(torch.equal(first, second) for first, second in zip(expected, found, strict=True))
+    assert same, "what it keeps from step to step belongs into registered buffers or parameters"
+
+
+PREDECESSORS: dict[str, dict[str, Any]] = {
+    "the old classifier was discarded": {"head": None},
+    "no class is shared": {"classes": ("w", "x", "y", "z"), "own_training": None},
+    "no class is shared and the old classifier was discarded": {"classes": (), "head": None, "own_training": None},
+}
+
+
+def advice(error: HoldfastError) -> dict[str, Any]:
+    """Return the option that an error tells the reader to set."""
+    found = re.search(r"--method_options\.(\w+) ([\w.]*\w)", error.to_do)
+    assert found, f"the refusal does not say which option to set: {error.to_do!r}"
+    return {found[1]: yaml.safe_load(found[2])}
+
+
+@CONTRACT.promise(missing=PREDECESSORS)
+def less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name: str, space: Space, missing: str) -> None:
+    world = make_world(space)
+    old = dataclasses.replace(world.old, **PREDECESSORS[missing])
+    options: dict[str, Any] = {}
+    try:
+        METHODS[name]().prepare(old, nn.Identity(), world.head, world.space)
+    except (ConfigError, EmptyOverlapError) as error:
+        options = advice(error)
+    method = prepared(name, world, old=old, **options)
+    unseen = {} if set(old.classes) & {"c0"} else {"old_labels": torch.full((len(ROWS),), -1)}
+    new, step = batch(world, ROWS, torch.float32, progress=0.5, **unseen)
+    terms = method(step)
+    total(terms).backward()
+    assert all(finite(term) for term in terms.values()), f"a term is not finite: {terms}"
+    assert finite(gradient(new)) and gradient(new).abs().sum() > 0, "the gradient is 0 or not finite"
+
+
+@CONTRACT.promise(kind=sorted(HEADS), triplet=(0.0, 1.0))
+def every_classifier_of_its_space_will_do(name: str, space: Space, kind: str, triplet: float) -> None:
+    if space.name not in HEADS[kind].spaces:
+        return
+    world = make_world(space)
+    torch.manual_seed(0)
+    world.head = build_head(kind, world.classes, space.dim, {"triplet": triplet})
+    method = prepared(name, world)
+    new, step = batch(world, ROWS, torch.float32, progress=0.5)
+    loss = total(method(step))
+    loss.backward()
+    gradients = [gradient(new), *(parameter.grad for parameter in world.head.parameters())]
+    assert finite(loss), f"the loss is {loss.item()}"
+    for found in gradients:
+        assert found is not None and finite(found), "a gradient is missing or not finite"
+        assert found.abs().sum() > 0, "a gradient is 0 everywhere"
+
+
+class CountOperations(TorchDispatchMode):
+    """Notes the name of every operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@CONTRACT.promise()
+def as_many_operations_for_32_rows_as_for_128(name: str, space: Space) -> None:
+    rng = np.random.default_rng(0)
+    counts = []
+    for size in (32, 128):
+        world = make_world(space)
+        method = prepared(name, world)
+        _, step = batch(world, rng.integers(0, 48, size), torch.float32)
+        with CountOperations() as count:
+            method(step)
+        counts.append(count.names)
+    assert counts[0] == counts[1], f"{len(counts[0])} operations for 32 rows and {len(counts[1])} for 128: a loop?"
+    waits = any("_local_scalar_dense" in operation for operation in counts[0])
+    assert not waits, "a step must not wait for a value, as .item(), float() or `if tensor` do"
+
+
+@CONTRACT.promise()
+def prepare_twice_arrives_at_the_same_state(name: str, space: Space) -> None:
+    world = make_world(space)
+    method = prepared(name, world)
+    first = {key: value.clone() for key, value in method.state_dict().items()}
+    torch.manual_seed(0)
+    method.prepare(world.old, nn.Identity(), world.head, world.space)
+    method.on_epoch_start(world.epoch())
+    second = method.state_dict()
+    assert first.keys() == second.keys(), f"{sorted(first.keys() ^ second.keys())} are there only once"
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"'{key}' has other values the second time"
+
+
+@CONTRACT.promise()
+def refuses_to_start_without_a_predecessor(name: str, space: Space) -> None:
+    world = make_world(space)
+    method = METHODS[name]()
+    if not method.needs_old:
+        method.prepare(None, nn.Identity(), world.head, world.space)
+        return
+
+    def start() -> None:
+        method.prepare(None, nn.Identity(), world.head, world.space)
+        method(make_step(torch.randn(2, 5), [0, 1], world.head, space=world.space))
+
+    refused(start, ConfigError, why="it starts without a predecessor: set needs_old = False, or use require_old")
+
+
+@CONTRACT.promise(dtype=(torch.uint8, torch.float32))
+def inputs_keep_their_form_and_are_changed_with_the_generator_alone(
+    name: str, space: Space, dtype: torch.dtype
+) -> None:
+    images = torch.arange(6 * 3 * 8 * 8).remainder(251).view(6, 3, 8, 8).to(dtype)
+    given, labels = images.clone(), torch.arange(6)
+    one, state, found = Batch(given, labels, labels, labels < 0), torch.get_rng_state(), []
+    for _ in range(2):
+        method, generator = METHODS[name](), torch.Generator().manual_seed(5)
+        found.append(torch.stack([method.change_inputs(one, generator) for _ in range(8)]))
+    assert torch.equal(*found), "the same generator gives other inputs"
+    assert torch.equal(given, images), "the inputs of the batch were changed in place"
+    assert torch.equal(state, torch.get_rng_state()), "it draws from torch's global generator"
+    assert found[0].shape == (8, *images.shape) and found[0].dtype == dtype, "the inputs have another shape or type"
+
+
+@CONTRACT.promise()
+def what_a_session_hands_on_the_next_one_takes(name: str, space: Space) -> None:
+    world = make_world(space)
+    method, fresh = prepared(name, world), METHODS[name]()
+    train(method, world, range(2))
+    for ended in (method, fresh):  # the first session is trained for all learners, without any of them
+        ended.on_session_end(nn.Identity(), world.head, [])
+        carried = ended.carried()
+        for key, values in carried.items():
+            assert isinstance(values, Tensor) and not values.requires_grad, f"'{key}' is no tensor without gradient"
+        taken = METHODS[name]()
+        taken.carry_over(carried)
+        taken.prepare(world.old, nn.Identity(), world.head, world.space)
+        _, step = batch(world, ROWS, torch.float32, progress=0.5)
+        assert all(finite(term) for term in taken.train()(step).values()), "a term is not finite afterwards"
+
+
+@CONTRACT.promise()
+def every_option_is_documented_and_has_a_default(name: str, space: Space) -> None:
+    method = METHODS[name]
+    assert method.__doc__, "the class has no docstring"
+    assert method.spaces <= set(SPACES) and method.space_reason, f"it knows {sorted(method.spaces)} of {sorted(SPACES)}"
+    for option in inspect.signature(method).parameters.values():
+        assert option.default is not inspect.Parameter.empty, f"the option '{option.name}' has no default"
+        assert f"{option.name}:" in method.__doc__, f"the docstring does not say what '{option.name}' is"
+
+
+@CONTRACT.promise()
+def what_weighs_compatibility_against_the_task_is_an_option_with_a_number(name: str, space: Space) -> None:
+    balance, options = METHODS[name].balance, inspect.signature(METHODS[name]).parameters
+    known = balance is None or (balance in options and isinstance(options[balance].default, float))
+    assert known, f"balance is {balance!r}; name an option whose default is a float, or set balance = None"

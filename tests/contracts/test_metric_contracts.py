@@ -1,0 +1,28 @@
+"""What every metric promises, run over all of `METRICS` and `FAMILIES`; and that a broken one is found out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from holdfast.evaluation.metrics import FAMILIES, METRICS
+from holdfast.evaluation.ranking.engine import Ranked
+from holdfast.testing import Check, failures, metric_contract
+
+NAMES = [*METRICS, *(family.replace("@k", f"@{k}") for family in FAMILIES for k in (1, 3, 20))]
+CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in NAMES for check in metric_contract(name)]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_metric_keeps_its_promises(check: Check) -> None:
+    check()
+
+
+def test_a_broken_metric_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_rank(ranked: Ranked) -> np.ndarray:
+        return np.array([float(ranked.ranks[start]) for start in ranked.offsets[:-1]])
+
+    monkeypatch.setitem(METRICS, "first-rank", first_rank)
+    broken = {failure.check.promise for failure in failures(metric_contract("first-rank"))}
+    assert {"one value per query from 0 to 1", "relevant items at the top are worth 1"} <= broken
+    assert "a relevant item that moves up never lowers it" in broken
