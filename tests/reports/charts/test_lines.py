@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.continual.plans import disjoint
-from holdfast.evaluation import Evaluation
-from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.uncertainty import Group, Histogram
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.charts.canvas import Chart
