@@ -11,7 +11,7 @@ from PIL import Image
 
 import holdfast
 from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.code_version import COMPUTING, OF_CELLS, bare_code, code_version, digest_of
+from holdfast.bench.code_version import COMPUTING, OF_CELLS, code_version
 from holdfast.bench.plan import Planner
 from holdfast.bench.sources import _digest, _images, _searched
 from holdfast.bench.suite import Suite, suite_from
@@ -102,33 +102,6 @@ def test_the_code_is_part_of_every_address(monkeypatch) -> None:
     before = Cell("a", {}).address
     monkeypatch.setattr("holdfast.bench.cells.code_version", lambda: "0" * 16)
     assert Cell("a", {}).address != before
-
-
-def test_of_code_only_what_is_computed_counts(tmp_path) -> None:
-    source = (
-        '"""A module."""\n\nLIMIT = 3\n\n\ndef more(x: int) -> int:\n    """Return more."""\n    return x + LIMIT\n'
-    )
-    file = tmp_path / "code.py"
-
-    def digest(text: str) -> str:
-        file.write_text(text)
-        return digest_of([file])
-
-    plain = digest(source)
-    for said in (
-        source.replace("A module.", "The module."),
-        source.replace("x + LIMIT", "x + LIMIT  # as the paper does"),
-        source.replace("LIMIT = 3", 'LIMIT = 3\n"""How much."""'),
-        source.replace("    return x + LIMIT", "    return (\n        x + LIMIT\n    )"),
-    ):
-        assert said != source and digest(said) == plain
-    for done in (source.replace("3", "4"), source.replace("x + LIMIT", "LIMIT + x"), source.replace("int)", "float)")):
-        assert done != source and digest(done) != plain
-
-
-def test_a_text_that_is_used_is_no_docstring() -> None:
-    assert "'kept'" in bare_code('def one():\n    """Gone."""\n    return "kept"')
-    assert bare_code('class One:\n    """Gone."""') == "class One:\n    pass"
 
 
 def test_the_code_that_computes_cells_counts_and_that_of_pages_does_not(monkeypatch, tmp_path) -> None:

@@ -15,11 +15,12 @@ import pytest
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.code_version import code_version, method_version
+from holdfast.bench.code_version import code_version
 from holdfast.bench.plan import Planner
 from holdfast.bench.run import Bench
 from holdfast.cli import main
 from holdfast.methods import METHODS
+from holdfast.training.code import version_of
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
 
@@ -99,10 +100,10 @@ def test_the_code_of_a_package_counts_as_a_whole(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     from many_files import Method
 
-    before = method_version(Method)
+    before = version_of(Method)
     (package / "helper.py").write_text("FACTOR = 2\n")
-    assert method_version(Method) != before
-    assert method_version(METHODS["p2s"]) == "" != code_version()
+    assert version_of(Method) != before
+    assert version_of(METHODS["p2s"]) == "" != code_version()
     sys.modules.pop("many_files", None)
     sys.modules.pop("many_files.inner", None)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.code_version import method_version
 from holdfast.bench.experiments import experiment_from, plain, weights_digest
 from holdfast.bench.suite_schema import Entry, Values
 from holdfast.methods import METHODS
+from holdfast.training.code import version_of
 
 Changes = Mapping[str, Any]
 """Settings other than those written, by dotted name: a trial, or what was chosen."""
@@ -33,7 +33,7 @@ def resolved(values: Values, seed: int, root: Path | None) -> Values:
     found: Values = {"experiment": plain(experiment_from({**values, "seed": seed}))}
     if (weights := values.get("weights")) is not None:
         found["weights_digest"] = weights_digest(weights, root)
-    if version := method_version(METHODS[values["method"]]):
+    if version := version_of(METHODS[values["method"]]):
         found["method_code"] = version
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import encoder_for, open_data, options_by_method, write_settings
-from holdfast.cli.console import print_json, print_table, training_progress
+from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import ConfigError, ReleaseError, refuse
 from holdfast.methods import build_method
@@ -49,6 +49,7 @@ def train(
     data_options: dict[str, Any] = {},  # noqa: B006
     tensorboard: bool = False,
     seed: int = 0,
+    again: bool = False,
     json: bool = False,
 ) -> None:
     """Train models.
@@ -96,6 +97,8 @@ def train(
         data_options: Options of the data set, such as image_size.
         tensorboard: Also write TensorBoard's event files.
         seed: Of initial weights, order, augmentation, split and method.
+        again: Train anew what other code trained, of holdfast or of your method; what was there is kept beside it, as
+            FOLDER.before-1.
         json: Print one JSON document with the releases.
     """
 
@@ -228,6 +231,7 @@ def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[
         data_name=f"{data.name}, {scenario.name}",
         on_run=training_progress,
         tensorboard=arguments["tensorboard"],
+        again=arguments["again"],
     )
 
 
@@ -261,18 +265,42 @@ def _single(
                 cache=arguments["out"] / "cache" if several else None,
                 on_step=on_step,
                 tensorboard=arguments["tensorboard"],
+                again=arguments["again"],
             )
     return releases
 
 
 def _report(arguments: dict[str, Any], releases: dict[str, Release]) -> None:
+    from holdfast.training.code import training_code
+
     out = arguments["out"]
+    codes = {}
+    for name, release in releases.items():
+        record = release.record
+        now = training_code(record.method, record.head, record.encoder)
+        codes[name] = "unknown" if record.code is None else "same" if record.code == now else "other"
     folders = {name: out if len(releases) == 1 else out / name for name in releases}
     if arguments["json"]:
         print_json(
             {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
-                                 "compatible_with": release.record.compatible_with}
+                                 "compatible_with": release.record.compatible_with, "code": codes[name]}
                           for name, release in releases.items()}}
         )  # fmt: skip
     rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
     print_table("Releases", ["name", "folder", "fingerprint"], rows)
+    for code, said in _OF_CODE.items():
+        kept = [str(folders[name]) for name in releases if codes[name] == code]
+        if kept:
+            console.print(f"Kept as it was, {said}: {', '.join(kept)}.", markup=False)
+    if {*codes.values()} != {"same"}:
+        console.print(
+            f"Next: the same command with --again trains that anew; what is there stays, as {out.name}.before-1 or the "
+            "like.",
+            markup=False,
+        )
+
+
+_OF_CODE = {
+    "other": "trained by other code than that of today",
+    "unknown": "trained before releases told which code trained them",
+}

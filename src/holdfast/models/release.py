@@ -73,6 +73,7 @@ class ReleaseRecord(BaseModel):
             `holdfast.models.lifting`.
         data: Name and digest of the training set.
         seed: Seed of the run.
+        code: Digest of the code that trained it; None where that was not recorded.
         versions: Versions of holdfast, torch and Python.
         digest: sha256 of all values above and of the class names.
     """
@@ -99,6 +100,7 @@ class ReleaseRecord(BaseModel):
     lifted_from: str | None = None
     data: dict[str, str] = {}
     seed: int | None = None
+    code: str | None = None
     versions: dict[str, str] = {}
     digest: str = ""
 
@@ -106,7 +108,8 @@ class ReleaseRecord(BaseModel):
     def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that they keep their digest."""
         values: dict[str, Any] = to_values(self)
-        unused = {name for name in ("lifted_from", "curvature_start", "frozen_model") if getattr(self, name) is None}
+        optional = ("lifted_from", "curvature_start", "frozen_model", "code")
+        unused = {name for name in optional if getattr(self, name) is None}
         return {name: value for name, value in values.items() if name not in unused}
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from holdfast.geometry import Space
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.release import Release, load_release, weights_digest
+from holdfast.training.code import code_of
 from holdfast.training.recipe import Experiment, recorded_decisions
+from holdfast.training.run_state import CHECKPOINT, checkpoint_code
 from holdfast.training.warm_start import WarmStart
 
 
@@ -75,6 +78,7 @@ class Making:
             "frozen_backbone": experiment.freeze_backbone,
             "data": self._data(),
             "seed": experiment.seed,
+            "code": code_of(experiment),
         }
         if self.frozen_model is not None:
             record["frozen_model"] = dict(self.frozen_model)
@@ -119,6 +123,8 @@ class Making:
 def finished(folder: Path, identity: Mapping[str, Any]) -> Release | None:
     """Load the release that a run of this identity left in a folder; None where there is none yet.
 
+    It is known whatever code trained it: `ReleaseRecord.code` tells.
+
     Raises:
         ConfigError: The folder holds another release; it is not replaced.
     """
@@ -128,7 +134,7 @@ def finished(folder: Path, identity: Mapping[str, Any]) -> Release | None:
     found = release.record.model_dump(mode="json")
     found["recipe"] = recorded_decisions(found["recipe"], identity["recipe"])
     wanted = json.loads(json.dumps(identity))
-    asked = wanted.keys() | (found.keys() & {"curvature_start"})
+    asked = (wanted.keys() - {"code"}) | (found.keys() & {"curvature_start"})
     different = sorted(key for key in asked if found.get(key) != wanted.get(key))
     if different:
         raise ConfigError(
@@ -137,6 +143,29 @@ def finished(folder: Path, identity: Mapping[str, Any]) -> Release | None:
             to_do="choose another --out, or remove that folder yourself; it is intact.",
         )
     return release
+
+
+def set_aside(folder: Path, code: str) -> Path | None:
+    """Rename a folder whose release, or whose unfinished run, is not of this code; return what it is called now.
+
+    Args:
+        folder: Where a model is to be trained.
+        code: Digest of the code that is to train it.
+    """
+    checkpoint = folder / CHECKPOINT
+    if (folder / "config.json").exists():
+        found = load_release(folder).record.code
+    elif checkpoint.exists():
+        found = checkpoint_code(checkpoint)
+    else:
+        return None
+    if found == code:
+        return None
+    aside = next(
+        path for number in count(1) if not (path := folder.with_name(f"{folder.name}.before-{number}")).exists()
+    )
+    folder.rename(aside)
+    return aside
 
 
 def _weights_name(folder: Path) -> str:

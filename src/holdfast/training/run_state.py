@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.training.loop import Objective
 
 
+CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.json"
 
 
@@ -274,6 +275,14 @@ def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
             to_do="delete this file to start the run again from its beginning.",
         ) from error
     wanted = json.loads(json.dumps(identity))
+    if not found.get("code"):  # of before it was recorded
+        wanted.pop("code", None)
+    if {**found, "code": None} == {**wanted, "code": None} and found != wanted:
+        raise ConfigError(
+            f"The checkpoint '{path}' was written by other code than that of today.",
+            expected="one model, trained by one code from beginning to end",
+            to_do="start anew with `--again`, which keeps what is there beside it; or go back to the code of before.",
+        )
     if found != wanted:
         different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
         raise ConfigError(
@@ -282,6 +291,16 @@ def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
             to_do="use the same settings to continue, another --out to start anew, or delete the file.",
         )
     return Checkpoint(found, values, tensors)
+
+
+def checkpoint_code(path: Path) -> str | None:
+    """Return the digest of the code that wrote a checkpoint; None where it does not tell."""
+    try:
+        with safe_open(path, framework="pt") as content:
+            code = json.loads(content.metadata()["identity"]).get("code")
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return code if isinstance(code, str) else None
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -31,8 +31,8 @@ from holdfast.training.encode import cached_embeddings, embed_features
 from holdfast.training.events import EventLog
 from holdfast.training.loop import fit
 from holdfast.training.recipe import Experiment
-from holdfast.training.record import Making, finished
-from holdfast.training.run_state import save_history
+from holdfast.training.record import Making, finished, set_aside
+from holdfast.training.run_state import CHECKPOINT, save_history
 from holdfast.training.spaces import settle
 from holdfast.training.warm_start import WarmStart, begin_warm, save_carried
 
@@ -55,6 +55,7 @@ def train_release(
     select: Callable[[nn.Module], float] | None = None,
     on_step: OnStep | None = None,
     tensorboard: bool = False,
+    again: bool = False,
 ) -> Release:
     """Train one model and save it as a release.
 
@@ -80,6 +81,8 @@ def train_release(
             say what it scores on: a finished release is known by that.
         on_step: Told after every step; see `fit`.
         tensorboard: Also write TensorBoard's event files beside ``events.jsonl``.
+        again: Train anew what other code trained, or code that is not recorded; the folder of before is kept under
+            another name, ``FOLDER.before-1``.
 
     Raises:
         ConfigError: Settings are wrong, or the folder holds another release.
@@ -93,7 +96,9 @@ def train_release(
     encoder, head = _networks(making)
     record = making.record()
     identity = making.identity(record, encoder)
-    checkpoint = folder / "checkpoint.safetensors"
+    checkpoint = folder / CHECKPOINT
+    if again:
+        set_aside(folder, record["code"])
     release = finished(folder, identity)
     if release is not None:
         checkpoint.unlink(missing_ok=True)  # of a run that was stopped just before it did so
@@ -269,6 +274,7 @@ def train_upgrade(
     data_name: str = "",
     on_run: OnRun | None = None,
     tensorboard: bool = False,
+    again: bool = False,
 ) -> dict[str, Release]:
     """Train the old model on its share of the images, then every new model on theirs.
 
@@ -283,13 +289,14 @@ def train_upgrade(
         data_name: Name of the data, for the record.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
         tensorboard: Also write TensorBoard's event files.
+        again: Train anew what other code trained; see `train_release`.
 
     Returns:
         The releases by name, "old" first.
     """
     old_images = images.select(split.old).compact()
     new_images = images.select(split.new).compact()
-    shared: dict[str, Any] = {"data_name": data_name, "tensorboard": tensorboard}
+    shared: dict[str, Any] = {"data_name": data_name, "tensorboard": tensorboard, "again": again}
 
     def run(name: str, images: ImageSet, experiment: Experiment, **predecessor: Any) -> Release:
         if on_run is None:

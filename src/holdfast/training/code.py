@@ -1,0 +1,87 @@
+"""Which code trained a model: a digest that changes with what is computed, not with what is said about it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Iterable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.methods import METHODS
+from holdfast.models.backbones import BACKBONES
+from holdfast.models.embedding_network import EmbeddingSpec
+from holdfast.models.encoder import EncoderSpec
+from holdfast.models.heads import HEADS
+from holdfast.training.recipe import Experiment
+
+ROOT = Path(__file__).parents[1]
+TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
+"""Packages whose code decides what a training becomes; of the methods, only the one that is trained."""
+
+
+def code_of(experiment: Experiment) -> str:
+    """Return the digest of the code that trains an experiment, 16 hexadecimal digits.
+
+    It is that of holdfast without the other methods, and of the packages that offer method, classifier or backbone.
+    """
+    return training_code(experiment.method, experiment.head, experiment.model)
+
+
+def training_code(method: str, head: str | None, model: EmbeddingSpec) -> str:
+    """Return the digest of the code that trains a method with a classifier and a network; see `code_of`."""
+    things: list[Any] = [METHODS[method], *([] if head is None else [HEADS[head]])]
+    if isinstance(model, EncoderSpec):
+        things.append(BACKBONES[model.backbone])
+    parts = [_code_of_holdfast(METHODS.places.get(method, "")), *map(version_of, things)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _code_of_holdfast(place: str) -> str:
+    """Return the digest of what is common to all methods, and of the module of one of them."""
+    others = {one.partition(":")[0].rpartition(".")[2] for one in METHODS.places.values() if one != place}
+    files = [path for package in TRAINING for path in sorted((ROOT / package).rglob("*.py"))]
+    return digest_of(path for path in files if path.parent != ROOT / "methods" or path.stem not in others)
+
+
+def version_of(thing: Any) -> str:
+    """Return the digest of the package that defines a class or function; "" for holdfast's own."""
+    thing = inspect.unwrap(thing.func if isinstance(thing, partial) else thing)
+    name = thing.__module__.partition(".")[0]
+    if name == "holdfast":
+        return ""
+    package = getattr(sys.modules.get(name), "__path__", None)
+    if package is None:
+        return digest_of([Path(inspect.getfile(thing))])
+    return digest_of(path for folder in package for path in sorted(Path(folder).rglob("*.py")))
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """Return a digest over the code in these files without comments, docstrings and layout."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + bare_code(path.read_text(encoding="utf-8")).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def bare_code(source: str) -> str:
+    r"""Return source code in one layout, without comments and docstrings.
+
+    >>> bare_code('def one():  # counts\n    "It is one."\n    return 1')
+    'def one():\n    return 1'
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is a text alone: a docstring, or the description of an attribute."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
