@@ -311,6 +311,38 @@ class Chart:
             zorder=2.5,
         )
 
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        colour: str,
+        *,
+        alpha: float = 1.0,
+        edge: str | None = None,
+        line: float = 0.0,
+        dashes: tuple[float, ...] | None = None,
+        note: str = "",
+        label: str = "",
+    ) -> None:
+        """Draw a rectangle from a corner at two values of the axes, with a line around it where it has an edge."""
+        from matplotlib.patches import Rectangle
+
+        rectangle = Rectangle(
+            (x, y),
+            width,
+            height,
+            facecolor=(colour, alpha),
+            edgecolor=edge or "none",
+            linewidth=line,
+            linestyle=(0, tuple(length / line for length in dashes)) if dashes else "-",
+            gid=noted(note),
+            label=label or "_",
+            clip_on=False,
+        )
+        self.axes.add_artist(rectangle)
+
     def __html__(self) -> str:
         """Return the drawing as SVG for a page; what a template writes."""
         return self.svg()
