@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from all_methods_tables import Document, Record, Task, markdown
 from generations_tasks import CHAINS, METRICS, SCORE, TRAIN, geometry_of, independent_of, training_task
 from holdfast.evaluation.compatibility import average_compatibility, p_comp
-from holdfast.reports.formats import metric_name, score, signed
+from holdfast.reports.formats import score, signed
 from holdfast.reports.heat_map import STYLE, heat_key, heat_map, heat_range, marked_by_criterion
 from holdfast.reports.svg import clean
+from holdfast.wording import metric_name
 
 Matrix = NDArray[np.float64]
 SPACE_NAMES = {"lorentz": "Lorentz space", "hypersphere": "hypersphere"}

@@ -27,7 +27,7 @@ from all_methods_tables import (
 )
 from holdfast.evaluation.compatibility import compatible, p_comp, p_score, p_up
 from holdfast.methods import METHODS
-from holdfast.reports.formats import metric_name
+from holdfast.wording import metric_name
 from hyperbolic_tasks import (
     COMPARED,
     DATA,

@@ -49,7 +49,7 @@ def test_what_is_followed_is_what_is_recommended(found) -> None:
     name = found.recommendation.candidate
     assert found.recommendation.action == "adapt" and name == found.comparison.best.name == found.followed
     assert found.curve.candidate == name
-    assert found.curve.points[-1][1].mean == pytest.approx(found.comparison.best.cross.mean)
+    assert found.curve.points[-1].cross.mean == pytest.approx(found.comparison.best.cross.mean)
     assert found.sentences[0] == "600 items are paired by id."
 
 

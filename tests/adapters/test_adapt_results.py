@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.adapters import SuspectPairs, build_adapter
-from holdfast.adapters.compare import Candidate, LearningCurve, Link, identity, learning_curve, measure
+from holdfast.adapters.compare import Candidate, LearningCurve, Link, Measured, identity, learning_curve, measure
 from holdfast.adapters.recommend import recommend
 from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
 
@@ -55,9 +55,8 @@ def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) ->
     }  # fmt: skip
     assert written["score_map"] == {"error": 0.25, "text": "t", "knots": [[0.0, 1.0], [0.5, 2.0]]}
     assert written["learning_curve"]["candidate"] == "ridge" and written["learning_curve"]["enough"] == curve.enough
-    size, cross = curve.points[1]
     assert written["learning_curve"]["points"][1] == {
-        "pairs": size, "cross": {"mean": cross.mean, "interval": list(cross.interval)},
+        "pairs": 128, "cross": {"mean": curve.points[1].cross.mean, "interval": list(curve.points[1].cross.interval)},
     }  # fmt: skip
 
 
@@ -90,7 +89,7 @@ def test_what_is_said_of_every_candidate(found) -> None:
     assert (ridge["name"], ridge["kind"], ridge["seconds"]) == ("ridge", "adapter", measured.seconds)
     assert ridge["recovered"] == measured.recovered and ridge["failed"] is None and ridge["own"] is None
     gain = measured.unseen.gain
-    expected = {**measured.unseen._asdict(), "gain": {"mean": gain.mean, "interval": list(gain.interval)}}
+    expected = {**dict(measured.unseen), "gain": {"mean": gain.mean, "interval": list(gain.interval)}}
     assert ridge["unseen"] == expected and set(ridge["unseen"]) == {
         "self_old", "cross", "self_new", "queries", "gain",
     }  # fmt: skip
@@ -133,11 +132,14 @@ def test_what_is_said_without_labels(found) -> None:
 @pytest.mark.parametrize("unknown", [math.nan, math.inf, None])
 def test_a_gain_that_is_no_number_is_left_out(labelled, adapter, unknown: float | None) -> None:
     comparison = measure([adapter("ridge")], labelled, **QUICK)
-    candidates = (replace(comparison.candidates[0], recovered=unknown),)
+    ridge = dict(comparison.candidates[0])
+    candidates = (Measured(**{**ridge, "recovered": unknown}),)
     texts = {"title": "t", "names": NAMES, "direction": "new_to_old"}
     written = written_of(labelled, replace(comparison, candidates=candidates), **texts)
     assert written["candidates"][0]["recovered"] is None
 
 
 def test_a_curve_without_points_is_left_out(found) -> None:
-    assert found("labelled", curve=LearningCurve("ridge", (), None))[1]["learning_curve"] is None
+    assert (
+        found("labelled", curve=LearningCurve(candidate="ridge", points=[], enough=None))[1]["learning_curve"] is None
+    )

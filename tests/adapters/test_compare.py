@@ -64,7 +64,8 @@ def test_every_number_is_the_one_of_its_own_function(labelled, adapter) -> None:
         )
     assert one.recovered == pytest.approx((cross.mean() - old.mean()) / (new.mean() - old.mean()))
     unseen = labelled.unseen
-    assert one.unseen[:4] == pytest.approx((old[unseen].mean(), cross[unseen].mean(), new[unseen].mean(), unseen.sum()))
+    means = one.unseen.self_old, one.unseen.cross, one.unseen.self_new, one.unseen.queries
+    assert means == pytest.approx((old[unseen].mean(), cross[unseen].mean(), new[unseen].mean(), unseen.sum()))
     gain = mean_interval((cross - old)[unseen], **QUICK)  # of one class, whose items are drawn
     assert one.unseen.gain.mean == pytest.approx((cross - old)[unseen].mean()) and one.unseen.gain.interval == gain
     assert found.guards == ("recall@1", "unseen classes")
@@ -150,7 +151,7 @@ def test_a_candidate_that_fails_stays_with_its_reason(labelled, adapter) -> None
     ]
     found = measure(candidates, labelled, **QUICK, on_fit=done.append)
     assert [type(one) for one in found.candidates] == [Failed, Failed, Failed, Measured]
-    reasons = [one.reason for one in found.candidates[:3]]
+    reasons = [one.failed for one in found.candidates[:3]]
     assert reasons[0] == "Too bad. Expected: better Next: improve it."
     assert "Queries are on the" in reasons[1] and "another order" in reasons[2]
     assert [(one["name"], one["kind"], one["failed"]) for one in done] == [
@@ -243,7 +244,7 @@ def test_the_best_of_several_has_an_interval_for_the_choice(labelled, adapter) -
     )
     rivals = dict(enumerate(crosses))
     np.testing.assert_allclose(best.as_best, chosen_interval(rivals, old, clusters=labelled.old.labels, **QUICK))
-    assert best.brings == (best.cross_minus_self_old.mean, best.as_best)
+    assert (best.brings.mean, best.brings.interval) == (best.cross_minus_self_old.mean, best.as_best)
     assert all(one.as_best is None for one in others) and found.best_head.as_best is None, "one head is no choice"
 
 

@@ -29,15 +29,15 @@ def blurred(held_out, noise_of, seen=None, seed=4) -> Candidate:
 def test_every_point_is_a_fit_on_so_many_pairs(labelled, adapter) -> None:
     curve = learning_curve(adapter("ridge"), labelled, seed=3, **QUICK)
     pairs = len(labelled.fit_old)
-    assert curve.candidate == "ridge" and [size for size, _ in curve.points] == [64, 128, 256, pairs]
+    assert curve.candidate == "ridge" and [point.pairs for point in curve.points] == [64, 128, 256, pairs]
     rows = np.random.default_rng(3).permutation(pairs)[:128]
     link = build_adapter("ridge", {}).fit(labelled.fit_old.select(rows), labelled.fit_new.select(rows))
     cross = rank_metrics(link.apply(labelled.new), labelled.old, ("map",), exclude_same_id=True)["map"]
-    assert curve.points[1][1].mean == cross.mean()
+    assert curve.points[1].cross.mean == cross.mean()
     np.testing.assert_allclose(
-        curve.points[1][1].interval, mean_interval(cross, seed=3, clusters=labelled.old.labels, **QUICK)
+        curve.points[1].cross.interval, mean_interval(cross, seed=3, clusters=labelled.old.labels, **QUICK)
     )
-    assert curve.points[0][1].mean < curve.points[-1][1].mean
+    assert curve.points[0].cross.mean < curve.points[-1].cross.mean
 
 
 def test_subsets_are_random_and_lie_within_each_other(labelled) -> None:
@@ -76,7 +76,7 @@ def test_a_large_loss_counts_although_few_queries_leave_it_open(labelled) -> Non
     held_out = replace(labelled, old=labelled.old.select(few), new=labelled.new.select(few))
     candidate = blurred(held_out, lambda size: 3.0 * (size == 64), seed=0)
     curve = learning_curve(candidate, held_out, sizes=[64], **QUICK)
-    assert curve.points[1][1].mean - curve.points[0][1].mean > 0.02 and curve.enough is None
+    assert curve.points[1].cross.mean - curve.points[0].cross.mean > 0.02 and curve.enough is None
 
 
 def test_sizes_that_cannot_be_fitted_are_left_out(labelled) -> None:
@@ -91,15 +91,15 @@ def test_sizes_that_cannot_be_fitted_are_left_out(labelled) -> None:
         return Candidate("refusing", "adapter", fit)
 
     curve = learning_curve(refusing(100, pairs), labelled, **QUICK)
-    assert [size for size, _ in curve.points] == [128, 256, pairs] and curve.enough == 128
+    assert [point.pairs for point in curve.points] == [128, 256, pairs] and curve.enough == 128
     curve = learning_curve(refusing(0, 200), labelled, **QUICK)
-    assert [size for size, _ in curve.points] == [64, 128] and curve.enough is None
-    assert learning_curve(refusing(1, 0), labelled, **QUICK).points == ()
+    assert [point.pairs for point in curve.points] == [64, 128] and curve.enough is None
+    assert learning_curve(refusing(1, 0), labelled, **QUICK).points == []
 
 
 def test_without_labels_and_wrong_options(unlabelled, adapter) -> None:
     curve = learning_curve(adapter("procrustes"), unlabelled, sizes=[], **QUICK)
-    assert len(curve.points) == 1 and 0 < curve.points[0][1].mean < 1 and curve.enough is None
+    assert len(curve.points) == 1 and 0 < curve.points[0].cross.mean < 1 and curve.enough is None
     with pytest.raises(ConfigError, match="0 pairs"):
         learning_curve(adapter("procrustes"), unlabelled, sizes=[0, 5])
     with pytest.raises(DataError, match="without labels"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
-from holdfast.adapters.compare import AGREEMENT, Comparison, Failed, Mean, Measured, Unseen, measure
+from holdfast.adapters.compare import AGREEMENT, Comparison, Failed, Gap, Measured, Score, Unseen, measure
 from holdfast.adapters.held_out import hold_out
 from holdfast.adapters.recommend import recommend
 from holdfast.evaluation.intervals import Draws
@@ -16,29 +16,40 @@ QUICK = {"resamples": 200}
 OLD, NEW = 0.40, 0.60
 
 
-def mean(value: float, half: float = 0.01) -> Mean:
-    return Mean(value, (value - half, value + half))
+def score(value: float) -> Score:
+    return Score(mean=value, interval=(value - 0.01, value + 0.01))
+
+
+def gap(value: float, half: float = 0.01) -> Gap:
+    return Gap(mean=value, interval=(value - half, value + half))
 
 
 def candidate(name: str, kind: str, cross: float, unseen: float | None = None, half: float = 0.01) -> Measured:
     """A candidate beside an old model of 0.4 (0.3 on unseen classes), and 0.6 after re-embedding (0.5)."""
-    on_unseen = None if unseen is None else Unseen(0.3, unseen, 0.5, 52)
-    gap = mean(cross - OLD, half), mean(NEW - cross, half)
-    return Measured(name, kind, 42.0, mean(cross), *gap, (cross - OLD) / (NEW - OLD), unseen=on_unseen)
+    return Measured(
+        name=name,
+        kind=kind,
+        seconds=42.0,
+        cross=score(cross),
+        cross_minus_self_old=gap(cross - OLD, half),
+        self_new_minus_cross=gap(NEW - cross, half),
+        recovered=(cross - OLD) / (NEW - OLD),
+        unseen=None if unseen is None else Unseen(self_old=0.3, cross=unseen, self_new=0.5, queries=52),
+    )
 
 
 def compared(*candidates, lead: float | None = None, lead_half: float = 0.01, **changes) -> Comparison:
     values = {
         "metric": "map", "fitted_on": 2160, "held_out": 840, "unseen_classes": 3, "draws": Draws(2000, 0.95, 0),
-        "self_old": mean(OLD), "self_new": mean(NEW), "self_new_minus_self_old": mean(NEW - OLD),
+        "self_old": score(OLD), "self_new": score(NEW), "self_new_minus_self_old": gap(NEW - OLD),
     }  # fmt: skip
-    head_lead = None if lead is None else mean(lead, lead_half)
+    head_lead = None if lead is None else gap(lead, lead_half)
     return Comparison(**{**values, "candidates": candidates, "head_lead": head_lead, **changes})
 
 
 RIDGE, WEAK = candidate("ridge", "adapter", 0.45, 0.33), candidate("ridge", "adapter", 0.405, 0.29)
 HEAD = candidate("head", "head", 0.52, 0.36)
-NO_GAIN = {"self_new": mean(OLD), "self_new_minus_self_old": mean(0.0)}
+NO_GAIN = {"self_new": score(OLD), "self_new_minus_self_old": gap(0.0)}
 CLEAN = SuspectPairs(0.25, 0.2, 0.3, 400)
 
 CASES = {
@@ -47,7 +58,7 @@ CASES = {
     "an adapter that is not shown to help": (compared(WEAK), "re-embed", None),
     "an interval that begins at 0": (compared(candidate("ridge", "adapter", OLD, half=0.0)), "re-embed", None),
     "nothing to gain at all": (compared(WEAK, **NO_GAIN), "keep the old model", None),
-    "all failed": (compared(Failed("ridge", "adapter", 1.0, "why")), "re-embed", None),
+    "all failed": (compared(Failed(name="ridge", kind="adapter", seconds=1.0, failed="why")), "re-embed", None),
     "a head alone": (compared(HEAD), "train a head", "head"),
     "a head that leads": (compared(RIDGE, HEAD, lead=0.07), "train a head", "head"),
     "a head whose lead may be none": (compared(RIDGE, HEAD, lead=0.07, lead_half=0.07), "adapt", "ridge"),
@@ -98,7 +109,10 @@ def test_the_sentences_of_an_adapter() -> None:
         "On the 52 queries of 3 classes that nothing was learnt from, 'ridge' reaches an mAP of 0.330, the old model "
         "0.300 and re-embedding 0.500: there 3.0 points are gained.",
     )
-    assert "pass the old gallery through it" in recommend(compared(replace(RIDGE, direction="old_to_new"))).sentences[0]
+    assert (
+        "pass the old gallery through it"
+        in recommend(compared(RIDGE.model_copy(update={"direction": "old_to_new"}))).sentences[0]
+    )
 
 
 def test_the_sentences_of_a_head() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import holdfast
-from holdfast.adapters.results import AdaptResults, Gap, Score, ScoreMapRecord
+from holdfast.adapters.compare import Gap, Score
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.errors import ConfigError
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.adapt_tables import adapt_table, failures, thresholds

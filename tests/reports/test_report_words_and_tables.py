@@ -7,9 +7,10 @@ import pytest
 
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.formats import metric_name, probability
+from holdfast.reports.formats import probability
 from holdfast.reports.tables import markdown_table, metric_rows, summary_rows
 from holdfast.reports.words import finding, headline, metric_note
+from holdfast.wording import metric_name
 
 from .changes import changed
 

@@ -8,13 +8,15 @@ intervals from the same resampled queries.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
 from holdfast.adapters import Adapter, Direction
 from holdfast.adapters.held_out import HeldOut
@@ -23,6 +25,7 @@ from holdfast.errors import DataError, HoldfastError, refuse
 from holdfast.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import rank_metrics, top_k
+from holdfast.results import Count, Difference, Finite, Part, Positive, Several, Share
 
 Kind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]
@@ -35,21 +38,15 @@ GUARDS = ("recall@1", UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
 
 
+def _finite_or_none(value: Any) -> Any:
+    return value if value is None or math.isfinite(value) else None
+
+
 class Mean(NamedTuple):
     """A mean over queries, and its interval."""
 
     mean: float
     interval: Interval
-
-    @property
-    def above_zero(self) -> bool:
-        """Whether the whole interval is."""
-        return self.interval[0] > 0
-
-    @property
-    def below_zero(self) -> bool:
-        """Whether the whole interval is."""
-        return self.interval[1] < 0
 
 
 def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
@@ -62,32 +59,66 @@ def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
     return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
 
 
-class Unseen(NamedTuple):
+class Score(Part):
+    """A mean over queries and its interval."""
+
+    mean: Share
+    interval: tuple[Share, Share]
+
+    @classmethod
+    def of(cls, mean: Mean) -> Score:
+        """Return a mean of scores."""
+        return cls(mean=mean.mean, interval=mean.interval)
+
+
+class Gap(Part):
+    """A difference of two means and its interval."""
+
+    mean: Difference
+    interval: tuple[Difference, Difference]
+
+    @classmethod
+    def of(cls, mean: Mean) -> Gap:
+        """Return a mean of differences."""
+        return cls(mean=mean.mean, interval=mean.interval)
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[0] > 0
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[1] < 0
+
+
+class Unseen(Part):
     """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
 
-    self_old: float
-    cross: float
-    self_new: float
-    queries: int
-    gain: Mean | None = None
+    self_old: Share
+    cross: Share
+    self_new: Share
+    queries: Count
+    gain: Gap | None = None
 
 
-class Loss(NamedTuple):
+class Loss(Part):
     """What a candidate is clearly worse at than the old model: a metric, or `UNSEEN`; the means of both."""
 
     name: str
-    self_old: float
-    cross: float
-    gain: Mean
+    self_old: Share
+    cross: Share
+    gain: Gap
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What was found of one candidate.
+class CandidateScores(Part):
+    """What came of one candidate; scores are None where it failed, see `Measured` and `Failed`.
 
     Args:
         name: Its name.
         kind: "adapter" or "head".
+        direction: What an adapter maps; None for a head.
         seconds: Wall time of its fit.
         cross: Queries of the new model through the link, on the old gallery through the link.
         cross_minus_self_old: What it brings.
@@ -95,29 +126,49 @@ class Measured:
         recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
         own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
         unseen: Means on unseen classes; None without any.
-        direction: What an adapter maps; None for a head.
+        failed: Why it could not be fitted or used; None where it could.
         worse: What it is clearly worse at than the old model, of what is guarded.
         as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
             others.
     """
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     kind: Kind
-    seconds: float
-    cross: Mean
-    cross_minus_self_old: Mean
-    self_new_minus_cross: Mean
-    recovered: float | None = None
-    own: Mean | None = None
-    unseen: Unseen | None = None
     direction: Direction | None = None
+    seconds: Positive | None
+    cross: Score | None
+    cross_minus_self_old: Gap | None
+    self_new_minus_cross: Gap | None
+    recovered: Finite | None
+    own: Score | None
+    unseen: Unseen | None
+    failed: str | None
     worse: tuple[Loss, ...] = ()
-    as_best: Interval | None = None
+    as_best: tuple[Finite, Finite] | None = None
+
+    def scores(self) -> Iterator[tuple[str, Score | Gap]]:
+        """Yield what was measured, by its name."""
+        for name in ("cross", "cross_minus_self_old", "self_new_minus_cross", "own"):
+            if (score := getattr(self, name)) is not None:
+                yield name, score
+
+
+class Measured(CandidateScores):
+    """A candidate that was measured."""
+
+    seconds: Positive
+    cross: Score
+    cross_minus_self_old: Gap
+    self_new_minus_cross: Gap
+    recovered: Annotated[Finite | None, BeforeValidator(_finite_or_none)] = None
+    own: Score | None = None
+    unseen: Unseen | None = None
+    failed: None = None
 
     @property
-    def brings(self) -> Mean:
+    def brings(self) -> Gap:
         """What it brings, with the interval that the choice left."""
-        return Mean(self.cross_minus_self_old.mean, self.as_best or self.cross_minus_self_old.interval)
+        return Gap(mean=self.cross_minus_self_old.mean, interval=self.as_best or self.cross_minus_self_old.interval)
 
     @property
     def helps(self) -> bool:
@@ -125,15 +176,16 @@ class Measured:
         return self.brings.above_zero
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A candidate that could not be fitted or used: name, kind, wall time until then, the reason, and what it maps."""
+class Failed(CandidateScores):
+    """A candidate that could not be fitted or used, after so many seconds."""
 
-    name: str
-    kind: Kind
-    seconds: float
-    reason: str
-    direction: Direction | None = None
+    cross: None = None
+    cross_minus_self_old: None = None
+    self_new_minus_cross: None = None
+    recovered: None = None
+    own: None = None
+    unseen: None = None
+    failed: str
 
 
 @dataclass(frozen=True)
@@ -159,11 +211,11 @@ class Comparison:
     held_out: int
     unseen_classes: int
     draws: Draws
-    self_old: Mean
-    self_new: Mean
-    self_new_minus_self_old: Mean
+    self_old: Score
+    self_new: Score
+    self_new_minus_self_old: Gap
     candidates: tuple[Measured | Failed, ...]
-    head_lead: Mean | None = None
+    head_lead: Gap | None = None
     guards: tuple[str, ...] = ()
 
     @property
@@ -187,7 +239,7 @@ class Comparison:
 
 
 Map = Callable[[EmbeddingSet], EmbeddingSet]
-Score = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
+Scorer = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
 OnFit = Callable[[dict[str, Any]], None]
 Column = str | tuple[str, str]  # a system, or what was measured of a candidate
 
@@ -286,9 +338,9 @@ def measure(
         held_out=len(held_out.old),
         unseen_classes=held_out.unseen_classes,
         draws=draws,
-        self_old=means["self_old"],
-        self_new=means["self_new"],
-        self_new_minus_self_old=means["gain"],
+        self_old=Score.of(means["self_old"]),
+        self_new=Score.of(means["self_new"]),
+        self_new_minus_self_old=Gap.of(means["gain"]),
         candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, judge) for one in tried),
         guards=guards,
     )
@@ -338,7 +390,7 @@ def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
     return metric
 
 
-def score_by(metrics: Sequence[str], held_out: HeldOut) -> Score:
+def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
     """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds.
 
     Args:
@@ -350,7 +402,7 @@ def score_by(metrics: Sequence[str], held_out: HeldOut) -> Score:
     return lambda query, gallery: rank_metrics(query, gallery, tuple(metrics), exclude_same_id=True)
 
 
-def _agreement_with(new: EmbeddingSet) -> Score:
+def _agreement_with(new: EmbeddingSet) -> Scorer:
     """Score by the share of the first ten items that re-embedding finds as well."""
     wanted = top_k(new, new, _FIRST, exclude_same_id=True).rows
     found = np.maximum((wanted >= 0).sum(axis=1), 1)
@@ -363,7 +415,7 @@ def _agreement_with(new: EmbeddingSet) -> Score:
     return score
 
 
-def cross_of(link: Link, held_out: HeldOut, score: Score) -> Mapping[str, Values]:
+def cross_of(link: Link, held_out: HeldOut, score: Scorer) -> Mapping[str, Values]:
     """Score new queries through a link on what the old model embedded, one value per query, by metric.
 
     Raises:
@@ -401,7 +453,7 @@ class _Tried:
     values: Mapping[str, Mapping[str, Values]]
 
 
-def _tried(candidate: Candidate, held_out: HeldOut, score: Score, on_fit: OnFit | None) -> _Tried | Failed:
+def _tried(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFit | None) -> _Tried | Failed:
     started = time.perf_counter()
     seconds, failed = None, None
     try:
@@ -414,11 +466,12 @@ def _tried(candidate: Candidate, held_out: HeldOut, score: Score, on_fit: OnFit 
     if on_fit is not None:
         on_fit({"name": candidate.name, "kind": candidate.kind, "seconds": seconds, "failed": failed})
     if failed is not None:
-        return Failed(candidate.name, candidate.kind, seconds, failed, candidate.direction)
+        about: dict[str, Any] = {"name": candidate.name, "kind": candidate.kind, "direction": candidate.direction}
+        return Failed(**about, seconds=seconds, failed=failed)
     return _Tried(candidate, seconds, values)
 
 
-def _values(link: Link, held_out: HeldOut, score: Score) -> dict[str, Mapping[str, Values]]:
+def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
     values = {"cross": cross_of(link, held_out, score)}
     if link.own is not None:
         values["own"] = score(_mapped(link.query, held_out.new), _mapped(link.own, held_out.new))
@@ -437,17 +490,18 @@ def _columns(old: Values, new: Values, tried: Sequence[_Tried], metric: str) -> 
 
 def _measured(one: _Tried, means: Mapping[Column, Mean], judge: _Judge) -> Measured:
     name = one.candidate.name
-    brings, gain = means[name, "brings"], means["gain"]
+    brings, gain = Gap.of(means[name, "brings"]), Gap.of(means["gain"])
+    own = means.get((name, "own"))
     return Measured(
         name=name,
         kind=one.candidate.kind,
         direction=one.candidate.direction,
         seconds=one.seconds,
-        cross=means[name, "cross"],
+        cross=Score.of(means[name, "cross"]),
         cross_minus_self_old=brings,
-        self_new_minus_cross=means[name, "lacks"],
+        self_new_minus_cross=Gap.of(means[name, "lacks"]),
         recovered=brings.mean / gain.mean if gain.above_zero else None,
-        own=means.get((name, "own")),
+        own=None if own is None else Score.of(own),
         unseen=judge.on_unseen(one.values["cross"]),
         worse=judge.losses(one.values["cross"]),
     )
@@ -475,26 +529,26 @@ class _Judge:
 
     def on_unseen(self, cross: Mapping[str, Values]) -> Unseen | None:
         """Return the means over queries of unseen classes that have a value; None without any."""
-        systems = np.stack([found[self.metric] for found in (self.old, cross, self.new)])
+        systems = np.stack([values[self.metric] for values in (self.old, cross, self.new)])
         counted = self.unseen & ~np.isnan(systems).any(axis=0)
         if not counted.any():
             return None
-        old, found, new = systems[:, counted].mean(axis=1).tolist()
+        old, reached, new = systems[:, counted].mean(axis=1).tolist()
         gain = means_of({UNSEEN: (systems[1] - systems[0])[counted]}, self.draws.of(counted))[UNSEEN]
-        return Unseen(old, found, new, int(counted.sum()), gain)
+        return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=Gap.of(gain))
 
     def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
         """Return what is guarded and clearly worse."""
         metrics = [name for name in self.guards if name not in (UNSEEN, self.metric)]
         gains = means_of({name: cross[name] - self.old[name] for name in metrics}, self.draws) if metrics else {}
-        found = [
-            Loss(name, float(np.nanmean(self.old[name])), float(np.nanmean(cross[name])), gain)
-            for name, gain in gains.items()
-        ]
+        losses = []
+        for name, gain in gains.items():
+            old, reached = (float(np.nanmean(values[name])) for values in (self.old, cross))
+            losses.append(Loss(name=name, self_old=old, cross=reached, gain=Gap.of(gain)))
         unseen = self.on_unseen(cross) if UNSEEN in self.guards else None
         if unseen is not None and unseen.gain is not None:
-            found.append(Loss(UNSEEN, unseen.self_old, unseen.cross, unseen.gain))
-        return tuple(loss for loss in found if loss.gain.below_zero)
+            losses.append(Loss(name=UNSEEN, self_old=unseen.self_old, cross=unseen.cross, gain=unseen.gain))
+        return tuple(loss for loss in losses if loss.gain.below_zero)
 
 
 def _as_best(comparison: Comparison, tried: Sequence[_Tried], judge: _Judge) -> tuple[Measured | Failed, ...]:
@@ -508,17 +562,17 @@ def _as_best(comparison: Comparison, tried: Sequence[_Tried], judge: _Judge) -> 
                 if rival.candidate.kind == one.kind
             }
             interval = chosen_interval(rivals, judge.old[judge.metric], **judge.draws.options)
-            one = replace(one, as_best=interval if len(rivals) > 1 else None)
+            one = one.model_copy(update={"as_best": interval if len(rivals) > 1 else None})
         found.append(one)
     return tuple(found)
 
 
-def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Mean | None:
+def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Gap | None:
     adapter, head = comparison.best_adapter, comparison.best_head
     if adapter is None or head is None:
         return None
     cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in tried}
-    return means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"]
+    return Gap.of(means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"])
 
 
 FIRST_SIZE = 64
@@ -526,20 +580,26 @@ NEGLIGIBLE = 0.005  # of the metric: half a point
 _PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
 
 
-@dataclass(frozen=True)
-class LearningCurve:
+class CurvePoint(Part):
+    """A number of pairs, and what the candidate scores that was fitted on them."""
+
+    pairs: Several
+    cross: Score
+
+
+class LearningCurve(Part):
     """Cross scores of one candidate, by the number of pairs it was fitted on.
 
     Args:
         candidate: Its name.
-        points: Number of pairs and cross score, ascending; those that it cannot be fitted on are left out.
+        points: By ascending number of pairs; those that it cannot be fitted on are left out.
         enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
             point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
             fitted on all.
     """
 
     candidate: str
-    points: tuple[tuple[int, Mean], ...]
+    points: list[CurvePoint]
     enough: int | None
 
 
@@ -561,9 +621,9 @@ def learning_curve(
         held_out: What to fit on and what to measure with.
         sizes: How many pairs to fit on, in any order; all pairs come in addition, and larger numbers are left out. By
             default 64, 128, 256 and so on.
-        metric: See `candidates.measure`.
+        metric: See `measure`.
         resamples: Bootstrap resamples.
-        resample: See `candidates.measure`.
+        resample: See `measure`.
         level: Level of the intervals.
         seed: Seed of the subsets and of the bootstrap.
 
@@ -585,7 +645,8 @@ def learning_curve(
         except HoldfastError:
             continue
     means = means_of(values, draws) if values else {}
-    return LearningCurve(candidate.name, tuple(means.items()), _enough(values, pairs, draws))
+    points = [CurvePoint(pairs=size, cross=Score.of(mean)) for size, mean in means.items()]
+    return LearningCurve(candidate=candidate.name, points=points, enough=_enough(values, pairs, draws))
 
 
 def sizes_up_to(pairs: int, sizes: Sequence[int] | None = None) -> list[int]:
@@ -604,8 +665,8 @@ def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
         return None
     losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
     enough = None
-    for size, loss in sorted(losses.items(), reverse=True):
-        if loss.mean >= NEGLIGIBLE and (loss.above_zero or loss.mean >= _PLAIN):
+    for size, (loss, interval) in sorted(losses.items(), reverse=True):
+        if loss >= NEGLIGIBLE and (interval[0] > 0 or loss >= _PLAIN):
             break
         enough = size
     return enough

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.adapters import Direction, SuspectPairs
-from holdfast.adapters.compare import AGREEMENT, UNSEEN, Comparison, Loss, Mean, Measured
-from holdfast.wording import whole_percent
+from holdfast.adapters.compare import AGREEMENT, UNSEEN, Comparison, Gap, Loss, Measured
+from holdfast.results import Part
+from holdfast.wording import metric_name, whole_percent
 
 Action = Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
 
@@ -19,15 +20,14 @@ NO_RELATION = 0.8  # lower end of the share of suspect pairs from which on there
 SUSPECT = 0.2  # lower end above which the numbers say more about the pairs than about the models
 
 
-@dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Part):
     """What to do.
 
     Args:
         action: In a word.
         candidate: With which candidate; None where the action needs none.
-        worse: What this is clearly worse at than the old model, of what is guarded.
         sentences: What to do, why, and what to expect, in this order.
+        worse: What this is clearly worse at than the old model, of what is guarded.
     """
 
     action: Action
@@ -66,9 +66,8 @@ def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> R
 
 
 def _recommendation(action: Action, candidate: Measured | None, sentences: Iterable[str]) -> Recommendation:
-    if candidate is None:
-        return Recommendation(action, None, tuple(sentences))
-    return Recommendation(action, candidate.name, tuple(sentences), candidate.worse)
+    name, worse = (candidate.name, candidate.worse) if candidate else (None, ())
+    return Recommendation(action=action, candidate=name, sentences=tuple(sentences), worse=worse)
 
 
 def _helping(best: Measured | None) -> Measured | None:
@@ -228,7 +227,7 @@ class Words:
                 f"{self._points(loss.gain)}. Weigh that before you use it; “--guard” names what counts."
             )
 
-    def _missing(self, rest: Mean) -> str:
+    def _missing(self, rest: Gap) -> str:
         if self.comparison.metric == AGREEMENT:
             return f"Full re-embedding, which agrees with itself in all, has {self._points(rest)}"
         none = rest.interval[0] <= 0 <= rest.interval[1]
@@ -236,17 +235,17 @@ class Words:
         return f"{reached}, {self._points(rest)}{': no difference was shown' if none else ''}"
 
     def _on_unseen(self, one: Measured) -> str:
-        found = one.unseen
-        if found is None:
+        unseen = one.unseen
+        if unseen is None:
             return (
                 "What is lost on classes that nothing was learnt from was not measured: none was set aside, which "
                 "takes labels and at least four classes."
             )
-        change, classes = 100 * (found.cross - found.self_old), self.comparison.unseen_classes
+        change, classes = 100 * (unseen.cross - unseen.self_old), self.comparison.unseen_classes
         return (
-            f"On the {found.queries:,} queries of {classes:,} {'class' if classes == 1 else 'classes'} that nothing "
-            f"was learnt from, '{one.name}' reaches {self._quality(found.cross)}, the old model {found.self_old:.3f} "
-            f"and re-embedding {found.self_new:.3f}: there {abs(change):.1f} {self._unit} are "
+            f"On the {unseen.queries:,} queries of {classes:,} {'class' if classes == 1 else 'classes'} that nothing "
+            f"was learnt from, '{one.name}' reaches {self._quality(unseen.cross)}, the old model {unseen.self_old:.3f} "
+            f"and re-embedding {unseen.self_new:.3f}: there {abs(change):.1f} {self._unit} are "
             f"{'lost' if change < 0 else 'gained'}."
         )
 
@@ -263,10 +262,10 @@ class Words:
         metric = self.comparison.metric
         if metric == AGREEMENT:
             return f"an agreement of {score:.3f} with re-embedding"
-        name = {"map": "mAP", "map@r": "mAP@R"}.get(metric, metric)
+        name = metric_name(metric)
         return f"{'an' if name.startswith('mAP') else 'a'} {name} of {score:.3f}"
 
-    def _points(self, difference: Mean, corrected: str = "") -> str:
+    def _points(self, difference: Gap, corrected: str = "") -> str:
         """Write a difference in points: "4.2 points more (95 % interval +3.0 to +5.4)"."""
         more = "less" if difference.mean < 0 else "more"
         low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in difference.interval)
@@ -277,7 +276,7 @@ class Words:
 def places(losses: Sequence[Loss]) -> str:
     """Say where something is worse.
 
-    >>> places([Loss("recall@1", 0.5, 0.4, Mean(-0.1, (-0.2, -0.05)))])
+    >>> places([Loss(name="recall@1", self_old=0.5, cross=0.4, gain=Gap(mean=-0.1, interval=(-0.2, -0.05)))])
     'at the first hit (recall@1)'
     """
     return " and ".join(place(loss.name) for loss in losses)

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from holdfast.adapters import Direction, SuspectPairs
-from holdfast.adapters.compare import Comparison, Directions, Failed, Kind, LearningCurve, Loss, Mean, Measured, Unseen
+from holdfast.adapters import SuspectPairs
+from holdfast.adapters.compare import CandidateScores, Comparison, Directions, Gap, Kind, LearningCurve, Score
 from holdfast.adapters.held_out import HeldOut
 from holdfast.adapters.recommend import Action, Recommendation
 from holdfast.embeddings import EmbeddingSet
-from holdfast.results import Count, Difference, Disagreement, Finite, Part, Positive, Results, Several, Share
+from holdfast.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
 KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}
 """Actions that use a candidate, and of which kind."""
-
-
-class Score(Part):
-    """A mean over queries and its interval."""
-
-    mean: Share
-    interval: tuple[Share, Share]
-
-
-class Gap(Part):
-    """A difference of two means and its interval."""
-
-    mean: Difference
-    interval: tuple[Difference, Difference]
 
 
 class Pairs(Part):
@@ -95,79 +80,12 @@ class Systems(Part):
         return {"self_old": self.self_old, "self_new": self.self_new}
 
 
-class UnseenScores(Part):
-    """Means over queries of classes that nobody learnt from."""
-
-    self_old: Share
-    cross: Share
-    self_new: Share
-    queries: Count
-    gain: Gap | None = None
-
-
-class Lost(Part):
-    """What a candidate is clearly worse at than the old model."""
-
-    name: str
-    self_old: Share
-    cross: Share
-    gain: Gap
-
-
-class CandidateScores(Part):
-    """What was found of one candidate; see `Measured`. Scores are None where it failed."""
-
-    name: Annotated[str, Field(min_length=1)]
-    kind: Kind
-    direction: Direction | None = None
-    seconds: Positive | None
-    cross: Score | None
-    cross_minus_self_old: Gap | None
-    self_new_minus_cross: Gap | None
-    recovered: Finite | None
-    own: Score | None
-    unseen: UnseenScores | None
-    failed: str | None
-    worse: list[Lost] = Field(default_factory=list)
-    as_best: tuple[Finite, Finite] | None = None
-
-    def scores(self) -> Iterator[tuple[str, Score | Gap]]:
-        """Yield what was measured, by its name."""
-        for name in ("cross", "cross_minus_self_old", "self_new_minus_cross", "own"):
-            if (found := getattr(self, name)) is not None:
-                yield name, found
-
-
-class CurvePoint(Part):
-    """A number of pairs, and what the candidate scores that was fitted on them."""
-
-    pairs: Several
-    cross: Score
-
-
-class PairsCurve(Part):
-    """What a candidate scores by the number of pairs; see `LearningCurve`."""
-
-    candidate: str
-    points: list[CurvePoint]
-    enough: int | None
-
-
 class ScoreMapRecord(Part):
     """What an old score becomes: the error in words and as a number, and old and new scores along the way."""
 
     error: Positive
     text: str
     knots: Annotated[list[tuple[Finite, Finite]], Field(min_length=2)]
-
-
-class Advice(Part):
-    """What to do; see `Recommendation`."""
-
-    action: Action
-    candidate: str | None
-    sentences: list[str]
-    worse: list[Lost] = Field(default_factory=list)
 
 
 class Names(NamedTuple):
@@ -211,9 +129,9 @@ class AdaptResults(Results):
     best_adapter: str | None
     best_head: str | None
     best: str | None
-    learning_curve: PairsCurve | None
+    learning_curve: LearningCurve | None
     score_map: ScoreMapRecord | None
-    recommendation: Advice
+    recommendation: Recommendation
 
     @classmethod
     def gather(
@@ -257,17 +175,14 @@ class AdaptResults(Results):
             models=Models(old=_model(names.old, held_out.old), new=_model(names.new, held_out.new)),
             suspects=_suspects(suspects),
             protocol=_protocol(comparison, direction),
-            systems=Systems(self_old=_score(comparison.self_old), self_new=_score(comparison.self_new)),
-            candidates=[_candidate(one) for one in comparison.candidates],
+            systems=Systems(self_old=comparison.self_old, self_new=comparison.self_new),
+            candidates=list(comparison.candidates),
             best_adapter=adapter and adapter.name,
             best_head=head and head.name,
             best=best and best.name,
-            learning_curve=_curve(curve),
+            learning_curve=curve if curve and curve.points else None,
             score_map=score_map,
-            recommendation=Advice(
-                action=recommendation.action, candidate=recommendation.candidate,
-                sentences=list(recommendation.sentences), worse=[_lost(loss) for loss in recommendation.worse],
-            ),
+            recommendation=recommendation,
         )  # fmt: skip
 
     def by_score(self) -> list[CandidateScores]:
@@ -341,7 +256,7 @@ class AdaptResults(Results):
         if advice.action == "adapt" and advice.candidate is None:
             yield "recommendation.candidate", None, "the adapter that is recommended"
 
-    def _wrong_curve(self, curve: PairsCurve) -> Iterator[Disagreement]:
+    def _wrong_curve(self, curve: LearningCurve) -> Iterator[Disagreement]:
         names, pairs = [found.name for found in self.candidates], [point.pairs for point in curve.points]
         if curve.candidate not in names:
             yield "learning_curve.candidate", f"'{curve.candidate}'", f"one of {', '.join(names)}"
@@ -377,48 +292,3 @@ def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:
         "resample": "queries" if draws.clusters is None else "classes",
         "guards": list(comparison.guards),
     })  # fmt: skip
-
-
-def _candidate(one: Measured | Failed) -> CandidateScores:
-    if isinstance(one, Failed):
-        nothing = dict.fromkeys(("cross", "cross_minus_self_old", "self_new_minus_cross", "recovered", "own", "unseen"))
-        about: dict[str, Any] = {"name": one.name, "kind": one.kind, "direction": one.direction}
-        return CandidateScores(**about, seconds=one.seconds, failed=one.reason, **nothing)
-    return CandidateScores(
-        name=one.name,
-        kind=one.kind,
-        direction=one.direction,
-        seconds=one.seconds,
-        cross=_score(one.cross),
-        cross_minus_self_old=_gap(one.cross_minus_self_old),
-        self_new_minus_cross=_gap(one.self_new_minus_cross),
-        recovered=one.recovered if one.recovered is not None and math.isfinite(one.recovered) else None,
-        own=_score(one.own) if one.own else None,
-        unseen=_unseen(one.unseen) if one.unseen else None,
-        worse=[_lost(loss) for loss in one.worse],
-        as_best=one.as_best,
-        failed=None,
-    )
-
-
-def _unseen(found: Unseen) -> UnseenScores:
-    return UnseenScores(**{**found._asdict(), "gain": _gap(found.gain) if found.gain else None})
-
-
-def _lost(loss: Loss) -> Lost:
-    return Lost(**{**loss._asdict(), "gain": _gap(loss.gain)})
-
-
-def _score(mean: Mean) -> Score:
-    return Score(mean=mean.mean, interval=mean.interval)
-
-
-def _gap(mean: Mean) -> Gap:
-    return Gap(mean=mean.mean, interval=mean.interval)
-
-
-def _curve(curve: LearningCurve | None) -> PairsCurve | None:
-    if curve is None or not curve.points:
-        return None
-    points = [CurvePoint(pairs=pairs, cross=_score(cross)) for pairs, cross in curve.points]
-    return PairsCurve(candidate=curve.candidate, points=points, enough=curve.enough)

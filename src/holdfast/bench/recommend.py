@@ -1,289 +1,511 @@
-"""Which method to train with, from what benches found on the data sets nearest to the user's.
+"""What leaderboards say of data like a user's: a look-up of measured rows, and no rule that chooses for people.
 
-The rule is short enough to follow by hand; `holdfast.bench.regret` measures what it is worth. It learns nothing: there
-are a dozen data sets, and a rule with parameters would fit them by heart.
+A rule that took the best method of the nearest data sets did worse on data that it had not seen than always taking the
+same method (benchmarks/results/recommend.md), so nothing is chosen here: rows are shown with what they rest on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+import yaml
+from pydantic import ValidationError
 
-from holdfast.bench.cases import Case, Evidence, Name, Outcome
-from holdfast.bench.merit import DIGITS, keeps_quality
-from holdfast.bench.recommend_words import headline, thin_words
-from holdfast.bench.situation import NEAREST, Distance, Nearest, Situation, common_labels, nearest_cases
-from holdfast.bench.statistics import cell_ranks
-from holdfast.bench.told_apart import lead
+from holdfast.bench.leaderboard import BenchRuns, Facts, Run
+from holdfast.documents import read_json
+from holdfast.errors import ConfigError, DataError, refuse, unknown_name
+from holdfast.methods import METHODS
+from holdfast.results import Part
+from holdfast.wording import counted, listed, whole_percent
 
-Action = Literal["train", "adapt", "measure"]
+SHIPPED = Path(__file__).parent / "evidence"
+REFERENCES = frozenset({"independent"})
+"""Methods that know no old model: what others are measured against, and never an upgrade."""
+NEAREST = 3
+"""Rows of so many data sets are shown, where there are as many."""
+LEAST_P_UP = -0.05
+"""A mean P_up below this costs the new model more than 5 % of its own quality."""
+LEVEL = 0.95
+ENOUGH = 3
+"""Fewer data sets, or seeds, than this are called few."""
+FAR = 10.0
+"""A data set with so many times more or fewer classes, or images per class, is called far."""
+FAR_SHARE = 2.0
+"""The same of the share of the classes that the old model learnt."""
+COMPARED = 4
+"""So many methods are worth comparing on the user's own data."""
+
+SCENARIO_KINDS: Mapping[str, str] = {
+    "extended-data": "extended",
+    "extended-class": "extended",
+    "enlarged-backbone-data": "extended",
+    "enlarged-backbone-class": "extended",
+    "both": "extended",
+    "open-data": "open",
+    "open-class": "open",
+    "new-architecture": "same",
+}
+"""What the new model sees: all that the old one saw and more, other data only, or the same."""
 
 
-class Spread(NamedTuple):
-    """A raw P over several cases.
+@dataclass(frozen=True)
+class Situation:
+    """What is known of a user's upgrade; None where something is not.
 
     Args:
-        mean: Mean over cases of the means over seeds.
-        deviation: Standard deviation over seeds within a case, as a root mean square over cases; None where a case has
-            one seed.
-        low: The lowest mean of a case.
-        high: The highest.
+        classes: Classes that the new model is to learn.
+        images: Images, or other items, of these classes.
+        old_classes: How many classes the old model learnt.
+        old_quality: The old model's queries on its own gallery, from 0 to 1.
+        scenario: Who sees what, a key of `SCENARIO_KINDS`.
+        frozen: Whether both models stay as they are, and only a map or a head between them is learnt.
+        labelled: Whether the items have classes.
+
+    Raises:
+        ConfigError: A number is out of range, or the scenario is unknown.
     """
+
+    classes: int | None = None
+    images: int | None = None
+    old_classes: int | None = None
+    old_quality: float | None = None
+    scenario: str | None = None
+    frozen: bool = False
+    labelled: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "images", "old_classes"):
+            value = getattr(self, name)
+            refuse(value is not None and value < 1, f"{value} {name.replace('_', ' ')}.", "at least 1")
+        if self.classes is not None and self.images is not None:
+            given = f"{self.images} images of {self.classes} classes."
+            refuse(self.images < self.classes, given, "one or more of each")
+        quality = self.old_quality
+        refuse(quality is not None and not 0 <= quality <= 1, f"An old quality of {quality}.", "from 0 to 1")
+        if self.scenario is not None and self.scenario not in SCENARIO_KINDS:
+            raise unknown_name("scenario", self.scenario, SCENARIO_KINDS)
+
+    @property
+    def kind(self) -> str:
+        """The kind of benches that are like it: "features" for heads over frozen models, else "images"."""
+        return "features" if self.frozen else "images"
+
+
+class Interval(Part):
+    """A mean over seeds with its 95 % interval, Student's; the ends are None for one seed, which tells none."""
 
     mean: float
-    deviation: float | None
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Return mean and interval of one value or more.
+
+        >>> Interval.of([0.0, 1.0, 2.0]).mean, round(Interval.of([0.0, 1.0, 2.0]).high, 3), Interval.of([1.0]).low
+        (1.0, 3.484, None)
+        """
+        mean, several = float(np.mean(values)), len(values) > 1
+        if not several:
+            return cls(mean=mean, low=None, high=None)
+        from scipy.stats import t
+
+        margin = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+        return cls(mean=mean, low=mean - margin, high=mean + margin)
 
 
-@dataclass(frozen=True)
-class Standing:
-    """How a label stands among those that were compared.
+class MeasuredRow(Part):
+    """What a label of a leaderboard came to in one place.
 
     Args:
-        name: The label, with its method.
-        p_comp: What new queries gain on the old gallery: 0 is the old system, 1 all that is to be gained.
-        p_up: What compatibility costs the new model; below 0 is a loss.
-        keeps: Whether the mean P_up is at least -0.05.
-        rank: Mean over cases of its rank among those that may be chosen; None if it may not.
-        best: In how many cases it has the first rank, shared ones too.
-        seconds: Mean seconds of a run, the models that it needs included; None where none was timed.
-        apart: Whether its distance to the chosen label is more than the chance of seeds; None where it may not be
-            chosen itself.
+        label: The label.
+        method: The method that it stands for.
+        options: Options of the method, as they were there.
+        settings: Its own settings beside these, by dotted name, those that were chosen for it too.
+        p_comp: Raw: what new queries gain on the old gallery; 0 is the old system, 1 all that is to be gained. None
+            where it has no number for some seed.
+        p_up: Raw: what compatibility costs the new model; below 0 is a loss. Likewise.
+        seconds: Mean of its runs; None where none was timed.
+        failure: Why it has no numbers; None where it has.
     """
 
-    name: Name
-    p_comp: Spread
-    p_up: Spread
-    keeps: bool
-    rank: float | None
-    best: int
+    label: str
+    method: str
+    options: dict[str, Any]
+    settings: dict[str, Any]
+    p_comp: Interval | None
+    p_up: Interval | None
     seconds: float | None
-    apart: bool | None
+    failure: str | None
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """The options that are not the method's own."""
+        from holdfast.methods.descriptions import describe
+
+        defaults = describe(self.method).options if self.method in METHODS else {}
+        return {name: value for name, value in self.options.items() if name not in defaults or defaults[name] != value}
+
+    @property
+    def keeps_quality(self) -> bool:
+        """Whether its mean P_up is at least -0.05."""
+        return self.p_up is not None and self.p_up.mean >= LEAST_P_UP - 1e-9
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What the rule says.
+class Place(Part):
+    """One data set in one scenario of one suite, with the rows of its leaderboard.
 
     Args:
-        near: The cases that it goes by.
-        table: Every label that is complete in all of these, the chosen one first, those that may not be chosen last.
-        left_out: Why other labels of these cases were not compared.
+        suite: Name of the suite.
+        kind: "images", where models were trained, "features", where heads were, over frozen models, or "sessions".
+        data: What was searched.
+        trained_on: The data set that models were trained on.
+        scenario: Who saw what.
+        metric: What was measured.
+        machine: Where, in words.
+        facts: How large it is; None where the document does not say.
+        seeds: Those that count: P_comp is defined.
+        undefined: Seeds without any P_comp, since the independent model was not better than the old one.
+        old_quality: The old model on its own gallery, mean over seeds; None where it is not said.
+        rows: The highest P_comp first, those without numbers last; references are left out.
     """
 
-    near: Nearest
-    table: tuple[Standing, ...]
-    left_out: Mapping[Name, str]
+    suite: str
+    kind: str
+    data: str
+    trained_on: str
+    scenario: str
+    metric: str
+    machine: str
+    facts: Facts | None
+    seeds: list[int]
+    undefined: list[int]
+    old_quality: float | None
+    rows: list[MeasuredRow]
 
     @property
-    def chosen(self) -> Standing | None:
-        """The label to take; None without evidence."""
-        return self.table[0] if self.table else None
+    def words(self) -> str:
+        """What people call it."""
+        return f"{self.data}, {self.scenario} ({self.suite})"
 
     @property
-    def cases(self) -> list[Case]:
-        """The cases without their distances."""
-        return [case for case, _ in self.near.cases]
-
-    def nearest(self, one: Standing) -> Outcome:
-        """Return what a label came to, and how it was set, in the nearest case."""
-        return self.cases[0].outcomes[one.name]
-
-    @property
-    def group(self) -> tuple[Standing, ...]:
-        """The chosen label and all that cannot be told apart from it."""
-        return tuple(one for one in self.table if one.apart is False)
-
-    @property
-    def cheapest(self) -> Standing | None:
-        """The label of the group that takes the fewest seconds; the chosen one where none was timed."""
-        return min(self.group, key=lambda one: _or_infinite(one.seconds), default=None)
+    def complete(self) -> list[MeasuredRow]:
+        """The rows with numbers."""
+        return [row for row in self.rows if row.failure is None]
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """What to do.
+class Answer(Part):
+    """What is looked up.
 
     Args:
         situation: What was asked.
-        action: "train" with a method, "adapt" (`holdfast adapt` compares on the user's own vectors within seconds), or
-            "measure" on the user's own data, where there is no evidence.
-        choice: What the rule says of the evidence; for "adapt", of heads over frozen models.
-        sentences: What to do, and why.
-        thin: Where the evidence is thin, one sentence each.
+        places: The places most like it, the nearest first.
+        cannot_tell: What their rows cannot tell, one sentence each.
+        next: One command to type.
+        not_in_next: The best labels that need a command of their own, for settings beside the options of their method.
     """
 
     situation: Situation
-    action: Action
-    choice: Choice
-    sentences: tuple[str, ...]
-    thin: tuple[str, ...]
-
-    @property
-    def method(self) -> str | None:
-        """The method to train with; None for other actions."""
-        chosen = self.choice.chosen
-        return chosen.name.method if chosen is not None and self.action == "train" else None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the chosen label, as they were in the nearest case."""
-        chosen = self.choice.chosen
-        return {} if chosen is None else dict(self.choice.nearest(chosen).options)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Its settings beside these, by dotted name, likewise."""
-        chosen = self.choice.chosen
-        return {} if chosen is None else dict(self.choice.nearest(chosen).settings)
+    places: list[Place]
+    cannot_tell: list[str]
+    next: str
+    not_in_next: list[str]
 
 
-def recommend(situation: Situation, evidence: Evidence, *, nearest: int = NEAREST) -> Recommendation:
-    """Recommend what to do.
+def read_places(own: Sequence[Path] = (), *, folder: Path | None = SHIPPED) -> list[Place]:
+    """Return the places of the leaderboards that come with the package, and of the user's own.
 
     Args:
-        situation: The user's case.
-        evidence: What benches found.
-        nearest: Data sets to go by.
+        own: Further documents that `holdfast bench` wrote.
+        folder: Where the shipped documents are; None for none.
+
+    Raises:
+        ConfigError: A file cannot be read, or is no JSON.
+        DataError: Something in a document is missing or of another type, or two runs are of the same label, data set,
+            scenario and seed.
     """
-    choice = choose(situation, evidence if situation.labelled else Evidence(), nearest=nearest)
-    if situation.frozen or not situation.labelled:
-        action: Action = "adapt"
-    else:
-        action = "train" if choice.table else "measure"
-    return Recommendation(
-        situation, action, choice, tuple(headline(situation, action, choice)), tuple(thin_words(situation, choice))
+    shipped = [] if folder is None else sorted(folder.glob("*.json"))
+    return [place for path in (*shipped, *own) for place in places_of(_read(path), str(path))]
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except OSError as error:
+        raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a JSON file of a bench") from error
+    except ValueError as error:
+        raise ConfigError(f"'{path}' is no valid JSON: {error}", expected="a JSON file of a bench") from error
+
+
+def places_of(content: Any, where: str) -> list[Place]:
+    """Return the places of a document of a bench.
+
+    Raises:
+        DataError: See `read_places`.
+    """
+    try:
+        bench = BenchRuns.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        part = ".".join(map(str, first["loc"])) or "the document"
+        raise DataError(
+            f"In '{where}', {part}: {first['msg'][:1].lower()}{first['msg'][1:]}.",
+            expected="a document that `holdfast bench` wrote",
+        ) from error
+    runs_by_place: dict[tuple[str, str, str], list[Run]] = {}
+    for run in bench.rows:
+        runs_by_place.setdefault((run.data, run.trained_on or run.data, run.scenario), []).append(run)
+    return [_place(bench, runs, where) for runs in runs_by_place.values()]
+
+
+def _place(bench: BenchRuns, runs: Sequence[Run], where: str) -> Place:
+    first, asked = runs[0], sorted({run.seed for run in runs})
+    defined = {run.seed for run in runs if not math.isnan(run.number("p_comp"))}
+    seeds = [seed for seed in asked if seed in defined]
+    by_label: dict[tuple[str, str], dict[int, Run]] = {}
+    for run in runs:
+        of_label = by_label.setdefault((run.label, run.method), {})
+        if run.seed in of_label:
+            raise DataError(
+                f"In '{where}', two runs of {run.label}, {run.data}, {run.scenario} with seed {run.seed}.",
+                expected="one",
+            )
+        of_label[run.seed] = run
+    rows = [_row(of_label, seeds) for (_, method), of_label in by_label.items() if method not in REFERENCES]
+    return Place(
+        suite=bench.suite.name,
+        kind=bench.suite.kind,
+        data=first.data,
+        trained_on=first.trained_on or first.data,
+        scenario=first.scenario,
+        metric=first.metric,
+        machine=bench.machine,
+        facts=(bench.facts or bench.suite.facts).get(first.data, {}).get(first.scenario),
+        seeds=seeds,
+        undefined=[seed for seed in asked if seed not in defined],
+        old_quality=_mean((run.scores or {}).get("self_old") for run in runs),
+        rows=sorted(rows, key=lambda row: math.inf if row.p_comp is None else -row.p_comp.mean),
     )
 
 
-def choose(situation: Situation, evidence: Evidence, *, nearest: int = NEAREST) -> Choice:
-    """Apply the rule: the highest mean raw P_comp among labels whose mean P_up is at least -0.05.
-
-    Means are over the nearest cases (`nearest_cases`). Equal ones are decided by the mean rank over cases, then by
-    seconds. Where no label keeps P_up, the highest P_up is taken.
-    """
-    heads = [
-        case for case in evidence.usable if case.track == "features"
-    ]  # training a whole model says nothing of them
-    near = nearest_cases(situation, heads if situation.frozen else evidence.usable, nearest)
-    cases = [case for case, _ in near.cases]
-    if not cases:
-        return Choice(near, (), {})
-    names = common_labels(cases)
-    left_out = {name: words for case in cases for name, words in _incomplete(case, cases).items()}
-    return Choice(near, tuple(_table(cases, names)), left_out)
-
-
-def _incomplete(case: Case, cases: Sequence[Case]) -> dict[Name, str]:
-    """Return why labels of a case were not compared."""
-    found = {}
-    for name, outcome in case.outcomes.items():
-        absent = [other for other in cases if name not in other.outcomes]
-        if outcome.failure is not None:
-            found[name] = f"{case.words}: {outcome.failure}"
-        elif absent:
-            found[name] = f"it was not run on {absent[0].words}"
-    return found
-
-
-def _table(cases: Sequence[Case], names: Sequence[Name]) -> list[Standing]:
-    """Return all labels: those that may be chosen in the order of the rule, then the others by P_comp."""
-    p_comp, p_up = ({name: _values(cases, name, which) for name in names} for which in ("p_comp", "p_up"))
-    keeps = {name: keeps_quality(spread(p_up[name]).mean) for name in names}
-    keepers = [name for name in names if keeps[name]]
-    allowed, judged_by = (keepers, p_comp) if keepers else (list(names), p_up)
-    ranks = cell_ranks(
-        [[round(float(values.mean()), DIGITS) for values in case] for case in _by_case(judged_by, allowed)]
+def _row(runs: Mapping[int, Run], seeds: Sequence[int]) -> MeasuredRow:
+    first, failure = next(iter(runs.values())), _failure(runs, seeds)
+    chosen = {name: value for name, value in first.changes.items() if not name.startswith("options.")}
+    p_comp, p_up = (
+        None if failure is not None else Interval.of([runs[seed].number(name) for seed in seeds])
+        for name in ("p_comp", "p_up")
     )
-    rank = dict(zip(allowed, ranks.mean(axis=0).tolist(), strict=True))
-    best = dict(zip(allowed, (ranks == ranks.min(axis=1, keepdims=True)).sum(axis=0).tolist(), strict=True))
-    seconds = {name: _seconds(cases, name) for name in names}
+    return MeasuredRow(
+        label=first.label,
+        method=first.method,
+        options=first.options,
+        settings={**first.settings, **chosen},
+        p_comp=p_comp,
+        p_up=p_up,
+        seconds=_mean(run.seconds for run in runs.values() if not run.failure),
+        failure=failure,
+    )
 
-    def merit(name: Name) -> tuple[float, float, float]:
-        return -round(spread(judged_by[name]).mean, DIGITS), rank[name], _or_infinite(seconds[name])
 
-    order = sorted(allowed, key=merit)
-    others = sorted((name for name in names if name not in rank), key=lambda name: -spread(p_comp[name]).mean)
-    first, data = judged_by[order[0]], [(case.data, tuple(case.seeds)) for case in cases]
-    return [
-        Standing(
-            name, spread(p_comp[name]), spread(p_up[name]), keeps[name], rank.get(name), best.get(name, 0),
-            seconds[name], lead(first, judged_by[name], data).told_apart if name in rank else None,
+def _failure(runs: Mapping[int, Run], seeds: Sequence[int]) -> str | None:
+    """Return why a label has no number for some seed that counts."""
+    if not seeds:
+        return next((run.failure for run in runs.values() if run.failure), "P_comp is not defined")
+    for seed in seeds:
+        if seed not in runs:
+            return f"it was not run with seed {seed}"
+        if reason := runs[seed].failure:
+            return f"with seed {seed}: {reason}"
+        for name, words in (("p_comp", "P_comp"), ("p_up", "P_up")):
+            if math.isnan(runs[seed].number(name)):
+                return f"it has no {words} with seed {seed}"
+    return None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def look_up(
+    situation: Situation, places: Iterable[Place], *, data: str | None = None, embeddings: Path | None = None
+) -> Answer:
+    """Return the rows of the places that are most like a user's data.
+
+    Those of the same kind; of these those of the nearest scenario (the same, one of the same kind, any); of these the
+    `NEAREST` data sets in size: doublings from one number of classes to the other, and of images per class.
+
+    Args:
+        situation: What is known of the data.
+        places: What was measured.
+        data: The user's data set, for the command.
+        embeddings: Vectors of a frozen model, likewise.
+    """
+    alike = [place for place in places if situation.labelled and place.kind == situation.kind and place.complete]
+    steps = [_scenario_step(situation, place) for place in alike]
+    near = [place for place, step in zip(alike, steps, strict=True) if step == min(steps)]
+    near.sort(key=lambda place: _doublings(situation, place))
+    nearest = list(dict.fromkeys(place.trained_on for place in near))[:NEAREST]
+    shown = [place for place in near if place.trained_on in nearest]
+    return Answer(
+        situation=situation,
+        places=shown,
+        cannot_tell=list(_cannot_tell(situation, shown)),
+        next=_command(situation, shown, data, embeddings),
+        not_in_next=[] if situation.frozen else _apart(shown),
+    )
+
+
+def _scenario_step(situation: Situation, place: Place) -> int:
+    """Return 0 for the same scenario, 1 for one of its kind, 2 for another; frozen models have seen what they have."""
+    wanted = None if situation.frozen else situation.scenario
+    if wanted in (None, place.scenario):
+        return 0
+    return 1 if SCENARIO_KINDS.get(str(wanted)) == SCENARIO_KINDS.get(place.scenario) else 2
+
+
+def _factors(situation: Situation, facts: Facts | None) -> list[float]:
+    """Return classes and images per class of a place, divided by those of the situation, where both are known."""
+    if facts is None or situation.classes is None:
+        return []
+    factors = [facts.classes / situation.classes]
+    if situation.images is not None:
+        factors.append(facts.per_class / (situation.images / situation.classes))
+    return factors
+
+
+def _doublings(situation: Situation, place: Place) -> float:
+    if situation.classes is not None and place.facts is None:
+        return math.inf
+    return sum(abs(math.log2(factor)) for factor in _factors(situation, place.facts))
+
+
+def _cannot_tell(situation: Situation, places: Sequence[Place]) -> Iterator[str]:
+    if not situation.labelled:
+        yield "Every method of the leaderboards learns from classes, and your items have none."
+    if not places:
+        yield "No leaderboard is of data like yours: compare on your own."
+        return
+    data = list(dict.fromkeys(place.trained_on for place in places))
+    yield "The order of methods on your data: what leads on one of the measured data sets does not on the next."
+    if len(data) < ENOUGH:
+        yield f"They rest on {counted(len(data), 'data set')} ({listed(data)})."
+    seeds = min(len(place.seeds) for place in places)
+    if seeds < ENOUGH:
+        yield f"Some of it was run with {counted(seeds, 'seed')} only."
+    for place in places:
+        if place.undefined:
+            yield (
+                f"{place.words}: {counted(len(place.undefined), 'seed')} did not count, since the new recipe alone was "
+                "no better than the old model, and P_comp is not defined."
+            )
+    metrics = sorted({place.metric for place in places})
+    if len(metrics) > 1:
+        yield f"They were measured by different metrics: {listed(metrics)}."
+    if _scenario_step(situation, places[0]):
+        kind = "one of the same kind" if _scenario_step(situation, places[0]) == 1 else "one of another kind"
+        measured = listed(sorted({place.scenario for place in places}))
+        yield f"None of them is of the scenario '{situation.scenario}'; they are of {measured}, {kind}."
+    yield from _sizes(situation, places[0])
+    yield from _old_models(situation, places)
+
+
+def _sizes(situation: Situation, nearest: Place) -> Iterator[str]:
+    if situation.classes is None:
+        yield "How large your data is was not said, so data sets of all sizes count alike."
+    elif nearest.facts is None:
+        yield f"It is not known how large {nearest.trained_on} is."
+    elif any(max(factor, 1 / factor) > FAR for factor in _factors(situation, nearest.facts)):
+        own = f"{situation.classes:,} classes"
+        if situation.images is not None:
+            own = size_words(Facts(images=situation.images, classes=situation.classes))
+        yield f"The nearest data set, {nearest.trained_on}, is far in size: {size_words(nearest.facts)}, yours {own}."
+
+
+def _old_models(situation: Situation, places: Sequence[Place]) -> Iterator[str]:
+    known = [place.old_quality for place in places if place.old_quality is not None]
+    quality, facts = situation.old_quality, places[0].facts
+    if quality is not None and known and not min(known) <= quality <= max(known):
+        ends = " to ".join(sorted({f"{value:.3f}" for value in (min(known), max(known))}))
+        yield (
+            f"Your old model reaches {quality:.3f}, those that were measured {ends} ({places[0].metric}): a better old "
+            "model leaves less to gain, a worse one holds the new one back more."
         )
-        for name in (*order, *others)
-    ]  # fmt: skip
+    if situation.old_classes and situation.classes and facts is not None and facts.old_classes:
+        own, theirs = situation.old_classes / situation.classes, facts.old_classes / facts.classes
+        if max(own / theirs, theirs / own) > FAR_SHARE:
+            yield (
+                f"Your old model learnt {whole_percent(own)} as many classes as the new one is to, that of "
+                f"{places[0].trained_on} {whole_percent(theirs)}."
+            )
 
 
-def _values(cases: Sequence[Case], name: Name, which: str) -> list[NDArray[np.float64]]:
-    return [getattr(case.complete[name], which) for case in cases]
+def _command(situation: Situation, places: Sequence[Place], data: str | None, embeddings: Path | None) -> str:
+    """Return what compares on the user's own data what the rows speak for."""
+    if situation.frozen or not situation.labelled:
+        if data is not None:
+            sides = ["--texts", data, "--old-text-model", "OLD", "--text-model", "NEW"]
+        else:
+            sides = ["--old", "OLD", "--new", str(embeddings or "NEW")]
+        return shlex.join(["holdfast", "adapt", *sides, "--out", "adapted", "--auto"])
+    scenario = situation.scenario or "extended-class"
+    words = ["holdfast", "train", "--data", data or "DATA", "--scenario", scenario, "--method"]
+    rows = compared_rows(places)
+    methods = [row.method for row in rows] or ["bct", "p2s"]
+    options = [
+        word
+        for row in rows
+        for name, value in row.own_options.items()
+        for word in (f"--method_options.{row.method + '.' if len(rows) > 1 else ''}{name}", option_word(value))
+    ]
+    return shlex.join([*words, *methods, *options, "--out", "comparison"])
 
 
-def _by_case(values: Mapping[Name, Sequence[NDArray[np.float64]]], names: Sequence[Name]) -> list[Any]:
-    return list(zip(*(values[name] for name in names), strict=True))
+def leading_rows(places: Iterable[Place]) -> Iterator[MeasuredRow]:
+    """Yield the rows that keep P_up: the highest P_comp of every place, then the second one, and so on."""
+    by_place = [[row for row in place.complete if row.keeps_quality] for place in places]
+    for rank in range(max(map(len, by_place), default=0)):
+        yield from (rows[rank] for rows in by_place if rank < len(rows))
 
 
-def spread(values: Sequence[NDArray[np.float64]]) -> Spread:
-    """Return mean and spread of the values of every case (S,).
+def compared_rows(places: Iterable[Place]) -> list[MeasuredRow]:
+    """Return a few leading rows that one command trains: of different methods of one space, without own settings."""
+    rows: list[MeasuredRow] = []
+    for row in leading_rows(places):
+        if row.settings or row.method not in METHODS or row.method in {other.method for other in rows}:
+            continue
+        if frozenset.intersection(*(METHODS[other.method].spaces for other in (*rows, row))):
+            rows.append(row)
+    return rows[:COMPARED]
 
-    >>> spread([np.array([0.25, 0.75]), np.array([1.0, 1.0])])
-    Spread(mean=0.75, deviation=0.25, low=0.5, high=1.0)
+
+def _apart(places: Sequence[Place]) -> list[str]:
+    """Return the labels of leading rows with settings of their own, up to the last row that is compared."""
+    leading, compared = list(leading_rows(places)), compared_rows(places)
+    last = leading.index(compared[-1]) if compared else len(leading)
+    return list(dict.fromkeys(row.label for row in leading[:last] if row.settings))
+
+
+def option_word(value: Any) -> str:
+    """Write a value so that the command line reads it back as what it is.
+
+    >>> [option_word(value) for value in ("mlp", 0.3, 1e-05, True, None, [1, 2], "0.5")]
+    ['mlp', '0.3', '1.0e-05', 'true', 'null', '[1, 2]', "'0.5'"]
     """
-    means = [float(each.mean()) for each in values]
-    several = all(len(each) > 1 for each in values)
-    deviation = float(np.sqrt(np.mean([each.var(ddof=1) for each in values]))) if several else None
-    return Spread(float(np.mean(means)), deviation, min(means), max(means))
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
-def _seconds(cases: Sequence[Case], name: Name) -> float | None:
-    found = [seconds for case in cases if (seconds := case.complete[name].seconds) is not None]
-    return float(np.mean(found)) if len(found) == len(cases) else None
+def size_words(facts: Facts) -> str:
+    """Write how large data is.
 
-
-def _or_infinite(seconds: float | None) -> float:
-    return math.inf if seconds is None else seconds
-
-
-def plain(found: Recommendation) -> dict[str, Any]:
-    """Return a recommendation as plain values for machines."""
-    choice = found.choice
-    return {
-        "action": found.action,
-        "method": found.method,
-        "label": choice.chosen.name.label if choice.chosen and found.action == "train" else None,
-        "options": found.options if found.action == "train" else {},
-        "settings": found.settings if found.action == "train" else {},
-        "situation": vars(found.situation),
-        "sentences": list(found.sentences),
-        "thin": list(found.thin),
-        "labels": [_plain_standing(one, choice) for one in choice.table],
-        "not_told_apart": [one.name.label for one in choice.group],
-        "cheapest": choice.cheapest.name.label if choice.cheapest else None,
-        "left_out": {name.label: words for name, words in choice.left_out.items()},
-        "evidence": [_plain_case(case, far) for case, far in choice.near.cases],
-    }
-
-
-def _plain_standing(one: Standing, choice: Choice) -> dict[str, Any]:
-    return {
-        **one.name._asdict(),
-        **{name: value for name, value in vars(one).items() if name != "name"},
-        "p_comp": one.p_comp._asdict(),
-        "p_up": one.p_up._asdict(),
-        "options": {case.words: dict(case.outcomes[one.name].options) for case in choice.cases},
-        "settings": {case.words: dict(case.outcomes[one.name].settings) for case in choice.cases},
-    }
-
-
-def _plain_case(case: Case, far: Distance) -> dict[str, Any]:
-    return {
-        **{name: getattr(case, name) for name in ("suite", "track", "data", "scenario", "metric", "old_quality")},
-        "seeds": list(case.seeds),
-        "facts": None if case.facts is None else case.facts.model_dump(),
-        "distance": far._asdict(),
-    }
+    >>> size_words(Facts(images=19280, classes=964))
+    '964 classes of 20 images'
+    """
+    return f"{facts.classes:,} classes of {facts.per_class:,.3g} images"

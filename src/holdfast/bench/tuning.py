@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.bench.cache import CellCache
-from holdfast.bench.merit import keeps_quality
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.pool import blocked_by
 from holdfast.bench.results import result_of
@@ -18,6 +17,10 @@ from holdfast.bench.suite import Suite, Tuning
 
 Changes = Mapping[str, Any]
 Place = tuple[str, str, str]  # data set, scenario, label
+
+LEAST_P_UP = -0.05
+"""What costs the new model more of its own quality is taken only where all trials do."""
+_ROUNDING = 1e-9  # means nearer than this are equal: their sums were added in another order
 
 
 class Trial(NamedTuple):
@@ -88,7 +91,7 @@ def judged(rows: Sequence[Row], cache: CellCache) -> list[Trial]:
     best: dict[Place, Trial] = {}
     for trial in trials:
         known = best.get(trial.place)
-        if trial.failure is None and (known is None or _merit(trial) > _merit(known)):
+        if trial.failure is None and (known is None or _order(trial) > _order(known)):
             best[trial.place] = trial
     return [trial._replace(chosen=best.get(trial.place) is trial) for trial in trials]
 
@@ -105,11 +108,11 @@ def chosen(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Changes]:
     return single | {trial.place: trial.changes for trial in trials if trial.chosen}
 
 
-def _merit(trial: Trial) -> tuple[bool, float]:
+def _order(trial: Trial) -> tuple[bool, float]:
     up, comp = trial.p_up, trial.p_comp
     if up is None or comp is None:
         return False, -np.inf
-    return (True, comp) if keeps_quality(up) else (False, up)
+    return (True, comp) if up >= LEAST_P_UP - _ROUNDING else (False, up)
 
 
 def _trial(place: Place, rows: Sequence[Row], cache: CellCache) -> Trial:

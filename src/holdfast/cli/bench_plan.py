@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.cache import FAILURE
-from holdfast.bench.recommend_words import counted, named_values
 from holdfast.cli.console import console, in_words, print_json, print_table
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.bench.cells import Cell
@@ -66,7 +66,9 @@ def step_lines(found: Estimate) -> Iterator[str]:
 
 def _named(cell: Cell, trials: Mapping[str, Mapping[str, Any]]) -> str:
     changes = trials.get(cell.address)
-    return cell.label if changes is None else f"{cell.label}, trial: {named_values(changes)}"
+    if changes is None:
+        return cell.label
+    return f"{cell.label}, trial: {', '.join(f'{name} {value}' for name, value in changes.items())}"
 
 
 def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:

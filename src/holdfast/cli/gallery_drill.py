@@ -129,15 +129,16 @@ def _queries(
 
 def _tell(found: Rehearsal) -> None:
     """Print the orders as a table, and what it all means."""
-    from holdfast.reports.drill_words import drill_headline, findings, next_step, short_metric
+    from holdfast.reports.drill_words import drill_headline, findings, next_step
     from holdfast.reports.formats import plain_text
+    from holdfast.wording import metric_name
 
     metric = found.metric
     rows = [
         [name, *(f"{value:.3f}" for value in (curve.values[metric][0], curve.area[metric], curve.values[metric][-1]))]
         for name, curve in found.curves.items()
     ]
-    title = f"Drill on {found.sampled:,} of {found.items:,} items: {short_metric(metric)} of new queries"
+    title = f"Drill on {found.sampled:,} of {found.items:,} items: {metric_name(metric)} of new queries"
     print_table(title, ["order", "at the swap", "mean on the way", "at the end"], rows)
     console.print(f"\n{plain_text(drill_headline(found))}", style="bold")
     for sentence in findings(found):

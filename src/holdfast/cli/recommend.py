@@ -14,10 +14,7 @@ from holdfast.errors import refuse
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
-    from holdfast.bench.cases import Case
-    from holdfast.bench.recommend import Choice, Recommendation, Standing
-    from holdfast.bench.regret import Worth
-    from holdfast.bench.situation import Situation
+    from holdfast.bench.recommend import Answer, Interval, Place, Situation
 
 ScenarioName = Literal[
     "extended-data", "extended-class", "open-data", "open-class",
@@ -40,12 +37,12 @@ def recommend(
     data_options: dict[str, Any] = {},  # noqa: B006
     json: bool = False,
 ) -> None:
-    """Recommend a method and its options for your data, from what benches found on the data sets nearest to it.
+    """Look up what leaderboards say of data like yours, and what to type to compare on your own.
 
-    Of the methods that keep the new model's own quality (mean raw P_up of at least -0.05) that with the highest mean
-    raw P_comp is taken, over the nearest data sets of the same scenario: those nearest in number of classes and in
-    images per class. It says where that is thin evidence, which methods it cannot tell apart, and how the rule itself
-    does on data sets left out of its evidence, beside chance and beside always taking the same method.
+    Shown are the rows of the leaderboards that come with holdfast, and of your own, for the data sets most like yours:
+    of the same kind and scenario, nearest in number of classes and in images per class, with the seeds, intervals and
+    machine that they rest on, and what they cannot tell. Nothing is chosen for you: what leads on one data set does not
+    on the next.
 
     Args:
         data: The training data, to be counted: a data set by name, a folder with one sub-folder of images per class,
@@ -69,68 +66,67 @@ def recommend(
 
 
 def main(words: list[str]) -> int:
-    """Print what is recommended, what it rests on, and what to type next."""
-    from holdfast.bench.cases import shipped_evidence
-    from holdfast.bench.recommend import plain
-    from holdfast.bench.recommend import recommend as recommended
-    from holdfast.bench.recommend_words import named_values
-    from holdfast.bench.regret import regret, worth
-    from holdfast.cli.recommend_commands import next_commands, not_in_commands
+    """Print the measured rows, what they rest on and cannot tell, and what to type next."""
+    from holdfast.bench.recommend import look_up, read_places
 
     arguments, _ = parse(recommend, words, "recommend")
     situation = _situation(arguments)
-    evidence = shipped_evidence(arguments["evidence"])
-    found = recommended(situation, evidence)
-    judged = worth(regret(evidence)) if found.choice.table else None
-    silent = dict(_silent(arguments["evidence"], situation))
-    following = list(next_commands(found, arguments))
+    answer = look_up(
+        situation,
+        read_places(arguments["evidence"]),
+        data=arguments["data"],
+        embeddings=arguments["embeddings"],
+    )
+    not_counted = dict(_not_counted(arguments["evidence"], situation))
     if arguments["json"]:
-        more = {"next": following, "not_in_next": not_in_commands(found), "not_counted": silent}
-        of_rule = None if judged is None else {**vars(judged), "summaries": [one._asdict() for one in judged.summaries]}
-        print_json({**plain(found), "worth": of_rule, **more})
+        print_json({**answer.to_dict(), "not_counted": not_counted})
         return 0
-    for path, why in silent.items():
+    for path, why in not_counted.items():
         console.print(f"'{path}' does not count: {why.rstrip('.')}.")
-    _tell(found, judged)
-    for command in following:
-        console.print(f"next     {command}")
-    if left := not_in_commands(found):
-        console.print(f"No option of these commands sets {named_values(left)}, which was so in the bench.")
+    for place in answer.places:
+        _print_place(place)
+    _print_answer(answer)
     return 0
 
 
-def _silent(paths: Iterable[Path], situation: Situation) -> Iterator[tuple[str, str]]:
+def _not_counted(paths: Iterable[Path], situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield the user's documents that can say nothing of a situation, with the reason."""
-    from holdfast.bench.cases import shipped_evidence
+    from holdfast.bench.recommend import read_places
 
     for path in paths:
-        cases = shipped_evidence([path], folder=path).cases  # no folder: this document alone
-        usable = [case for case in cases if case.complete]
+        places = read_places([path], folder=None)
+        complete = [place for place in places if place.complete]
         if not situation.labelled:
             yield str(path), "all methods of benches learn from classes, and your items have none"
-        elif not usable:
-            yield str(path), _without_number(cases)
-        elif situation.frozen and all(case.track != "features" for case in usable):
+        elif not complete:
+            yield str(path), _without_numbers(places)
+        elif situation.frozen and all(place.kind != "features" for place in complete):
             yield str(path), "its models were trained as a whole, which says nothing of heads over frozen ones"
+        elif not situation.frozen and all(place.kind == "features" for place in complete):
+            yield (
+                str(path),
+                "its heads were trained over frozen models, which says nothing of models trained as a whole",
+            )
 
 
-def _without_number(cases: Sequence[Case]) -> str:
-    """Say why no label of any case has P_comp and P_up for every seed."""
-    if any(case.track == "sessions" for case in cases):
+def _without_numbers(places: Sequence[Place]) -> str:
+    """Say why no label has P_comp and P_up for every seed."""
+    if any(place.kind == "sessions" for place in places):
         return (
-            "it is of sessions, which have no old model and so no P_comp; methods are recommended by what they gain on "
-            "an old model's gallery"
+            "it is of sessions, which have no old model and so no P_comp; methods are compared by what they gain on an "
+            "old model's gallery"
         )
-    failures = [(name, outcome, case) for case in cases for name, outcome in case.outcomes.items()]
-    if not failures:
-        return "it has no runs of methods that align with an old model"
-    (name, outcome, case), *_ = failures
-    return f"none of its labels has P_comp and P_up for every seed; '{name.label}' on {case.words}: {outcome.failure}"
+    for place in places:
+        for row in place.rows:
+            return (
+                f"none of its labels has P_comp and P_up for every seed; '{row.label}' on {place.words}: {row.failure}"
+            )
+    return "it has no runs of methods that align with an old model"
 
 
 def _situation(arguments: Mapping[str, Any]) -> Situation:
     """Return what is known, counted from the data where it is given."""
-    from holdfast.bench.situation import Situation
+    from holdfast.bench.recommend import Situation
 
     given = _refuse_two(arguments)
     asked = Situation(
@@ -195,55 +191,36 @@ def is_texts(data: str) -> bool:
     return data in TEXT_DATASETS or (Path(data).suffix in FILE_READERS and not Path(data).is_dir())
 
 
-def _tell(found: Recommendation, judged: Worth | None) -> None:
-    choice = found.choice
-    if choice.table:
-        _evidence_table(choice)
-        _label_table(choice.table)
-    console.print()
-    first, *others = found.sentences
-    console.print(first, style="bold")
-    if judged is not None:
-        console.print(judged.sentence, style="bold")
-    for line in others:
-        console.print(line)
-    thin = [*found.thin, *([judged.detail] if judged is not None and judged.detail else [])]
-    if thin:
-        console.print("\nWhere the evidence is thin:", style="bold")
-    for line in thin:
-        console.print(f"- {line}")
-    console.print()
+def _print_place(place: Place) -> None:
+    """Print the rows of a leaderboard, and what they rest on."""
+    from holdfast.bench.recommend import size_words
 
-
-def _evidence_table(choice: Choice) -> None:
     rows = []
-    for case, far in choice.near.cases:
-        size = (MISSING, MISSING) if case.facts is None else (f"{case.facts.classes:,}", f"{case.facts.per_class:,.3g}")
-        factors = (MISSING if one is None else f"{one:.2g} ×" for one in (far.classes, far.per_class))
-        rows.append([case.suite, case.data, case.scenario, *size, *factors, ", ".join(map(str, case.seeds))])
-    columns = ["suite", "data", "scenario", "classes", "images a class", "of yours", "of yours a class", "seeds"]
-    print_table("What it rests on, the nearest first", columns, rows)
+    for row in place.rows:
+        own = {**row.own_options, **row.settings}
+        seconds = MISSING if row.seconds is None else f"{row.seconds:,.0f}"
+        remark = row.failure or ("" if row.keeps_quality else "P_up below −0.05")
+        cells = [row.label, row.method, _interval(row.p_comp), _interval(row.p_up), seconds, remark]
+        rows.append([*cells, ", ".join(f"{name} {value}" for name, value in own.items())])
+    columns = ["label", "method", "P_comp", "P_up", "seconds", "", "set"]
+    print_table(f"{place.words}: raw P, mean and 95 % interval over seeds", columns, rows)
+    size = "size not known" if place.facts is None else size_words(place.facts)
+    seeds = f"seeds {', '.join(map(str, place.seeds))}"
+    console.print(f"{size}; {place.metric}; {seeds}; {place.machine or 'machine not said'}\n", highlight=False)
 
 
-def _label_table(table: Iterable[Standing]) -> None:
-    from holdfast.bench.recommend_words import spread_words
-
-    rows = [
-        [
-            *one.name, spread_words(one.p_comp), spread_words(one.p_up), _rank(one), str(one.best),
-            MISSING if one.seconds is None else f"{one.seconds:,.0f}", _remark(one),
-        ]
-        for one in table
-    ]  # fmt: skip
-    columns = ["label", "method", "P_comp", "P_up", "rank", "best", "seconds", ""]
-    print_table("Raw P: mean ± deviation over seeds (lowest to highest case)", columns, rows)
+def _print_answer(answer: Answer) -> None:
+    console.print("What this cannot tell:", style="bold")
+    for line in answer.cannot_tell:
+        console.print(f"- {line}", highlight=False)
+    console.print("\nCompare on your own data; that tells more than other people's.", style="bold")
+    console.print(f"next     {answer.next}")
+    if answer.not_in_next:
+        console.print(f"With settings of their own, each in a run of its own: {', '.join(answer.not_in_next)}.")
 
 
-def _rank(one: Standing) -> str:
-    return MISSING if one.rank is None else f"{one.rank:.2g}"
-
-
-def _remark(one: Standing) -> str:
-    if one.rank is None:
-        return "P_up below −0.05"
-    return "" if one.apart else "not told apart"
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return MISSING
+    ends = "" if interval.low is None else f" ({interval.low:+.3f} to {interval.high:+.3f})"
+    return f"{interval.mean:+.3f}{ends}".replace("-", "−")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.adapters.results import AdaptResults, PairsCurve, ScoreMapRecord
+from holdfast.adapters.compare import LearningCurve
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import adapt_words as words
 from holdfast.reports.adapt_tables import adapt_table, thresholds
@@ -90,7 +91,7 @@ def _both(draw: Callable[[float], Chart]) -> Drawing:
     return Drawing(draw(640), draw(PHONE))
 
 
-def curve_rows(curve: PairsCurve) -> Table:
+def curve_rows(curve: LearningCurve) -> Table:
     """Return columns and rows of a learning curve, one row per number of pairs."""
     rows = [[f"{point.pairs:,}", with_interval(point.cross)] for point in curve.points]
     return ["pairs", "cross"], rows

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.adapters import ScoreMap
-from holdfast.adapters.results import AdaptResults, CandidateScores, Gap, Score, ScoreMapRecord
-from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, score, signed
+from holdfast.adapters.compare import CandidateScores, Gap, Score
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
+from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from holdfast.reports.svg import Scale
 from holdfast.reports.tables import Table
+from holdfast.wording import metric_name
 
 OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
 

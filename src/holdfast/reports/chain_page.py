@@ -15,11 +15,11 @@ from holdfast.reports import chain_words as words
 from holdfast.reports import heat_map
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import Gain, gain_plot
-from holdfast.reports.formats import metric_name
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.protocol_rows import rule_rows
 from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.reports.words import MARKS, metric_note
+from holdfast.wording import metric_name
 
 TEMPLATE = "chain.html"
 _CROWDED = 6  # generations from which numbers in cells of a phone have two digits

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from holdfast.errors import ConfigError
 from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.compatibility import Baseline, Variant
-from holdfast.reports.formats import MISSING, interval, metric_name, plain_text, score, signed
+from holdfast.reports.formats import MISSING, interval, plain_text, score, signed
 from holdfast.reports.tables import Table
 from holdfast.reports.words import listed, places
+from holdfast.wording import metric_name
 
 Row = list[float | None]
 

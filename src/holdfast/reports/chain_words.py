@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.evaluation.chain import ChainResults
-from holdfast.reports.formats import interval, metric_name, percent, score, signed
+from holdfast.reports.formats import interval, percent, score, signed
 from holdfast.reports.words import CLICKS, TERMS, listed, places
+from holdfast.wording import metric_name
 
 _SHOWN = 6  # violations that are told one by one
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.results import EarlierAgreement
-from holdfast.reports.formats import MISSING, interval, metric_name, percent, probability, score
+from holdfast.reports.formats import MISSING, interval, percent, probability, score
+from holdfast.wording import metric_name
 
 CLEAR = (
     "clearly better or worse: more of the class’s changed queries went one way than chance explains (exact sign test), "

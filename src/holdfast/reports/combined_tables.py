@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from holdfast.evaluation.compatibility import PMetrics
 from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.formats import MISSING, metric_name, plain_text, score, signed
+from holdfast.reports.formats import MISSING, plain_text, score, signed
 from holdfast.reports.tables import Table, as_markdown
 from holdfast.reports.words import short_verdict
+from holdfast.wording import metric_name
 
 AVERAGE = "average"
 P_METRICS = {"p_up": "P_up", "p_comp": "P_comp", "p_score": "P_1"}

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from holdfast.evaluation.test_sets import CombinationResults, SetScores
 from holdfast.reports.combined_tables import P_METRICS
-from holdfast.reports.formats import interval, metric_name, score, signed
+from holdfast.reports.formats import interval, score, signed
 from holdfast.reports.words import CLICKS, TERMS, listed, spoken_verdict
+from holdfast.wording import metric_name
 
 TERMS_OF_SETS = {
     "old, new, independent": TERMS["old, new, independent"],

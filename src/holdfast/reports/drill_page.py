@@ -7,13 +7,14 @@ from pathlib import Path
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.galleries.drill_result import Rehearsal
-from holdfast.reports import drill_plots
 from holdfast.reports import drill_words as words
+from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import score
 from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.wording import metric_name
 
 TEMPLATE = "drill.html"  # and the name of the page
 
@@ -40,17 +41,16 @@ def render_drill_report(results: Rehearsal) -> str:
     shown = ("map", "recall@1") if results.labelled else ("overlap@10 with new", "overlap@10 with old")
     page: str = page_template(TEMPLATE, values={"duration": words.duration, "percent_of": words.percent_of}).render(
         document=results,
-        style=drill_plots.STYLE,
         tone=words.TONES[results.verdict],
         headline=words.drill_headline(results),
         sentences=words.findings(results),
         next_step=words.next_step(results),
         numbers_now=_numbers(results),
         metrics={metric: words.METRICS[metric] for metric in shown},
-        short=words.short_metric,
+        short=metric_name,
         orders={name: words.ORDERS.get(name, name) for name in results.curves},
         order_swatch=order_swatch,
-        change_swatch=drill_plots.change_swatch,
+        change_swatch=change_swatch,
         changes=_changes(results),
         charts=_charts(results, shown),
         order_finding=words.order_finding(results),
@@ -61,7 +61,7 @@ def render_drill_report(results: Rehearsal) -> str:
         latency_rows=latency_rows(results),
         rollback_finding=words.rollback_finding(results),
         rollback_rows=rollback_rows(results),
-        stage=drill_plots.stage,
+        stage=stage,
         protocol_words=words.protocol_words(results),
         link=words.LINKS[results.linked],
     )
@@ -80,9 +80,9 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
 def _changes(results: Rehearsal) -> dict[str, str]:
     """Return the kinds of changes that occur, in words."""
     judged = results.judged / results.asked
-    occurring = {kind for found in results.first_hits for kind in drill_plots.changes_of(found, judged)}
+    occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
     other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
-    return {kind: other if kind == "other" else told for kind, told in drill_plots.CHANGES.items() if kind in occurring}
+    return {kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring}
 
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
@@ -90,10 +90,10 @@ def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
         metric: _both(lambda width, metric=metric: drill_curves(results, metric, width=width), 520)
         for metric in metrics
     }
-    return charts | {"first": _both(lambda width: drill_plots.first_hit_bars(results, width=width), 640)}
+    return charts | {"first": _both(lambda width: first_hit_bars(results, width=width), 640)}
 
 
-def _both(draw: Callable[..., Chart | str], wide: float) -> Drawing:
+def _both(draw: Callable[..., Chart], wide: float) -> Drawing:
     return Drawing(draw(wide), draw(PHONE))
 
 
@@ -101,7 +101,7 @@ def order_rows(results: Rehearsal) -> Table:
     """Return columns and rows of the orders, the best first: on average, and at every share."""
     metric, curves = results.metric, results.curves
     shares = map(words.percent_of, results.curve.shares)
-    columns = [f"{words.short_metric(metric)}, re-embedded", "on average", *shares]
+    columns = [f"{metric_name(metric)}, re-embedded", "on average", *shares]
     ranked = sorted(curves.items(), key=lambda item: -item[1].area[metric])
     return columns, [[name, score(curve.area[metric]), *map(score, curve.values[metric])] for name, curve in ranked]
 
@@ -131,7 +131,6 @@ def rollback_rows(results: Rehearsal) -> Table:
     """Return columns and rows of what old queries find before the swap and after the rollback."""
     metrics = [name for name in results.before if not name.startswith("overlap")] or ["overlap@10 with old"]
     rows = [
-        [words.short_metric(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"]
-        for name in metrics
+        [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
     ]
     return ["old queries", "before the swap", "after the rollback"], rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.galleries.drill_result import Gain, Rehearsal
-from holdfast.reports.formats import metric_name, percent, score, signed
+from holdfast.reports.formats import percent, score, signed
+from holdfast.wording import metric_name
 
 SPACE = "\N{NO-BREAK SPACE}"
 
@@ -56,15 +57,6 @@ TONES = {
 """Kind of finding, for its colour, by verdict."""
 
 
-def short_metric(metric: str) -> str:
-    """Write the name of a metric.
-
-    >>> short_metric("map"), short_metric("overlap@10 with new")
-    ('mAP', 'overlap@10 with new')
-    """
-    return metric if metric.startswith("overlap") else metric_name(metric)
-
-
 def drill_headline(results: Rehearsal) -> str:
     """Say in one line what a drill means."""
     return _HEADLINES[results.verdict](results)
@@ -99,7 +91,7 @@ def _ready(results: Rehearsal) -> str:
 def _mixed(results: Rehearsal) -> str:
     before, _, end = _ends(results)
     lost = [
-        f"{short_metric(metric)} {score(results.before[metric])} today, "
+        f"{metric_name(metric)} {score(results.before[metric])} today, "
         f"{score(results.curve.values[metric][-1])} at the end"
         for metric in results.curve.lost
     ]
@@ -116,7 +108,7 @@ def _dips(results: Rehearsal) -> str:
     when = "right after the swap" if share == 0 else f"with {percent_of(share)} re-embedded"
     where = "" if metric == results.metric else " at the first hit"
     return (
-        f"It works, but finds less{where} for a while: {short_metric(metric)} is {score(before)} today, "
+        f"It works, but finds less{where} for a while: {metric_name(metric)} is {score(before)} today, "
         f"{score(lowest)} {when}, and {score(end)} at the end{_on_sample(results)}."
     )
 
@@ -195,7 +187,7 @@ def findings(results: Rehearsal) -> list[str]:
 
 def _margin(differences: Mapping[str, Sequence[Gain]]) -> str:
     said = [
-        f"{signed(mean)} {short_metric(metric)} ({signed(low)} to {signed(high)})"
+        f"{signed(mean)} {metric_name(metric)} ({signed(low)} to {signed(high)})"
         for metric, ((mean, low, high), *_) in differences.items()
     ]
     return (
@@ -253,11 +245,11 @@ def order_finding(results: Rehearsal) -> str:
     apart = order_gain(results)
     if apart < ORDER_MATTERS:
         return (
-            f"The order hardly matters here: on average over the backfill, {short_metric(metric)} differs by "
+            f"The order hardly matters here: on average over the backfill, {metric_name(metric)} differs by "
             f"{score(apart)}."
         )
     return (
-        f"Re-embedding {ORDERS[best]} pays most: {short_metric(metric)} {score(areas[best])} on average over the "
+        f"Re-embedding {ORDERS[best]} pays most: {metric_name(metric)} {score(areas[best])} on average over the "
         f"backfill, {signed(apart)} above the order that pays least."
     )
 

@@ -64,26 +64,6 @@ def plain_text(text: str) -> str:
     return text.replace("−", "-").replace("\N{NO-BREAK SPACE}", " ")
 
 
-_FAMILIES = {
-    "map": "mAP",
-    "map-trapezoid": "mAP by trapezoids",
-    "mp": "mP",
-    "cmc": "CMC",
-    "tar": "TAR",
-    "tpir": "TPIR",
-}
-
-
-def metric_name(metric: str) -> str:
-    """Write the name of a metric as the literature does.
-
-    >>> metric_name("map"), metric_name("map@r"), metric_name("recall@5"), metric_name("cmc@1"), metric_name("tar@1e-4")
-    ('mAP', 'mAP@R', 'recall@5', 'CMC@1', 'TAR@1e-4')
-    """
-    family, at, depth = metric.partition("@")
-    return _FAMILIES.get(family, family) + at + ("R" if depth == "r" else depth)
-
-
 def _with_digits(value: float, sign: str) -> str:
     if value and abs(value) < 0.0005:
         return f"{value:{sign}.{_leading_zeros(value) + 1}f}"

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.bench.leaderboard import BoardCell, CombinedRun, Leaderboard, Run
-from holdfast.reports.formats import metric_name
-
-_NAMES = {
-    "self_old": "self (old)",
-    "self_independent": "self (independent)",
-    "self_new": "self (new)",
-    "cross": "cross",
-    "p_up": "P_up",
-    "p_comp": "P_comp",
-    "p_score": "P_score",
-}
+from holdfast.wording import metric_name
 
 
 def measure_name(measure: str) -> str:
@@ -24,8 +14,8 @@ def measure_name(measure: str) -> str:
     >>> measure_name("p_comp"), measure_name("self_new"), measure_name("ar@1"), measure_name("forgetting")
     ('P_comp', 'self (new)', 'AR@1', 'forgetting')
     """
-    family, at, depth = measure.partition("@")
-    return _NAMES.get(measure) or (f"AR@{depth}" if family == "ar" and at else metric_name(measure).replace("_", " "))
+    name = metric_name(measure)
+    return name.replace("_", " ") if name == measure else name
 
 
 def metric_names(results: Leaderboard, cell: BoardCell | None = None) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.results import Evaluation, ProtocolRecord
-from holdfast.reports.formats import metric_name
 from holdfast.reports.template import plain
+from holdfast.wording import metric_name
 
 _SIZES = ("units", "queries", "gallery", "queries_counted")
 

@@ -7,8 +7,9 @@ from typing import Literal
 
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.results import Evaluation, EvaluationResults, System
-from holdfast.reports.formats import MISSING, interval, metric_name, percent, plain_text, probability, score, signed
+from holdfast.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
 from holdfast.reports.words import short_verdict
+from holdfast.wording import metric_name
 
 Table = tuple[list[str], list[list[str]]]
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import ConfigError
 from holdfast.reports import formats
 from holdfast.reports.charts.canvas import Chart
+from holdfast.wording import metric_name
 
 PHONE = 350  # pixels that a chart has on a phone
 EXTRA = "pip install 'holdfast[report]'"
@@ -63,7 +64,7 @@ def page_template(
         "signed": formats.signed,
         "percent": formats.percent,
         "interval": formats.interval,
-        "metric_name": formats.metric_name,
+        "metric_name": metric_name,
         "plain": plain,
         **(filters or {}),
     }

@@ -11,7 +11,8 @@ from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.test_sets import SetScores
 from holdfast.evaluation.uncertainty import Histogram
 from holdfast.reports.change_words import agreement_finding, flips, p_words
-from holdfast.reports.formats import interval, metric_name, score, signed
+from holdfast.reports.formats import interval, score, signed
+from holdfast.wording import metric_name
 
 Judged = Evaluation | SetScores
 """What has a verdict."""

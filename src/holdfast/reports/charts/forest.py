@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.adapters.results import AdaptResults, CandidateScores, Score
+from holdfast.adapters.compare import CandidateScores, Score
+from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard
 from holdfast.evaluation.results import Evaluation, System
 from holdfast.evaluation.test_sets import SetScores
@@ -28,11 +29,12 @@ from holdfast.reports.charts.canvas import (
     round_ticks,
     swatch,
 )
-from holdfast.reports.formats import interval, metric_name, score, signed
+from holdfast.reports.formats import interval, score, signed
 from holdfast.reports.leaderboard_names import cell_headline, cell_name, measure_name, metric_names
 from holdfast.reports.leaderboard_tables import marked, with_deviation
 from holdfast.reports.svg import cut, shortened, width_of
 from holdfast.reports.words import SHAPES
+from holdfast.wording import metric_name
 
 Ends = tuple[float, float]
 Gains = Sequence["Gain"]

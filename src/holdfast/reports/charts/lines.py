@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.adapters.results import AdaptResults, PairsCurve, ScoreMapRecord
+from holdfast.adapters.compare import LearningCurve
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.uncertainty import Histogram
@@ -31,10 +32,10 @@ from holdfast.reports.charts.canvas import (
     swatch,
 )
 from holdfast.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, measured, with_interval
-from holdfast.reports.drill_words import percent_of, short_metric
-from holdfast.reports.formats import metric_name, percent, score
+from holdfast.reports.drill_words import percent_of
+from holdfast.reports.formats import percent, score
 from holdfast.reports.svg import shortened, width_of
-from holdfast.wording import whole_percent
+from holdfast.wording import metric_name, whole_percent
 
 Dashes = tuple[float, ...] | None
 Range = tuple[float, float]
@@ -159,11 +160,11 @@ def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height:
     drawn = [value for found in curves.values() for value in found.values[metric]]
     ends = [*drawn, *([before] if before is not None else []), *(value for pair in band for value in pair[1:])]
     lowest = 0.0 if metric.startswith("overlap") else max(0.0, min(ends))
-    ticks, title = round_ticks(lowest, min(1.0, max(ends)), 4), f"{short_metric(metric)} during the backfill"
+    ticks, title = round_ticks(lowest, min(1.0, max(ends)), 4), f"{metric_name(metric)} during the backfill"
     told, size = _drill_told(curves, metric, before), (width, height)
     chart = Chart(title, told, size, (44, 30, 18, 46), (0.0, 1.0), (ticks[0], ticks[-1]))
     chart.x_axis(SHARES, _RE_EMBEDDED, labels=IN_PER_CENT)
-    chart.y_axis(ticks, short_metric(metric))
+    chart.y_axis(ticks, metric_name(metric))
     if band:
         shares, lows, highs = zip(*band, strict=True)
         chart.axes.fill_between(
@@ -220,7 +221,7 @@ def order_swatch(number: int) -> str:
 
 
 @own_style
-def learning_curve(results: AdaptResults, curve: PairsCurve, *, width: float = 640, height: float = 340) -> Chart:
+def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float = 640, height: float = 340) -> Chart:
     """Draw cross over the number of pairs fitted on (logarithmic) with its interval, and where it is enough."""
     candidate = results.named(curve.candidate)
     (colour, shape), points = KINDS[candidate.kind if candidate else "adapter"], curve.points
