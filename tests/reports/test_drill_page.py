@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from holdfast.galleries.drill_result import (
     Searches,
     Timing,
 )
+from holdfast.reports.charts.bars import first_hit_bars
 from holdfast.reports.charts.lines import drill_curves
 from holdfast.reports.drill_page import (
     latency_rows,
@@ -29,7 +29,6 @@ from holdfast.reports.drill_page import (
     timing_rows,
     write_drill_report,
 )
-from holdfast.reports.drill_plots import first_hit_bars
 from holdfast.reports.drill_words import drill_headline, next_step, order_finding, rollback_finding
 
 from .pages import Page
@@ -194,10 +193,13 @@ def test_charts_hold_their_numbers() -> None:
     for metric, bands in (("map", 1), ("recall@1", 1), ("overlap@10 with old", 0)):
         areas = drill_curves(results, metric).axes.collections
         assert [area.get_label() for area in areas] == ["likely"] * bands
-    bars = unescape(first_hit_bars(results, width=640))
-    assert "after the swap: 20\xa0% wrong before, right now, 10\xa0% right before, wrong now, 20\xa0% another" in bars
-    widths = [float(found) for found in re.findall(r'class="bar \w+"[^>]*width="([\d.]+)"', bars)]
-    assert sum(widths[:4]) == pytest.approx(sum(widths[4:8]), abs=0.1)
+    for width in (640.0, 350.0):
+        bars = first_hit_bars(results, width=width)
+        assert_page_ready(bars)
+        swapped = "after the swap: 20\xa0% wrong before, right now, 10\xa0% right before, wrong now, 20\xa0% another"
+        assert swapped in bars.told
+        widths = [patch.get_width() for patch in bars.axes.patches]
+        assert widths[:2] == [0.2, 0.1] and sum(widths[:4]) == pytest.approx(1) == sum(widths[4:8])
     (stepped,) = lines(drill_curves(rehearsed(linked="none"), "map"), "random")
     level, corner, end = points(stepped)[-3:]
     assert corner[0] == end[0] and corner[1] == level[1] != end[1]

@@ -10,17 +10,6 @@ import pytest
 
 from holdfast.continual.plans import disjoint
 from holdfast.continual.results import SessionsResults
-from holdfast.reports import heat_map, sessions_cost_plots
-from holdfast.reports.sessions_cost_plots import (
-    KINDS,
-    Growth,
-    cost_columns,
-    count_of,
-    growth_plot,
-    growths,
-    images_of,
-    seconds_by_session,
-)
 from holdfast.reports.sessions_plots import recall_map, recall_range
 from holdfast.reports.svg import width_of
 
@@ -52,10 +41,7 @@ def place(mark: ElementTree.Element) -> tuple[float, float]:
 
 def all_charts(found: SimpleNamespace, width: float) -> list[str]:
     results, learners = found.results, found.results.learners
-    drawings = [recall_map(name, learner, recall_range(results), width=width) for name, learner in learners.items()]
-    drawings += [growth_plot(growth, max(growth.gallery), width=width) for growth in growths(learners)]
-    costs = {name: images_of(learner) for name, learner in learners.items()}
-    return [*drawings, cost_columns("Images by session", costs, ("trained on", "embedded"), count_of, width=width)]
+    return [recall_map(name, learner, recall_range(results), width=width) for name, learner in learners.items()]
 
 
 @pytest.fixture(scope="module")
@@ -123,65 +109,6 @@ def test_numbers_that_do_not_fit_a_cell_are_left_out(crowd: SimpleNamespace) -> 
     assert 3 < len(places) < 40 and min(np.diff(places)) >= width_of("40", 12)
 
 
-def test_the_gallery_is_the_sum_of_its_layers(nine_learners: SimpleNamespace) -> None:
-    once, again = growths(nine_learners.results.learners)
-    assert again.names == ("joint",) and len(once.names) == 8
-    assert (once.again, again.again) == (0, 76_716)
-    for growth in (once, again):
-        for session, rows in enumerate(growth.gallery):
-            assert sum(size for _, _, size in growth.layers(session)) == rows
-    training = nine_learners.results.plan.training
-    assert once.layers(3) == [("kept", 0, 7200), ("kept", 1, 7992), ("kept", 2, 7992), ("new", 3, 7956)]
-    assert again.layers(3) == [("again", 3, sum(training[:3])), ("new", 3, training[3])]
-    assert again.layers(0) == once.layers(0) == [("new", 0, 7200)]
-
-
-def test_layers_are_as_high_as_their_images() -> None:
-    growth = Growth(("a",), (100, 150, 400), (100, 50, 250), 0)
-    drawing = growth_plot(growth, 400, width=520)
-    new, kept = items(drawing, "rect", "layer new"), items(drawing, "rect", "layer kept")
-    factor = number(new[0], "height") / 100
-    assert [number(item, "height") for item in new] == pytest.approx([100 * factor, 50 * factor, 250 * factor], abs=0.1)
-    assert [number(item, "height") for item in kept] == pytest.approx(
-        [100 * factor, 100 * factor, 50 * factor], abs=0.1
-    )
-    assert words(drawing, "layer-name") == ["1", "1", "2"]
-    bottoms = [number(item, "y") + number(item, "height") for item in (*new[:1], *kept[:2])]
-    assert bottoms == pytest.approx([bottoms[0]] * 3)
-    assert number(new[1], "y") + number(new[1], "height") == pytest.approx(number(kept[0], "y"), abs=0.1)
-    half = growth_plot(growth, 800, width=520)
-    assert number(items(half, "rect", "layer new")[0], "height") == pytest.approx(50 * factor, abs=0.1)
-    again = growth_plot(Growth(("b",), (100, 150), (100, 150), 100), 400)
-    (layer,) = items(again, "rect", "layer again")
-    assert number(layer, "height") == pytest.approx(100 * factor - 1.8, abs=0.1)  # and the line around it
-
-
-def test_costs_are_columns_on_one_scale_with_their_sum() -> None:
-    costs = {"a": [(100.0, 50.0), (200.0, 200.0)], "b": [(50.0, 0.0), (100.0, 20.0)]}
-    drawing = cost_columns("Images", costs, ("trained on", "embedded"), count_of)
-    filled, hollow = items(drawing, "rect", "bar cross"), items(drawing, "rect", "bar self_new")
-    assert [number(item, "height") for item in filled] == pytest.approx([24, 48, 12, 24], abs=0.02)
-    assert [number(item, "height") + 1.4 for item in hollow] == pytest.approx([12, 48, 4.8], abs=0.02)
-    for lower, upper in zip(filled[:2], hollow[:2], strict=True):
-        assert number(upper, "y") + number(upper, "height") + 0.7 == pytest.approx(number(lower, "y"), abs=0.02)
-    assert {"550", "170", "session; the highest column is 400"} <= set(words(drawing))
-    assert number(items(drawing, "text", "line-name")[1], "y") > number(filled[1], "y")
-
-
-def test_costs_are_those_of_the_sessions(nine_learners: SimpleNamespace) -> None:
-    learner = nine_learners.results.learners["cvs"]
-    sessions = learner.sessions
-    assert images_of(learner) == [(session.trained_images, session.encoded_images) for session in sessions]
-    assert all(min(both) > 0 and both[0] != both[1] for both in images_of(learner))
-    assert seconds_by_session(learner) == [(session.seconds.training, session.seconds.rest) for session in sessions]
-
-
-def test_nothing_that_cost_nothing_fails() -> None:
-    drawing = cost_columns("Time", {"a": [(0.0, 0.0)]}, ("x", "y"), count_of)
-    assert "0" in words(drawing)
-    assert growth_plot(Growth(("a",), (0,), (0,), 0), 0)
-
-
 def test_names_are_escaped(nine_learners: SimpleNamespace) -> None:
     document = nine_learners.results.to_dict()
     document["learners"] = {f"<b>&{name}": learner for name, learner in document["learners"].items()}
@@ -196,13 +123,3 @@ def test_the_text_alternatives_hold_all_numbers(nine_learners: SimpleNamespace) 
         described = ElementTree.fromstring(recall_map(name, learner, (0.0, 1.0))).findtext(SVG + "desc")
         found = [float(value) for value in re.findall(r"(\d\.\d{3}) of session", str(described))]
         assert found == pytest.approx([v for row in learner.recall_by_age for v in row if v is not None], abs=5e-4)
-
-
-def test_every_class_that_is_drawn_has_a_style(nine_learners: SimpleNamespace) -> None:
-    drawn = "".join(all_charts(nine_learners, 640))
-    style = sessions_cost_plots.STYLE + heat_map.STYLE
-    for kind in ("layer-name", "base", "heat", "heat-self"):
-        assert re.search(rf'class="[^"]*\b{kind}\b', drawn), kind
-        assert f".{kind}{{" in style, kind
-    for kind in KINDS:
-        assert f'class="layer {kind}"' in drawn and f".layer.{kind}{{" in style
