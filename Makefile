@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-all check docs bench clean
+.PHONY: demo test test-slow test-all check no-torchvision docs bench clean
 
 demo: $(INSTALLED)
 	$(RUN)/holdfast demo $(ARGS)
@@ -19,12 +19,14 @@ test-slow: $(DEVELOPED)
 
 test-all: test test-slow
 
-check: $(DEVELOPED) docs
+check: $(DEVELOPED) no-torchvision docs
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -m pip check
+
+no-torchvision: $(DEVELOPED)
 	@! $(RUN)/python -c "import torchvision" 2>/dev/null || { echo "torchvision must not be installed: only CUDA builds exist"; exit 1; }
 
 # The site, into build/site: pages to open in any browser. A broken link or an undocumented public name is an error.

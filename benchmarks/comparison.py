@@ -31,10 +31,10 @@ from holdfast.data.datasets import load_dataset
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.evaluation.evaluate import evaluate
+from holdfast.experiment import Experiment, Recipe
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.encode import embed_images
-from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.train import train_upgrade
 from machine import describe
 

@@ -1,6 +1,6 @@
 """Galleries that are killed while they write, reopened by a fresh process, and held to what they promised.
 
-A script of random operations (add, upsert, delete, prepare, vouch, swap, backfill, complete, rollback, abandon, gc) is
+A script of random operations (add, upsert, delete, prepare, link, swap, backfill, complete, rollback, abandon, gc) is
 played on a small gallery and, in plain Python, on its twin. SIGKILL comes at a random time, at one of the points that
 the stores name (each write, sync, commit, drop and pointer move), or up to 4 ms after one. In two of three trials of a
 gallery in a folder the power fails as well: files, or the parts of them, that were never synced are removed before the

@@ -109,7 +109,7 @@ def part(name: str, rows: int, always_old: int, queries: int, rate: float) -> di
         marks = {"before": time.time()}
         time.sleep(20)
         gallery.prepare(NEW, Hypersphere(DIM))
-        gallery.vouch("g1", "g2", force="old and new vectors lie in one space here")
+        gallery.link("g1", "g2", force="old and new vectors lie in one space here")
         gallery.swap(force="old and new vectors lie in one space here")
         marks["backfill"] = time.time()
         made, at = vectors_of(NEW, rows), {identifier: row for row, identifier in enumerate(names_of(rows))}

@@ -18,10 +18,10 @@ from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.experiment import Experiment
 from holdfast.models.text_encoders import open_text_encoder
 from holdfast.results import Data
 from holdfast.training.encode import embed_images, embed_texts
-from holdfast.training.recipe import Experiment
 from holdfast.training.train import train_upgrade
 from hyperbolic_tasks import LORENTZ, RECIPE, SPACES
 from hyperbolic_tasks import MODEL as LORENTZ_MODEL

@@ -18,10 +18,9 @@ from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.scenarios import class_chain
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.compatibility import compatibility_matrix
+from holdfast.experiment import Experiment, Geometry
 from holdfast.models.release import Release, load_release
 from holdfast.training.encode import embed_images
-from holdfast.training.recipe import Experiment
-from holdfast.training.spaces import Geometry
 from holdfast.training.train import train_release
 from hyperbolic_tasks import MODEL
 from task_pool import read_json, write_json

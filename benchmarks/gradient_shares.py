@@ -30,10 +30,10 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError
 from holdfast.evaluation.compatibility import p_comp, p_score, p_up
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, Step
 from holdfast.training.encode import embed_images
-from holdfast.training.recipe import Experiment
 from holdfast.training.train import train_upgrade
 from machine import describe
 

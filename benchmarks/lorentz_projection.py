@@ -24,10 +24,9 @@ from holdfast.cli.choices import data_root
 from holdfast.data.datasets import load_dataset
 from holdfast.data.image_set import ImageSet
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.experiment import Experiment, Geometry
 from holdfast.geometry import SPACES
 from holdfast.training.encode import embed_images
-from holdfast.training.recipe import Experiment
-from holdfast.training.spaces import Geometry
 from holdfast.training.train import train_release
 from machine import describe
 

@@ -25,10 +25,10 @@ import torch
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.geometry import Hypersphere
 from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.active_pairs import ActivePairs
 from holdfast.losses.perturbation import mean_angle
 from holdfast.methods import METHODS
 from holdfast.methods.base import Epoch, OldModel, View
+from holdfast.methods.odpp import ActivePairs
 from machine import describe
 
 CLUSTERS, SPREAD, ITEM_NOISE, CHANGE = 2_000, 0.75, 0.8, 0.25

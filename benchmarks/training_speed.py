@@ -34,13 +34,13 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.data.resident import resident_inputs
+from holdfast.experiment import Recipe
 from holdfast.geometry import Hypersphere
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
 from holdfast.training.loop import fit
-from holdfast.training.recipe import Recipe
 from machine import describe
 from task_pool import read_json, write_json
 

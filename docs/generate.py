@@ -47,7 +47,7 @@ def on_config(config: Any) -> Any:
     """Make all pages, and put them where `mkdocs.yml` says `FOLDER/*`."""
     made = {**pages()}
     made |= linked_files([*written(config["docs_dir"]), *made.items()])
-    config["nav"] = list(placed(config["nav"], made))
+    config["nav"] = list(placed(config["nav"], [*made, *(path for path, _ in written(config["docs_dir"]))]))
     config["extra"]["made"] = made
     return config
 
@@ -72,7 +72,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
         return f"{excerpt(path, heading, int(number or 1))}\n\n<small>{title}, from [{path}]({target})</small>"
 
-    return LINK.sub(lambda found: led(found, place, origin), TABLE_LINK.sub(table, markdown))
+    text_with_tables = LINK.sub(lambda found: led(found, place, origin), TABLE_LINK.sub(table, markdown))
+    return re.sub(
+        r"^\|.*$",
+        lambda row: row[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"),
+        text_with_tables,
+        flags=re.M,
+    )
 
 
 def origin_of(place: str) -> str:
@@ -107,11 +113,13 @@ def page_of(path: str) -> str | None:
     return f"project/{path}" if path.endswith(".md") else f"source/{path}.md"
 
 
-def placed(nav: Iterable[Any], made: Iterable[str]) -> Iterator[Any]:
+def placed(nav: Iterable[Any], made: list[str]) -> Iterator[Any]:
     for entry in nav:
         if isinstance(entry, str) and entry.endswith("/*"):
             folder = entry.removesuffix("*")
-            yield from sorted(path for path in made if path.startswith(folder) and path not in (f"{folder}index.md",))
+            yield from sorted(
+                (path for path in made if path.startswith(folder)), key=lambda path: (path != f"{folder}index.md", path)
+            )
         elif isinstance(entry, dict):
             yield {
                 name: list(placed(inner, made)) if isinstance(inner, list) else inner for name, inner in entry.items()
@@ -326,7 +334,7 @@ def results_pages() -> dict[str, str]:
 def help_of(*words: str) -> str:
     """Return what a command prints for `--help`; nothing where it knows no help of its own."""
     said, width = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "88"
     try:
         with (
             contextlib.redirect_stdout(said),
@@ -359,24 +367,21 @@ def command_pages() -> dict[str, str]:
 
 
 def python_pages() -> dict[str, str]:
-    """Return a page for every package that has public names.
+    """Return a page for every package that has public names, and one for what tests of other packages use.
 
     Raises:
         ValueError: A public name says nothing of itself.
     """
-    by_package: dict[str, list[str]] = {}
-    for name in holdfast.__all__:
-        value = getattr(holdfast, name)
-        constant = not (inspect.isclass(value) or inspect.isfunction(value))
-        package = name.lower() if constant else value.__module__.split(".")[1]
-        by_package.setdefault(package, []).append(name)
-        if not constant and not inspect.getdoc(value):
-            raise ValueError(f"holdfast.{name} has no docstring")
-    made = {}
-    for package, names in by_package.items():
-        parts = [f"# {package.capitalize()}", *(f"::: holdfast.{name}" for name in names)]
-        made[f"reference/python/{package}.md"] = "\n\n".join(parts) + "\n"
-    return made
+    pages: dict[str, list[str]] = {}
+    for module in (holdfast, importlib.import_module("holdfast.testing")):
+        for name in module.__all__:
+            value, place = getattr(module, name), f"{module.__name__}.{name}"
+            constant = not (inspect.isclass(value) or inspect.isfunction(value))
+            if not constant and not inspect.getdoc(value):
+                raise ValueError(f"{place} has no docstring")
+            package = name.lower() if constant else value.__module__.split(".")[1]
+            pages.setdefault(package, [f"# {package.capitalize()}"]).append(f"::: {place}")
+    return {f"reference/python/{package}.md": "\n\n".join(parts) + "\n" for package, parts in pages.items()}
 
 
 def results_files() -> str:

@@ -8,7 +8,9 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from PIL import Image
 
 import holdfast
+import holdfast.testing
 from holdfast import load_embeddings
 from holdfast.bench.suite import read_suite
 from holdfast.cli import main
@@ -235,7 +239,8 @@ def test_a_new_method_gets_its_page_without_a_change_of_documents(
 
 def test_every_public_name_is_documented(site: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     made = "".join(site.python_pages().values())
-    assert sorted(re.findall(r"^::: holdfast\.(\w+)$", made, flags=re.M)) == sorted(holdfast.__all__)
+    names = {*holdfast.__all__, *(f"testing.{name}" for name in holdfast.testing.__all__)}
+    assert set(re.findall(r"^::: holdfast\.([\w.]+)$", made, flags=re.M)) == names
     monkeypatch.setattr(holdfast.evaluate, "__doc__", None)
     with pytest.raises(ValueError, match=r"holdfast\.evaluate has no docstring"):
         site.python_pages()
@@ -350,3 +355,51 @@ def numbers_in(path: Path) -> Iterator[float]:
             waiting.extend(value.values() if isinstance(value, dict) else value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield value
+
+
+# ---- habits
+
+
+def test_pre_commit_runs_what_make_check_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (needed, lines) = re.search(r"^check: (.*)\n((?:\t.*\n)+)", makefile, flags=re.M).groups()  # type: ignore[union-attr]
+    checked = {line.strip().replace("$(RUN)", ".venv/bin") for line in lines.splitlines()}
+    checked |= {f"make {target}" for target in needed.split() if "$" not in target}
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert {hook["entry"] for hook in repo["hooks"]} == checked
+
+
+def test_continuous_checks_run_targets_that_there_are() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    workflow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8"))
+    run = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    targets = {line.removeprefix("make ") for line in run if line.startswith("make ")}
+    assert targets == {"check", "test", "test-slow", "docs"}
+    assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in targets)
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == holdfast.__version__ and citation["license"] == "Apache-2.0"
+
+
+def test_changes_are_told_under_known_headings() -> None:
+    headings = re.findall(r"^### (.*)$", TEXTS["CHANGELOG.md"].partition("## Unreleased")[2], flags=re.M)
+    assert headings == [
+        kind for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security") if kind in headings
+    ]
+
+
+def test_a_wheel_holds_everything_that_is_no_code_too(tmp_path: Path) -> None:
+    """Templates, recipes, evidence: what lies in the package's folders is in the wheel."""
+    sources = tmp_path / "sources"
+    shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(sources)]
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True, text=True)
+    (wheel,) = tmp_path.glob("holdfast-*.whl")
+    kept = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("holdfast/")}
+    lying = {path.relative_to(sources / "src").as_posix() for path in (sources / "src" / "holdfast").rglob("*")}
+    assert kept == {name for name in lying if (sources / "src" / name).is_file()}
+    assert {Path(name).suffix for name in kept} >= {".html", ".yaml", ".json"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.embeddings.storage import save as save_embeddings
     from holdfast.errors import HoldfastError
     from holdfast.evaluation.evaluate import evaluate
+    from holdfast.experiment import Experiment, Recipe
     from holdfast.galleries import Gallery
     from holdfast.geometry import Hypersphere, Space
     from holdfast.methods import METHODS
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.models.release import Release, load_release, save_release
     from holdfast.training.encode import embed_images, encode
     from holdfast.training.loop import fit
-    from holdfast.training.recipe import Experiment, Recipe
     from holdfast.training.train import train_release
 
 _HOMES = {
@@ -36,11 +36,11 @@ _HOMES = {
     "Adapter": "holdfast.adapters",
     "CompatibilityMethod": "holdfast.methods.base",
     "EmbeddingSet": "holdfast.embeddings",
-    "Experiment": "holdfast.training.recipe",
+    "Experiment": "holdfast.experiment",
     "Gallery": "holdfast.galleries",
     "HoldfastError": "holdfast.errors",
     "Hypersphere": "holdfast.geometry",
-    "Recipe": "holdfast.training.recipe",
+    "Recipe": "holdfast.experiment",
     "Release": "holdfast.models.release",
     "Space": "holdfast.geometry",
     "adapt": "holdfast.adapters.adapt",

@@ -12,7 +12,7 @@ from PIL import Image
 
 import holdfast
 from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.code_version import COMPUTING, OF_CELLS, code_version
+from holdfast.bench.code_version import COMPUTING, MODULES, code_version
 from holdfast.bench.plan import Planner
 from holdfast.bench.sources import _digest, _images, _searched
 from holdfast.bench.suite import Suite, suite_from
@@ -160,7 +160,7 @@ def test_the_code_is_part_of_every_address(monkeypatch) -> None:
 
 
 def test_the_code_that_computes_cells_counts_and_that_of_pages_does_not(monkeypatch, tmp_path) -> None:
-    computing = ["methods/p2s.py", "losses/inner/contrast.py", *(f"bench/{name}.py" for name in OF_CELLS)]
+    computing = ["methods/p2s.py", "losses/inner/contrast.py", *MODULES]
     pages = ["reports/page.py", "cli/bench.py", "bench/board.py"]
     for module in (*computing, *pages):
         (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,8 @@ def test_the_code_that_computes_cells_counts_and_that_of_pages_does_not(monkeypa
 def test_the_modules_that_count_are_there() -> None:
     root = Path(holdfast.__file__).parent
     assert all((root / package).is_dir() for package in COMPUTING)
-    assert {path.stem for path in (root / "bench").glob("*steps.py")} <= set(OF_CELLS)
+    assert all((root / name).is_file() for name in MODULES)
+    assert {f"bench/{path.name}" for path in (root / "bench").glob("*steps.py")} <= set(MODULES)
 
 
 PARTS = {

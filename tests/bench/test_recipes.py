@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.experiments import experiment_from, experiment_on, weights_digest
 from holdfast.bench.plan import Planner, Row
 from holdfast.bench.recipes import RECIPES, recipe_named
+from holdfast.bench.settings import experiment_on, weights_digest
 from holdfast.bench.steps import embedded_of, joined
 from holdfast.bench.suite import Suite, suite_from
 from holdfast.bench.tuning import planned_trials
@@ -29,12 +29,12 @@ from holdfast.data.text_set import TextSet
 from holdfast.data.texts import TEXT_DATASETS
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError
+from holdfast.experiment import Experiment
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.models.backbones import BACKBONES
 from holdfast.models.encoder import EncoderSpec
 from holdfast.options import bound
-from holdfast.training.recipe import Experiment
 from holdfast.training.spaces import settle
 
 SMALL = ("frozen-text", "omniglot-chain-small", "omniglot-sessions-small", "omniglot-small", "tiny-imagenet-small")
@@ -48,18 +48,18 @@ def experiments(suite: Suite) -> Iterator[tuple[str, str, str, Experiment]]:
         for condition in suite.conditions:
             scenario = condition if suite.track == "images" else ""
             for label in suite.methods:
-                yield data, condition, label, experiment_from(suite.settings(data, label, scenario=scenario))
+                yield data, condition, label, Experiment.from_settings(suite.settings(data, label, scenario=scenario))
             if suite.track == "images":
-                yield data, condition, "independent", experiment_from(suite.settings(data, scenario=scenario))
+                yield data, condition, "independent", Experiment.from_settings(suite.settings(data, scenario=scenario))
                 yield data, condition, "old", old_of(suite, data, condition)
 
 
 def old_of(suite: Suite, data: str, scenario: str) -> Experiment:
-    return experiment_from(suite.settings(data, scenario=scenario, old=True))
+    return Experiment.from_settings(suite.settings(data, scenario=scenario, old=True))
 
 
 def new_of(suite: Suite, data: str, scenario: str) -> Experiment:
-    return experiment_from(suite.settings(data, scenario=scenario))
+    return Experiment.from_settings(suite.settings(data, scenario=scenario))
 
 
 def test_every_results_table_has_its_suite() -> None:
@@ -195,7 +195,7 @@ FACTS = {
 @pytest.mark.parametrize("name", FULL)
 def test_full_size_recipes_state_the_numbers_of_the_paper(name: str) -> None:
     suite = EVERY[name]
-    experiment = experiment_from(suite.settings(next(iter(suite.data))))
+    experiment = Experiment.from_settings(suite.settings(next(iter(suite.data))))
     recipe = experiment.recipe
     found = (recipe.epochs, recipe.batch_size, recipe.learning_rate, recipe.weight_decay, experiment.model.dim,
              recipe.schedule, recipe.milestones)  # fmt: skip
@@ -398,7 +398,7 @@ def test_half_precision_is_where_papers_have_it_or_leave_it_open() -> None:
     full = ("advbct-table-2", "advbct-table-3", "cvs-table-1-cifar-100", "cvs-table-1-tiny-imagenet",
             "cvs-table-2-cifar-100")  # fmt: skip
     for name in FULL:
-        found = experiment_from(EVERY[name].settings(next(iter(EVERY[name].data)))).recipe
+        found = Experiment.from_settings(EVERY[name].settings(next(iter(EVERY[name].data)))).recipe
         expected = ("32-true", False) if name in full else ("bf16-mixed", True)
         assert (found.precision, found.channels_last) == expected, name
 

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.bench.cache import CellCache
 from holdfast.bench.cells import in_order
-from holdfast.bench.experiments import experiment_on
 from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.plan import Planner
 from holdfast.bench.run import Bench
 from holdfast.bench.session_steps import hand_over, open_setting
+from holdfast.bench.settings import experiment_on
 from holdfast.bench.suite import SESSION_SCORES, Suite
 from holdfast.continual.results import SessionRecord, average_recall, forgetting
 from holdfast.continual.runner import run_sessions

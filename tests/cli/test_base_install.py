@@ -117,16 +117,16 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
         ["bench", tmp_path / "small.yaml", *cells, "--out", tmp_path / "board"],
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", evidence],
         ["gallery", "create", "--gallery", live, "--embeddings", old, "--model", "a"],
-        ["gallery", "drill", "--gallery", live, "--vectors", new, "--model", "b", "--report", evidence,
-         "--sample", 60, "--out", tmp_path / "drill"],
+        ["gallery", "rehearse", "--gallery", live, "--vectors", new, "--model", "b", "--report", evidence,
+         "--sample", 60, "--out", tmp_path / "rehearsal"],
     )  # fmt: skip
-    chain, adapted, in_sessions, bench, *_, drilled = done
-    assert [one.code for one in done if one not in (adapted, drilled)] == [0] * 5, done
-    assert adapted.code in (0, 1) and drilled.code in (0, 1)
-    for one in (chain, adapted, in_sessions, bench, drilled):
+    chain, adapted, in_sessions, bench, *_, rehearsed = done
+    assert [one.code for one in done if one not in (adapted, rehearsed)] == [0] * 5, done
+    assert adapted.code in (0, 1) and rehearsed.code in (0, 1)
+    for one in (chain, adapted, in_sessions, bench, rehearsed):
         assert "pip install 'holdfast[report]'" in one.said and "results  " in one.said
     for folder in ("chain", "link", "sessions", "board"):
         assert json.loads((tmp_path / folder / "results.json").read_text())
-    assert json.loads((tmp_path / "drill" / "drill.json").read_text())["verdict"]
+    assert json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["verdict"]
     assert "saved    " in adapted.said or adapted.code == 1
     assert not list(tmp_path.rglob("*.html"))

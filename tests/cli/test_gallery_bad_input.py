@@ -68,7 +68,7 @@ def test_unknown_subcommands_and_options(fails: Fails) -> None:
     "name", [name for name in SUBCOMMANDS if name not in ("create", "import", "add", "upsert", "restore")]
 )
 def test_no_gallery(name: str, fails: Fails, tmp_path: Path) -> None:
-    more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "vouch": ["--force", "x"], "backfill": [],
+    more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "link": ["--force", "x"], "backfill": [],
             "prepare": ["--model", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
             "backup": ["--dest", tmp_path / "copy"]}  # fmt: skip
     said = fails("gallery", name, "--gallery", tmp_path / "none", *more.get(name, []))
@@ -196,20 +196,20 @@ def test_searches(refused: Fails, tmp_path: Path) -> None:
 def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Path) -> None:
     for step in ("swap", "rollback", "complete", "abandon"):
         assert "the gallery is steady (active g1)" in refused(step)
-    assert "Both or neither" in refused("vouch")
-    assert "g1 alone" in refused("vouch", "--force", "x")
+    assert "Both or neither" in refused("link")
+    assert "g1 alone" in refused("link", "--force", "x")
     assert "--force without a reason" in refused("swap", "--force", "")
     assert main(["gallery", "prepare", gallery, "--model", "v2", "--dim", "4"]) == 0
     files = [storage.save(points(10, model=model), tmp_path / f"{model}.safetensors") for model in ("v1", "v3")]
     words = ["evaluate", "--old", files[0], "--new", files[1], "--report", "none", "--out", tmp_path / "other"]
     assert main([str(word) for word in words]) == 1
-    assert "is about other models" in refused("vouch", "--report", tmp_path / "other")
+    assert "is about other models" in refused("link", "--report", tmp_path / "other")
     (tmp_path / "results.json").write_text(json.dumps({"schema_version": 1, "evaluations": {}}))
-    assert "no compatibility report" in refused("vouch", "--report", tmp_path)
-    assert "no compatibility report" in refused("vouch", "--report", tmp_path / "none.json")
+    assert "no compatibility report" in refused("link", "--report", tmp_path)
+    assert "no compatibility report" in refused("link", "--report", tmp_path / "none.json")
     said = refused("swap")
     assert "Queries of g2 would not find 10 of 10 items" in said and "--force REASON" in said
-    assert "Unknown generation 'g9'" in refused("vouch", "--query", "g9", "--force", "x")
+    assert "Unknown generation 'g9'" in refused("link", "--query", "g9", "--force", "x")
     assert "an earlier generation" in refused("rollback")
 
 
@@ -226,12 +226,12 @@ def test_backfills(refused: Fails, tmp_path: Path) -> None:
     assert "There are no vectors" in refused("backfill", "--vectors", tmp_path / "none")
 
 
-def test_drills(refused: Fails, tmp_path: Path) -> None:
+def test_rehearsals(refused: Fails, tmp_path: Path) -> None:
     file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
-    assert "Nothing to embed with" in refused("drill")
-    assert "1 files of queries" in refused("drill", "--vectors", file, "--queries", file)
-    assert "at least 20 items" in refused("drill", "--vectors", file, "--sample", 5)
-    assert "Unknown order 'idd'" in refused("drill", "--vectors", file, "--order", "idd")
+    assert "Nothing to embed with" in refused("rehearse")
+    assert "1 files of queries" in refused("rehearse", "--vectors", file, "--queries", file)
+    assert "at least 20 items" in refused("rehearse", "--vectors", file, "--sample", 5)
+    assert "Unknown order 'idd'" in refused("rehearse", "--vectors", file, "--order", "idd")
 
 
 def test_one_writer(refused: Fails, gallery: str) -> None:

@@ -180,12 +180,13 @@ def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: P
     run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     assert run("swap", tmp_path / "g", code=2)["error"]["type"] == "GalleryError"
-    assert run("vouch", tmp_path / "g", "--report", vectors / "report") | {"next": [], "phase": ""} == {
+    assert run("link", tmp_path / "g", "--report", vectors / "report") | {"next": [], "phase": ""} == {
         "query": "g2", "gallery": "g1", "how": "report", "next": [], "phase": "",
     }  # fmt: skip
     assert run("status", tmp_path / "g")["generations"][1]["searches"] == ["g2", "g1"]
     assert run("swap", tmp_path / "g")["active"] == "g2"
     forced = run("vouch", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
+    assert "`holdfast gallery vouch` is called `holdfast gallery link` now" in run.said
     assert (forced["query"], forced["gallery"], forced["how"]) == ("g1", "g2", "forced")
     assert run("abandon", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
 
@@ -293,24 +294,24 @@ def test_doctor_says_what_is_wrong(vectors: Path, tmp_path: Path, run: Run) -> N
     assert found["findings"][0]["kind"] == "unreadable" and "restore the gallery from a copy" in run.said
 
 
-def test_a_drill_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
+def test_a_rehearsal_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
     """The better model is ready, the worse one is not; without labels nobody can tell."""
     files, galleries = {"v1": vectors / "old.npz", "v2": vectors / "new.npz"}, {}
     for name, old, more in (("better", "v1", []), ("worse", "v2", []), ("untold", "v1", ["--columns", "price=number"])):
         galleries[name] = tmp_path / name
         run("create", f"memory:{tmp_path / name}", "--from", files[old], "--model", old, *more)
     words = ["--order", "random", "--out", tmp_path / "out"]
-    found = run("drill", galleries["better"], "--vectors", files["v2"], *V2, "--report", vectors / "report", *words)
+    found = run("rehearse", galleries["better"], "--vectors", files["v2"], *V2, "--report", vectors / "report", *words)
     assert (found["verdict"], found["linked"], found["passed"]) == ("ready", "report", True)
-    assert json.loads((tmp_path / "out" / "drill.json").read_text()) == found
-    assert "Ready: mAP" in (tmp_path / "out" / "drill.html").read_text() and "Ready: mAP" in run.said
+    assert json.loads((tmp_path / "out" / "rehearsal.json").read_text()) == found
+    assert "Ready: mAP" in (tmp_path / "out" / "rehearsal.html").read_text() and "Ready: mAP" in run.said
     assert run("status", galleries["better"])["sequence"] == 2  # nothing was changed
-    found = run("drill", galleries["worse"], "--vectors", files["v1"], *V1, *words, code=1)
+    found = run("rehearse", galleries["worse"], "--vectors", files["v1"], *V1, *words, code=1)
     assert (found["verdict"], found["linked"]) == ("worse", "none")
-    found = run("drill", galleries["untold"], "--vectors", files["v2"], *V2, *words, code=1)
+    found = run("rehearse", galleries["untold"], "--vectors", files["v2"], *V2, *words, code=1)
     assert found["verdict"] == "unlabelled"
     asked = ["--queries", files["v1"], files["v2"], "--old-model", "v1"]
-    found = run("drill", galleries["better"], "--vectors", files["v2"], *V2, *asked, *words)
+    found = run("rehearse", galleries["better"], "--vectors", files["v2"], *V2, *asked, *words)
     assert (found["queries"], found["asked"]) == ("given", ITEMS)
 
 
@@ -329,7 +330,7 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     run("status", tmp_path / "g")
     assert "its queries would find 0 of 120 items now (0 %)" in run.said
     assert (
-        "Next, to let it search old vectors, if a report of `holdfast evaluate` allows: holdfast gallery vouch"
+        "Next, to let it search old vectors, if a report of `holdfast evaluate` allows: holdfast gallery link"
         in run.said
     )
     run("backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2)

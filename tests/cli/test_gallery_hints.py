@@ -55,8 +55,8 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     first = ["plan", "--gallery", "g", "--vectors", "new.npz", "--model", "v2"]
     [prepare] = hints(run(*first))
     assert prepare == ["prepare", "--gallery", "g", "--embeddings", "new.npz", "--model", "v2"]
-    vouch, backfill, _ = hints(run(*prepare))
-    assert vouch[0] == "vouch" and "holdfast evaluate" in run("status", "g")
+    link, backfill, _ = hints(run(*prepare))
+    assert link[0] == "link" and "holdfast evaluate" in run("status", "g")
     timed, filling = hints(run("plan", "g"))
     assert timed[0] == "plan" and filling == backfill
     [filling] = hints(run(*[word.replace("FILE", "new.npz") for word in timed]))
@@ -105,7 +105,7 @@ def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
 
 
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
-    assert "`holdfast gallery prepare`" in run("vouch", "g", "--force", "yes", code=2)
+    assert "`holdfast gallery prepare`" in run("link", "g", "--force", "yes", code=2)
     assert "or name one file, such as 'new.npz'" in run("import", "g", "--from", ".", "--model", "v1", code=2)
     said = run("create", "memory:h", "--from", "old.npz", code=2)
     assert "Next: add --model with what you call it" in said

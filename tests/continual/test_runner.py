@@ -24,11 +24,10 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.embeddings import storage
 from holdfast.errors import ConfigError, DataError
+from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release
-from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.spaces import Geometry
 from holdfast.training.warm_start import load_carried
 
 LEARNERS = ("finetune", "joint", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs")

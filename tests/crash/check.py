@@ -36,7 +36,7 @@ def verify(gallery: Gallery, twin: Twin, seed: int = 0) -> None:
         _check_items(gallery, twin)
         for name in twin.models:
             _check_vectors(gallery, twin, name)
-            _check_vectors(gallery, twin, name)
+            _check_counts(gallery, twin, name)
         _check_held(gallery, twin)
         for number, name in enumerate(twin.models):
             _check_search(gallery, twin, name, seed + number)
@@ -132,7 +132,7 @@ def _close(
         raise Violation(check, f"vectors of {what} are not those of the items: {[ids[row] for row in wrong[:5]]}")
 
 
-def _check_vectors(gallery: Gallery, twin: Twin, name: str) -> None:
+def _check_counts(gallery: Gallery, twin: Twin, name: str) -> None:
     counted = gallery.check_vectors(name)
     _same("vectors read again", f"wrong rows of {name}", counted.wrong, {})
     _same("vectors read again", f"items, right and lacking of {name}", (counted.items, counted.right, counted.lacking),

@@ -23,7 +23,7 @@ from holdfast.galleries import Gallery
 from holdfast.geometry import Space
 from holdfast.stores.base import Pointer
 
-WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "vouch": 1, "swap": 3, "backfill": 4, "complete": 2,
+WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "link": 1, "swap": 3, "backfill": 4, "complete": 2,
            "rollback": 2, "abandon": 1, "gc": 2, "reopen": 1}  # fmt: skip
 KINDS = tuple(kind for kind in WEIGHTS if kind != "reopen")
 TOWARDS = {
@@ -263,8 +263,8 @@ class Driver:
             save_adapter(world.adapter(*models, op["adapter"] + 1), folder)
         return name
 
-    def _vouch(self, op: Op) -> None:
-        self.open().vouch(op["query"], op["gallery"], force="a trial")
+    def _link(self, op: Op) -> None:
+        self.open().link(op["query"], op["gallery"], force="a trial")
 
     def _swap(self, op: Op) -> None:
         self.open().swap(force="a trial")
@@ -362,7 +362,7 @@ class Script:
             return False
         lacking = twin.lacking([twin.prepared or twin.active])
         there = {"delete": len(twin.items) > 15, "add": len(twin.items) < 80, "upsert": bool(twin.items),
-                 "vouch": len(twin.models) > 1, "backfill": lacking > 0}  # fmt: skip
+                 "link": len(twin.models) > 1, "backfill": lacking > 0}  # fmt: skip
         return there.get(kind, True) and twin.possible(kind)
 
     def _model(self) -> str:
@@ -404,9 +404,9 @@ class Script:
             op["adapter"] = self.chance.randrange(1000)
         return op
 
-    def _vouch(self, twin: Twin) -> Op:
+    def _link(self, twin: Twin) -> Op:
         query, gallery = self.chance.sample(list(twin.models), 2)
-        return {"kind": "vouch", "query": query, "gallery": gallery}
+        return {"kind": "link", "query": query, "gallery": gallery}
 
     def _backfill(self, twin: Twin) -> Op:
         meanwhile = {}

@@ -206,7 +206,7 @@ class Twin:
         if "adapter" in op:
             self.links[self.prepared, self.active] = op["adapter"]
 
-    def _vouch(self, op: Op) -> None:
+    def _link(self, op: Op) -> None:
         self.links[op["query"], op["gallery"]] = None
 
     def _swap(self, op: Op) -> None:

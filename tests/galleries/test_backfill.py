@@ -189,7 +189,7 @@ def test_damage_is_not_waited_for(tmp_path, embed, source) -> None:
 def test_damaged_files_are_not_waited_for(tmp_path, embed, source) -> None:
     place, told = f"lance:{tmp_path / 'g'}", []
     with filled(place, embed) as gallery:
-        gallery.vouch("g2", "g1", force="the pilot needs scores")
+        gallery.link("g2", "g1", force="the pilot needs scores")
     for file in (tmp_path / "g").rglob("data/*.lance"):
         file.write_bytes(file.read_bytes()[:100] + b"rubbish" * (file.stat().st_size // 7))
     with Gallery.open(place) as gallery, pytest.raises(LastingStoreError):
@@ -201,7 +201,7 @@ def test_damaged_files_are_not_waited_for(tmp_path, embed, source) -> None:
 def test_every_order_ends_with_every_item(shop, source, embed, asked, order) -> None:
     shop.search(asked("old"))
     shop._write_traffic()
-    shop.vouch("g2", "g1", force="the pilot needs scores")
+    shop.link("g2", "g1", force="the pilot needs scores")
     done = shop.backfill(source, order=order, batch=3, pilot=0.2)
     assert (done.written, done.lacking, done.stopped) == (20, 0, "done")
     assert sorted(source.asked) == IDS

@@ -224,7 +224,7 @@ def test_reports_and_adapters_that_vanish_or_change(
 ) -> None:
     path = tmp_path / "results.json"
     shutil.copy(reported(), path)
-    upgraded.vouch("g2", "g1", report=path)
+    upgraded.link("g2", "g1", report=path)
     assert doctor(upgraded).healthy and kinds(doctor(upgraded)) == []
     document = json.loads(path.read_text())
     document["evaluations"]["new"]["cross"]["map"] += 0.01
@@ -236,7 +236,7 @@ def test_reports_and_adapters_that_vanish_or_change(
     assert "does not vouch" in finding(doctor(upgraded), "report").says
     path.unlink()
     assert "is gone" in finding(doctor(upgraded), "report").says
-    upgraded.vouch("g2", "g1", force="we looked at it")
+    upgraded.link("g2", "g1", force="we looked at it")
     assert finding(doctor(upgraded), "forced").says.endswith("we looked at it.")
     assert kinds(doctor(upgraded)) == []
 
@@ -360,7 +360,7 @@ def test_a_curved_gallery_in_every_store(place: str, embed: Embed) -> None:
     with Gallery.create(place, fingerprint="declared:old", space=space) as gallery:
         gallery.add(embed("old", IDS, space=space))
         gallery.prepare("declared:new", space)
-        gallery.vouch("declared:new", "declared:old", force="a test")
+        gallery.link("declared:new", "declared:old", force="a test")
         gallery.swap()
         gallery.backfill(Source(embed, "new", space=space), budget=12)
         found = doctor(gallery, [Source(embed, "new", space=space), Source(embed, "old", space=space)])
@@ -399,7 +399,7 @@ def test_damage_of_a_gallery_on_disk(tmp_path: Path, embed: Embed) -> None:
     with Gallery.create(f"lance:{tmp_path / 'gallery'}", fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
         gallery.prepare("declared:new", SPHERE)
-        gallery.vouch("g2", "g1", force="a test")
+        gallery.link("g2", "g1", force="a test")
         gallery.swap()
         gallery.backfill(Source(embed, "new"), budget=20, batch=10)
         assert doctor(gallery, Source(embed, "new")).healthy

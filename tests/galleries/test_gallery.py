@@ -79,7 +79,7 @@ def test_filters_choose_among_all_generations(shop, embed, asked) -> None:
     shop.add(embed("old", IDS), metadata={"price": [float(row) for row in range(12)]})
     shop.prepare("declared:new", SPHERE)
     shop.upsert(embed("new", IDS[:6]), metadata={"price": [float(row) for row in range(6)]})
-    shop.vouch("g2", "g1", force="tests")
+    shop.link("g2", "g1", force="tests")
     hits = shop.search(asked("new"), k=12, where=[Condition("price", ">=", 4), Condition("price", "<", 8)]).hits
     assert [sorted((hit.id, hit.generation) for hit in one) for one in hits] == [
         [("i04", "g2"), ("i05", "g2"), ("i06", "g1"), ("i07", "g1")]

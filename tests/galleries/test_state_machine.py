@@ -107,25 +107,25 @@ class GalleryMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.prepared and self.created < 5)
     @rule(linked=any_number)
     def prepare(self, linked: int) -> None:
-        """Prepare a generation, and vouch for it on none, some or all of the others."""
+        """Prepare a generation, and link it to none, some or all of the others."""
         self.created += 1
         generation = self.gallery.prepare(f"declared:m{self.created}", SPACE)
         assert generation.name == f"g{self.created}"
         self.prepared = self.created
         for other in self.live:
             if linked >> other & 1 or linked > 7:
-                self.link(self.created, other)
+                self.add_link(self.created, other)
         self.live.append(self.created)
 
     @precondition(lambda self: len(self.live) > 1)
     @rule(query=any_number, gallery=any_number)
-    def vouch(self, query: int, gallery: int) -> None:
+    def link(self, query: int, gallery: int) -> None:
         ends = self.live[query % len(self.live)], self.live[gallery % len(self.live)]
         if ends[0] != ends[1]:
-            self.link(*ends)
+            self.add_link(*ends)
 
-    def link(self, query: int, gallery: int) -> None:
-        self.gallery.vouch(f"g{query}", f"g{gallery}", force="the machine says so")
+    def add_link(self, query: int, gallery: int) -> None:
+        self.gallery.link(f"g{query}", f"g{gallery}", force="the machine says so")
         self.links.add((query, gallery))
 
     @precondition(lambda self: self.prepared)

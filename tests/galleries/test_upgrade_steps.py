@@ -46,18 +46,18 @@ def test_old_queries_see_new_vectors_only_where_that_was_measured(
     held = points_of(embed("old", IDS), embed("new", ["only new"]))
     same_as_a_loop(prepared, asked("old"), held, ["old"], k=20)
     with pytest.raises(GalleryError, match="other models"):
-        prepared.vouch("g1", "g2", report=reported())  # measured new queries on old vectors
-    prepared.vouch("declared:old", "g2", report=reported("new", "old"))
+        prepared.link("g1", "g2", report=reported())  # measured new queries on old vectors
+    prepared.link("declared:old", "g2", report=reported("new", "old"))
     same_as_a_loop(prepared, asked("old"), held, ["old", "new"], k=20)
 
 
 def test_the_way_back_passes_if_old_queries_find_what_they_find_at_home(gallery, reported) -> None:
     gallery.prepare("declared:new", SPHERE)
-    link = gallery.vouch("g1", "g2", report=reported("new", "old", "equal"))
+    link = gallery.link("g1", "g2", report=reported("new", "old", "equal"))
     assert link.evidence["verdict"] == "not compatible"
     assert link.evidence["cross"] >= link.evidence["self_new"]
     with pytest.raises(GalleryError, match="not compatible"):
-        gallery.vouch("g2", "g1", report=reported("old", "new", "equal"))  # forwards that is not enough
+        gallery.link("g2", "g1", report=reported("old", "new", "equal"))  # forwards that is not enough
 
 
 @pytest.mark.parametrize("version", ["now", "earlier"])
@@ -78,10 +78,10 @@ def test_a_report_that_is_clearly_worse_at_the_first_hit_is_refused(
     gallery.add(embed("old", IDS))
     gallery.prepare("declared:new", SPHERE)
     with pytest.raises(GalleryError, match=r"(?s)compatible in map.*worse in recall@1: 0.750.*0.600.*--guard"):
-        gallery.vouch("g2", "g1", report=path)
+        gallery.link("g2", "g1", report=path)
     record |= {"verdict": "compatible", "guards": [], "worse": []}
     path.write_text(json.dumps(document))
-    assert gallery.vouch("g2", "g1", report=path).evidence["verdict"] == "compatible"
+    assert gallery.link("g2", "g1", report=path).evidence["verdict"] == "compatible"
 
 
 def test_a_swap_needs_a_reason(gallery, embed, reported) -> None:
@@ -92,11 +92,11 @@ def test_a_swap_needs_a_reason(gallery, embed, reported) -> None:
     with pytest.raises(GalleryError, match=r"would not find 12 of 12 items.*vectors of g1"):
         gallery.swap()
     with pytest.raises(GalleryError, match="not compatible"):
-        gallery.vouch("g2", "g1", report=reported(outcome="worse"))
+        gallery.link("g2", "g1", report=reported(outcome="worse"))
     with pytest.raises(GalleryError, match="other models"):
-        gallery.vouch("g2", "g1", report=reported("old", "newer"))
+        gallery.link("g2", "g1", report=reported("old", "newer"))
     assert gallery.state.active == "g1"
-    gallery.vouch("g2", "g1", report=reported())
+    gallery.link("g2", "g1", report=reported())
     assert gallery.swap().active == "g2"
 
 
@@ -141,7 +141,7 @@ def test_force_links_no_two_spaces(gallery, embed, asked) -> None:
     gallery.add(embed("old", IDS))
     gallery.prepare("declared:new", Hypersphere(6))
     with pytest.raises(SpaceMismatchError, match="dimension 6"):
-        gallery.vouch("g2", "g1", force="tests")
+        gallery.link("g2", "g1", force="tests")
     gallery.swap(force="tests")
     assert gallery.search(asked("new", space=Hypersphere(6))).covered == 0
 
@@ -161,7 +161,7 @@ def test_a_third_model_must_find_what_the_second_one_found(
     prepared.prepare("declared:newest", SPHERE, reports=[reported("new", "newest")])
     with pytest.raises(GalleryError, match=r"would not find 7 of 12 items.*vectors of g1"):
         prepared.swap()
-    prepared.vouch("g3", "g1", report=reported("old", "newest"))
+    prepared.link("g3", "g1", report=reported("old", "newest"))
     prepared.swap()
     prepared.backfill(only_these(embed("newest", IDS[3:8])))
     held = points_of(embed("old", IDS), embed("new", IDS[:5]), embed("newest", IDS[3:8]))

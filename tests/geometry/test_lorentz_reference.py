@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast.geometry import lorentz
-from holdfast.losses.entailment import entailment
+from holdfast.methods.hbct import entailment
 
 LIKE_MERU = {torch.float64: {"rtol": 1e-6, "atol": 1e-6}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}  # its own guards
 

@@ -9,10 +9,11 @@ from torch import tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.geometry.hypersphere import mean_direction, normalise
-from holdfast.losses import active_pairs, perturbation
-from holdfast.losses.active_pairs import ActivePairs
+from holdfast.losses import perturbation
 from holdfast.losses.perturbation import descend_pairs, mean_angle, nearest_prototypes, neighbour_repulsion, pair_hinge
 from holdfast.losses.prototypes import prototype_contrast
+from holdfast.methods import odpp
+from holdfast.methods.odpp import ActivePairs
 
 TOLERANCE = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 
@@ -161,8 +162,8 @@ def test_the_first_stage_has_no_second_term(golden) -> None:
 def test_active_pairs_are_exact_however_little_is_kept(monkeypatch, budget: int, kept: int | None) -> None:
     """Against the double loop, over a path long enough to make candidates outdated and new pairs active."""
     monkeypatch.setattr(perturbation, "ELEMENTS", 24)  # a row at a time
-    monkeypatch.setattr(active_pairs, "CHUNK", 16)
-    monkeypatch.setattr(active_pairs, "CROWDED", 1.0)
+    monkeypatch.setattr(odpp, "CHUNK", 16)
+    monkeypatch.setattr(odpp, "CROWDED", 1.0)
     generator = torch.Generator().manual_seed(0)
     points = normalise(torch.randn(24, 5, generator=generator, dtype=torch.float64))
     others = normalise(torch.randn(24, 5, generator=generator, dtype=torch.float64))
@@ -189,9 +190,9 @@ def test_active_pairs_are_exact_however_little_is_kept(monkeypatch, budget: int,
 def test_crowded_blocks_are_multiplied_not_gathered(monkeypatch) -> None:
     points = normalise(torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 2)
     expected = ActivePairs(0.9)
-    monkeypatch.setattr(active_pairs, "CROWDED", 1.0)
+    monkeypatch.setattr(odpp, "CROWDED", 1.0)
     gathered = expected.look(points, points)
-    monkeypatch.setattr(active_pairs, "CROWDED", 1 / 16)
+    monkeypatch.setattr(odpp, "CROWDED", 1 / 16)
     crowded = ActivePairs(0.9)
     multiplied = crowded.look(points, points)
     assert not crowded._kept and multiplied.pairs == gathered.pairs > 20

@@ -10,13 +10,13 @@ from torch import tensor
 from holdfast.geometry import Hypersphere
 from holdfast.geometry.hypersphere import normalise, root
 from holdfast.geometry.segments import segment_mean
-from holdfast.losses.adversarial import reversal_strength, reverse_gradient
 from holdfast.losses.alignment import distance_alignment, squared_alignment
 from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
 from holdfast.losses.denoising import credible_rows, denoising_form
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import arcface_logits
 from holdfast.losses.prototypes import prototype_contrast
+from holdfast.methods.advbct import reversal_strength, reverse_gradient
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:

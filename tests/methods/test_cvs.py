@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 from holdfast.geometry import Hypersphere
@@ -24,8 +24,8 @@ from holdfast.losses.distillation import (
     relative_distillation,
 )
 from holdfast.methods import METHODS, cvs
-from holdfast.methods.base import OldModel, View
-from holdfast.methods.cvs import COHERENCES, class_totals
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, View
+from holdfast.methods.cvs import AGGREGATIONS, COHERENCES, SessionSums, class_totals
 
 DIM, CLASSES, OLD_CLASSES = 5, 6, 4
 SPACE = Hypersphere(DIM)
@@ -187,3 +187,155 @@ def test_what_cvs_needs_it_says(predecessor) -> None:
         METHODS["cvs"](coherence="darkrank")
     with pytest.raises(ConfigError, match="Did you mean 'item_mean'"):
         METHODS["cvs"](aggregation="items_mean")
+
+
+@pytest.fixture
+def golden_step(reference, make_step, make_embeddings, cosine_head) -> Any:
+    """One step of a session after the first, from the file of CVS."""
+    g = reference("cvs_step")
+    known, labels = int(g["C_old"]), g["labels"]
+    names = [f"c{row}" for row in range(len(g["W_new"]))]
+    embeddings = make_embeddings(g["z_old"], labels, names=names)
+    old = OldModel(embeddings, names[:known], cosine_head(g["W_old"], g["temp"]), own_training=embeddings.select([]))
+    head, z = cosine_head(g["W_new"], g["temp"]), g["z_new"].clone().requires_grad_()
+    step = make_step(z, labels, head, g["z_old"], old_labels=labels.masked_fill(labels >= known, -1))
+    return g, old, step
+
+
+def ready(method: CompatibilityMethod, old: OldModel, head: Head, dtype: torch.dtype) -> CompatibilityMethod:
+    method.prepare(old, nn.Identity(), head, old.embeddings.space)
+    return method.to(dtype)
+
+
+def cvs_of(g: dict[str, Tensor], **options: Any) -> CompatibilityMethod:
+    values = {"model_weight": float(g["alpha"]), "data_weight": float(g["beta"]), "margin": float(g["margin"])}
+    method = METHODS["cvs"](**{**values, **options})
+    method.carry_over({"sums": 3 * g["Ec"][None], "counts": torch.full((1, len(g["Ec"])), 3.0, dtype=g["Ec"].dtype)})
+    return method
+
+
+def test_cvs_and_its_gradients(golden_step, agrees, dtype) -> None:
+    g, old, step = golden_step
+    method = ready(cvs_of(g), old, step.head, dtype)
+    terms = method(step)
+    agrees(terms["task"], g["loss_c"])
+    agrees(terms["model_coherence"], g["loss_m"])
+    agrees(terms["data_coherence"], g["loss_d"])
+    total = sum(terms.values())
+    agrees(total, g["total"])
+    grad_z, grad_weight = torch.autograd.grad(total, (step.new.features, step.head.weight))
+    agrees(grad_z, g["grad_z_new"])
+    agrees(grad_weight, g["grad_W_new"])
+
+
+@pytest.mark.parametrize(
+    ("options", "term", "name"),
+    [({"squared": True}, "model_coherence", "m_squared"), ({"reduction": "batch"}, "data_coherence", "d_batch")],
+)
+def test_cvs_as_printed(golden_step, agrees, dtype, options, term, name) -> None:
+    g, old, step = golden_step
+    loss = ready(cvs_of(g, **options), old, step.head, dtype)(step)[term]
+    agrees(loss, g[f"loss_{name}"])
+    agrees(torch.autograd.grad(loss, step.new.features)[0], g[f"grad_{name}"])
+
+
+NAMES = {"item_mean": "E_code", "session_mean": "E_paper_present", "literal": "E_paper_literal"}
+
+
+def summed(g: dict[str, torch.Tensor], num_classes: int) -> SessionSums:
+    sums = SessionSums.empty(g["gallery"].shape[1], g["gallery"].dtype)
+    for session in range(int(g["session"].max()) + 1):
+        own = g["session"] == session
+        sums = sums.with_session(g["gallery"][own], g["labels"][own], num_classes)
+    return sums
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_every_aggregation_has_its_reference_numbers(reference: Any, agrees: Any, dtype: Any, aggregation: str) -> None:
+    g = reference("cvs_replayed_embedding")
+    expected = g[NAMES[aggregation]]
+    found, seen = summed(g, len(expected)).embeddings(aggregation)
+    assert seen.all() and found.dtype == dtype
+    tolerance = {"rtol": 1e-6, "atol": 1e-6} if aggregation == "item_mean" and dtype == torch.float64 else {}
+    agrees(found, expected.to(dtype), **tolerance)
+
+
+def test_the_three_by_hand() -> None:
+    east, north = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])
+    sums = SessionSums.empty(2).with_session(east.repeat(3, 1), torch.tensor([0, 0, 0]), 1)
+    sums = sums.with_session(torch.cat([north, north]), torch.tensor([0, 1]), 2)
+    assert sums.embeddings()[0].tolist() == [[0.75, 0.25], [0.0, 1.0]]
+    assert sums.embeddings("session_mean")[0].tolist() == [[0.5, 0.5], [0.0, 1.0]]
+    assert sums.embeddings("literal")[0].tolist() == [[0.5, 0.5], [0.0, 0.5]]
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_by_a_slow_loop_over_a_gallery_that_grows(aggregation: str) -> None:
+    rng = np.random.default_rng(0)
+    sums, galleries = SessionSums.empty(3, torch.float64), []
+    for known in (2, 4, 7):
+        vectors, labels = torch.from_numpy(rng.normal(size=(20, 3))), torch.from_numpy(rng.integers(0, known, 20))
+        labels[labels == 1] = 0 if known == 4 else 1
+        galleries.append((normalise(vectors), labels))
+        sums = sums.with_session(vectors, labels, known)
+    found, seen = sums.embeddings(aggregation)
+    for c in range(7):
+        parts = [points[labels == c] for points, labels in galleries]
+        means = [part.mean(dim=0) for part in parts if len(part)]
+        assert seen[c] == bool(means)
+        if not means:
+            continue
+        expected = {
+            "item_mean": torch.cat(parts).mean(dim=0),
+            "session_mean": sum(means) / len(means),
+            "literal": sum(means) / 3,
+        }[aggregation]
+        torch.testing.assert_close(found[c], expected)
+
+
+def test_all_agree_where_every_session_is_alike() -> None:
+    vectors, labels = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+    sums = SessionSums.empty(4)
+    for _ in range(3):
+        sums = sums.with_session(vectors, labels, 3)
+    for aggregation in AGGREGATIONS:
+        torch.testing.assert_close(sums.embeddings(aggregation)[0], sums.embeddings()[0])
+
+
+def test_its_size_is_that_of_classes_and_sessions_and_it_keeps_no_graph() -> None:
+    vectors = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    first = SessionSums.empty(4).with_session(vectors, torch.arange(500) % 5, 5)
+    second = first.with_session(vectors, torch.arange(500) % 5, 8)
+    assert second.sums.shape == (2, 8, 4) and second.counts.shape == (2, 8)
+    assert first.sums.shape == (1, 5, 4)
+    assert not second.sums.requires_grad
+    assert second.counts.tolist() == [[100.0] * 5 + [0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_classes_without_an_embedding_are_zero_and_named(aggregation: str) -> None:
+    sums = SessionSums.empty(2).with_session(torch.ones(1, 2), torch.tensor([1]), 3)
+    found, seen = sums.embeddings(aggregation)
+    assert seen.tolist() == [False, True, False]
+    assert found[~seen].tolist() == [[0.0, 0.0]] * 2 and torch.isfinite(found).all()
+    nothing, none = SessionSums.empty(2).embeddings(aggregation)
+    assert nothing.shape == (0, 2) and none.shape == (0,)
+    empty = SessionSums.empty(2).with_session(torch.empty(0, 2), torch.empty(0, dtype=torch.int64), 2)
+    assert empty.embeddings(aggregation)[0].tolist() == [[0.0, 0.0]] * 2
+
+
+def test_zero_vectors_stay_finite() -> None:
+    sums = SessionSums.empty(2).with_session(torch.zeros(2, 2), torch.tensor([0, 0]), 1)
+    assert sums.embeddings()[0].tolist() == [[0.0, 0.0]]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    sums = SessionSums.empty(2).with_session(torch.ones(1, 2), torch.tensor([1]), 3)
+    with pytest.raises(ConfigError, match=r"num_classes = 2\.\n.*at least 3"):
+        sums.with_session(torch.ones(1, 2), torch.tensor([1]), 2)
+    with pytest.raises(ConfigError, match=r"num_classes = 3\.\n.*at least 4"):
+        sums.with_session(torch.ones(1, 2), torch.tensor([3]), 3)
+    with pytest.raises(ConfigError, match=r"3 dimensions\.\n.*2 as before"):
+        sums.with_session(torch.ones(1, 3), torch.tensor([1]), 3)
+    with pytest.raises(ConfigError, match="Did you mean 'session_mean'"):
+        sums.embeddings("sesion_mean")

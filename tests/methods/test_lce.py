@@ -13,9 +13,8 @@ from holdfast.errors import ConfigError, EmptyOverlapError
 from holdfast.geometry import Hypersphere
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.alignment import squared_alignment
-from holdfast.losses.centre_alignment import angle_excess, cosine_shortfall, direction_gap
 from holdfast.methods.base import Head, OldModel, Step, View
-from holdfast.methods.lce import LCE
+from holdfast.methods.lce import LCE, angle_excess, cosine_shortfall, direction_gap
 
 
 def with_statistics(method: LCE, centres: torch.Tensor, limits: torch.Tensor, valid: torch.Tensor, classes: int) -> LCE:

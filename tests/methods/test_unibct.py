@@ -11,10 +11,9 @@ from holdfast.errors import ConfigError
 from holdfast.geometry import Hypersphere
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.prototypes import prototype_margin
-from holdfast.losses.refinement import refined_prototypes
-from holdfast.methods import METHODS
+from holdfast.methods import METHODS, unibct
 from holdfast.methods.base import Epoch, OldModel, View
-from holdfast.methods.unibct import refinement_epochs
+from holdfast.methods.unibct import refined_prototypes, refinement_epochs
 
 
 def epoch(index: int, total: int, new: torch.Tensor) -> Epoch:
@@ -73,3 +72,77 @@ def test_short_runs_refine_too(epochs: int) -> None:
 def test_impossible_options(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         METHODS["unibct"](**options)
+
+
+TOLERANCE = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_reference_numbers(golden, dtype) -> None:
+    g = golden("unibct_refine")
+    new, old = (normalise(tensor(g[key])).to(dtype) for key in ("z_new", "z_old"))
+    settings = {"temperature": float(g["temp"])}
+    labels = tensor(g["labels"])
+    found = refined_prototypes(new, old, labels, 4, propagation=float(g["lamb"]), **settings)
+    np.testing.assert_allclose(found, g["prototype_row_unit"], **TOLERANCE[dtype])
+    plain = refined_prototypes(new, old, labels, 4, propagation=0.0, **settings)
+    np.testing.assert_allclose(plain, g["class_mean_unit"], **TOLERANCE[dtype])
+    assert np.abs(found.numpy() - g["class_mean_unit"]).max() > 1e-3
+
+
+def by_inverse(new, old, labels, num_classes, propagation, temperature) -> torch.Tensor:
+    prototypes = []
+    for c in range(num_classes):
+        rows = torch.nonzero(labels == c)[:, 0]
+        similarities = new[rows] @ new[rows].T / temperature
+        affinity = similarities.fill_diagonal_(-torch.inf).softmax(dim=1)
+        spread = (1 - propagation) * torch.linalg.inv(torch.eye(len(rows)).double() - propagation * affinity)
+        prototypes.append((spread @ old[rows]).mean(dim=0))
+    return torch.stack(prototypes)
+
+
+def test_groups_of_classes_of_any_size_and_order(monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.repeat_interleave(torch.arange(9), torch.tensor([2, 11, 3, 3, 25, 2, 7, 4, 8]))
+    labels = labels[torch.randperm(len(labels), generator=generator)]
+    new, old = (normalise(torch.randn(len(labels), 6, generator=generator).double()) for _ in range(2))
+    expected = by_inverse(new, old, labels, 9, 0.9, 0.05)
+    for elements in (2**25, 200):
+        monkeypatch.setattr(unibct, "ELEMENTS", elements)
+        found = refined_prototypes(new, old, labels, 9, propagation=0.9, temperature=0.05)
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-8)
+
+
+def test_single_items_and_absent_classes() -> None:
+    rows = torch.eye(3)
+    found = refined_prototypes(rows, rows, torch.tensor([0, 2, 2]), 4, propagation=0.9, temperature=0.05)
+    torch.testing.assert_close(found[0], rows[0])
+    assert torch.equal(found[1], torch.zeros(3)) and torch.equal(found[3], torch.zeros(3))
+
+
+def test_an_outlier_weighs_less() -> None:
+    new = normalise(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.2]]))
+    old = torch.eye(4)
+    weights = refined_prototypes(new, old, torch.zeros(4, dtype=torch.int64), 1, propagation=0.9, temperature=0.05)[0]
+    assert weights.sum() == pytest.approx(1.0) and weights.argmin() == 3 and weights[3] < 0.2
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_margin_against_prototypes(golden, dtype) -> None:
+    g = golden("unibct_advbct")
+    z = tensor(g["z_new"]).to(dtype).requires_grad_()
+    labels, centres = tensor(g["labels"]), normalise(tensor(g["center"]).to(dtype))
+    seen = torch.where(labels < len(centres), labels, -1)
+    compatibility = prototype_margin(z, seen, centres, scale=float(g["s"]), margin=float(g["m"]))
+    np.testing.assert_allclose(compatibility.detach(), g["compat"], **TOLERANCE[dtype])
+    task = torch.nn.functional.cross_entropy(z @ tensor(g["W_new"]).to(dtype).T, labels)
+    np.testing.assert_allclose(task.detach(), g["cls"], **TOLERANCE[dtype])
+    np.testing.assert_allclose((task + compatibility).detach(), g["total"], **TOLERANCE[dtype])
+    np.testing.assert_allclose(torch.autograd.grad(task + compatibility, z)[0], g["grad_z_new"], **TOLERANCE[dtype])
+
+
+def test_margin_of_no_known_class_is_zero() -> None:
+    z = torch.randn(3, 2, requires_grad=True)
+    loss = prototype_margin(z, torch.full((3,), -1), torch.eye(2), scale=30.0, margin=0.3)
+    loss.backward()
+    assert loss == 0 and torch.equal(z.grad, torch.zeros(3, 2))

@@ -15,7 +15,7 @@ from holdfast.continual.results import SessionsResults
 from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.galleries.drill_result import Rehearsal
+from holdfast.galleries.rehearsal import Rehearsal
 from holdfast.results import Results
 
 DOCUMENTS = Path(__file__).parent / "documents"

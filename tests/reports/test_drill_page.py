@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.galleries.drill_result import (
+from holdfast.galleries.rehearsal.results import (
     Example,
     FirstHit,
     FirstHits,
@@ -225,7 +225,7 @@ def test_the_page_is_sound_and_self_contained(tmp_path: Path) -> None:
     path = write_drill_report(rehearsed(), tmp_path)
     page = path.read_text(encoding="utf-8")
     read = Page(page)
-    assert path.name == "drill.html" and page.lstrip().startswith("<!DOCTYPE html>")
+    assert path.name == "rehearsal.html" and page.lstrip().startswith("<!DOCTYPE html>")
     assert not {"script", "link", "iframe", "img"} & set(read.tags) and read.addresses == []
     assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0 and "url(" not in page
     style = page.partition("<style>")[2].partition("</style>")[0]
@@ -249,9 +249,9 @@ def test_untrusted_text_is_escaped() -> None:
 def test_other_documents_are_refused(tmp_path: Path) -> None:
     document = rehearsed().to_dict()
     assert document["kind"] == "drill" and "schema_version" not in document
-    file = tmp_path / "drill.json"
+    file = tmp_path / "drill.json"  # of an earlier version
     for wrong, said in (
-        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*holdfast gallery drill"),
+        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*holdfast gallery rehearse"),
         ({name: value for name, value in document.items() if name != "verdict"}, "Field required at 'verdict'"),
     ):
         file.write_text(json.dumps(wrong))

@@ -15,11 +15,11 @@ import holdfast.training.train as train_module
 from holdfast.cli import main
 from holdfast.data.image_set import ImageSet
 from holdfast.errors import ConfigError
+from holdfast.experiment import Experiment, Recipe
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release, load_release
 from holdfast.training.loop import fit
-from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.train import train_release
 
 CLASSES = 5

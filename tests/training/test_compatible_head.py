@@ -16,6 +16,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.experiment import Experiment, Geometry
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
@@ -30,8 +31,6 @@ from holdfast.training.compatible_head import (
     train_head,
 )
 from holdfast.training.encode import embed_features
-from holdfast.training.recipe import Experiment
-from holdfast.training.spaces import Geometry
 
 CLASSES = 6
 QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)

@@ -10,12 +10,11 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.vector_set import VectorSet
 from holdfast.errors import ConfigError
+from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.geometry import SPACES
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release
 from holdfast.training.encode import embed_images
-from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.spaces import Geometry
 from holdfast.training.train import train_release
 
 

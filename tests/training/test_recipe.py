@@ -14,10 +14,10 @@ from holdfast.data.augment import Augmentation
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.experiment import Experiment, Recipe, recorded_decisions
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release, load_release
-from holdfast.training.recipe import Experiment, Recipe, recorded_decisions
 from holdfast.training.run_state import load_history
 from holdfast.training.train import train_release
 

@@ -14,6 +14,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.embeddings import storage
 from holdfast.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.geometry import SPACES, Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.curvature import LearnedLorentz
@@ -21,8 +22,7 @@ from holdfast.models.encoder import EncoderSpec
 from holdfast.models.lifting import lift_embeddings, lifted
 from holdfast.models.release import Release, load_release, save_release
 from holdfast.training.encode import embed_images
-from holdfast.training.recipe import Experiment, Recipe
-from holdfast.training.spaces import Geometry, common_space, settle
+from holdfast.training.spaces import common_space, settle
 from holdfast.training.train import train_release
 
 CLASSES, STEPS = 4, 20

@@ -27,7 +27,7 @@ from holdfast.models.curvature import LearnedLorentz
 from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.loop import fit
-from holdfast.training.recipe import Recipe
+from holdfast.experiment import Recipe
 
 class Floats(torch.nn.Module):
     def forward(self, inputs):

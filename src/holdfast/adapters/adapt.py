@@ -38,10 +38,10 @@ from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.intervals import Resampled
+from holdfast.experiment import Experiment
 from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
-from holdfast.training.recipe import Experiment
 from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method
@@ -97,11 +97,11 @@ class Choice:
 
     def directed(self) -> dict[str, tuple[str, Direction]]:
         """Return the adapter and its direction by the name of the candidate."""
-        found: dict[str, tuple[str, Direction]] = {}
+        names: dict[str, tuple[str, Direction]] = {}
         for direction, remark in DIRECTIONS.items():
             if self.direction in ("both", direction):
-                found |= {f"{name}{remark}": (name, direction) for name in self.adapters}
-        return found
+                names |= {f"{name}{remark}": (name, direction) for name in self.adapters}
+        return names
 
     def build(self, candidate: str) -> Adapter:
         """Return an adapter of the choice by the name of its candidate, not fitted yet."""
@@ -128,7 +128,7 @@ class Adapted:
     comparison: Comparison
     recommendation: Recommendation
     curve: LearningCurve | None
-    score_map: FoundScoreMap | None
+    score_map: FittedScoreMap | None
     sentences: tuple[str, ...]
 
     @property
@@ -189,14 +189,14 @@ def adapt(
         candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
         draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
         comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
-        found = recommend(comparison, suspects)
-        name = _followed(comparison, found)
+        recommendation = recommend(comparison, suspects)
+        name = _followed(comparison, recommendation)
         followed = next((one for one in candidates if one.name == name), None)
         return Adapted(
             held_out=held_out,
             suspects=suspects,
             comparison=comparison,
-            recommendation=found,
+            recommendation=recommendation,
             curve=learning_curve(followed, held_out, **draws) if followed else None,
             score_map=score_map_of(followed.fit(held_out.fit_old, held_out.fit_new), held_out, seed)
             if followed
@@ -235,10 +235,10 @@ def candidates_of(
         return link_of_head(train_head(old, new, _for_items(experiment, len(old), seed), place, on_step=on_step))
 
     directed = choice.directed().items()
-    found = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
+    candidates = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
     if labelled:
-        found += [Candidate(HEAD + name, "head", partial(head, one)) for name, one in choice.heads.items()]
-    return found
+        candidates += [Candidate(HEAD + name, "head", partial(head, one)) for name, one in choice.heads.items()]
+    return candidates
 
 
 def _for_items(experiment: Experiment, items: int, seed: int) -> Experiment:
@@ -320,7 +320,7 @@ OTHERS = 20  # further items, drawn at random
 
 
 @dataclass(frozen=True, eq=False)
-class FoundScoreMap:
+class FittedScoreMap:
     """A map from old scores to those of a link, with the scored pairs that it rests on.
 
     Args:
@@ -350,7 +350,7 @@ class FoundScoreMap:
         )
 
 
-def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap | None:
+def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
     """Map the old system's scores to those that new queries get through a link on the old gallery.
 
     Every held-out item, at most 1,000, asks for 20 others that the old system finds first and for 20 at random; both
@@ -369,11 +369,11 @@ def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FoundScoreMap 
     queries = np.repeat(np.arange(len(rows)), items.shape[1])
     old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
     try:
-        found = ScoreMap.fit(old_scores, new_scores)
-        error = found.error_of(old_scores, new_scores, queries=queries, seed=seed)
+        score_map = ScoreMap.fit(old_scores, new_scores)
+        error = score_map.error_of(old_scores, new_scores, queries=queries, seed=seed)
     except DataError:
         return None
-    return FoundScoreMap(found, error, old_scores, new_scores, queries, seed)
+    return FittedScoreMap(score_map, error, old_scores, new_scores, queries, seed)
 
 
 def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
@@ -399,11 +399,11 @@ def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDAr
     return np.concatenate([nearest, np.take_along_axis(rest, drawn, axis=1)], axis=1)
 
 
-def score_map_record(found: FoundScoreMap | None) -> ScoreMapRecord | None:
+def score_map_record(fitted: FittedScoreMap | None) -> ScoreMapRecord | None:
     """Return the map for results: its error, in words and as a number, and its knots."""
-    if found is None:
+    if fitted is None:
         return None
-    error, score_map = found.error, found.score_map
+    error, score_map = fitted.error, fitted.score_map
     knots = np.stack([score_map.knots, score_map.values], axis=1)
     shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
     return ScoreMapRecord(
@@ -414,11 +414,11 @@ def score_map_record(found: FoundScoreMap | None) -> ScoreMapRecord | None:
     )
 
 
-def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old: str = "", new: str = "") -> Path:
+def save_score_map(fitted: FittedScoreMap, path: Path, *, candidate: str = "", old: str = "", new: str = "") -> Path:
     """Write the whole map and its error as JSON, wholly or not at all, and return the path.
 
     Args:
-        found: The map. It was fitted through a link that knows only the items to fit on; that of all items, which is
+        fitted: The map. It was fitted through a link that knows only the items to fit on; that of all items, which is
             saved beside it, gives scores that are close to these, but not the same.
         path: Where to.
         candidate: Name of the link whose scores it leads to.
@@ -430,10 +430,10 @@ def save_score_map(found: FoundScoreMap, path: Path, *, candidate: str = "", old
         "candidate": candidate,
         "old": old,
         "new": new,
-        "direction": found.score_map.direction,
-        "mean_absolute_error": found.error.mean_absolute_error,
-        "scored_pairs": found.error.pairs,
-        "knots": found.score_map.knots.tolist(),
-        "values": found.score_map.values.tolist(),
+        "direction": fitted.score_map.direction,
+        "mean_absolute_error": fitted.error.mean_absolute_error,
+        "scored_pairs": fitted.error.pairs,
+        "knots": fitted.score_map.knots.tolist(),
+        "values": fitted.score_map.values.tolist(),
     }
     return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))

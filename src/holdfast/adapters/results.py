@@ -187,11 +187,11 @@ class AdaptResults(Results):
 
     def by_score(self) -> list[CandidateScores]:
         """Return the candidates, the highest cross-test first; those that failed come last, in their order."""
-        return sorted(self.candidates, key=lambda found: -found.cross.mean if found.cross else 1.0)
+        return sorted(self.candidates, key=lambda candidate: -candidate.cross.mean if candidate.cross else 1.0)
 
     def named(self, name: str | None) -> CandidateScores | None:
         """Return the candidate of a name; None where there is none."""
-        return next((found for found in self.candidates if found.name == name), None)
+        return next((candidate for candidate in self.candidates if candidate.name == name), None)
 
     @property
     def recommended(self) -> CandidateScores | None:
@@ -217,13 +217,13 @@ class AdaptResults(Results):
                     yield "score_map.knots", f"{before} before {after}", rising
 
     def _wrong_candidates(self) -> Iterator[Disagreement]:
-        names = [found.name for found in self.candidates]
-        for number, found in enumerate(self.candidates):
-            if found.name in names[:number]:
-                yield f"candidates.{number}.name", f"'{found.name}' again", "a name of its own for each"
+        names = [candidate.name for candidate in self.candidates]
+        for number, candidate in enumerate(self.candidates):
+            if candidate.name in names[:number]:
+                yield f"candidates.{number}.name", f"'{candidate.name}' again", "a name of its own for each"
             for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
-                if (getattr(found, key) is None) != (found.failed is not None):
-                    given = None if getattr(found, key) is None else getattr(found, key).to_dict()
+                if (getattr(candidate, key) is None) != (candidate.failed is not None):
+                    given = None if getattr(candidate, key) is None else getattr(candidate, key).to_dict()
                     yield f"candidates.{number}.{key}", given, "none just where “failed” says why"
         for place, score in self._scores():
             low, high = score.interval
@@ -233,8 +233,8 @@ class AdaptResults(Results):
     def _scores(self) -> Iterator[tuple[str, Score | Gap]]:
         """Yield every mean with its interval, and its place."""
         yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
-        for number, found in enumerate(self.candidates):
-            for key, score in found.scores():
+        for number, candidate in enumerate(self.candidates):
+            for key, score in candidate.scores():
                 yield f"candidates.{number}.{key}", score
         for number, point in enumerate(self.learning_curve.points if self.learning_curve else ()):
             yield f"learning_curve.points.{number}.cross", point.cross
@@ -257,7 +257,7 @@ class AdaptResults(Results):
             yield "recommendation.candidate", None, "the adapter that is recommended"
 
     def _wrong_curve(self, curve: LearningCurve) -> Iterator[Disagreement]:
-        names, pairs = [found.name for found in self.candidates], [point.pairs for point in curve.points]
+        names, pairs = [candidate.name for candidate in self.candidates], [point.pairs for point in curve.points]
         if curve.candidate not in names:
             yield "learning_curve.candidate", f"'{curve.candidate}'", f"one of {', '.join(names)}"
         if any(a >= b for a, b in pairwise(pairs)):

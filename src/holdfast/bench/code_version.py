@@ -13,8 +13,8 @@ COMPUTING = (
 )  # fmt: skip
 """Packages whose code decides what a cell becomes."""
 
-OF_CELLS = ("steps", "session_steps", "sources", "experiments")
-"""Modules of this package that do."""
+MODULES = ("experiment.py", "bench/steps.py", "bench/session_steps.py", "bench/sources.py", "bench/settings.py")
+"""Modules outside them that do."""
 
 
 @cache
@@ -22,4 +22,4 @@ def code_version() -> str:
     """Return the digest of all code of holdfast that computes, 16 hexadecimal digits."""
     root = Path(holdfast.__file__).parent
     packages = [path for package in COMPUTING for path in sorted((root / package).rglob("*.py"))]
-    return digest_of([*packages, *(root / "bench" / f"{name}.py" for name in OF_CELLS)])
+    return digest_of([*packages, *(root / name for name in MODULES)])

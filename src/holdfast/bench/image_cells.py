@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.bench.cells import Cell
-from holdfast.bench.experiments import of_machine
-from holdfast.bench.settings import Changes, changed, resolved
+from holdfast.bench.settings import Changes, changed, of_machine, resolved
 from holdfast.bench.sources import (
     EVALUATION,
     part_digest,

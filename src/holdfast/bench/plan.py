@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast.bench.cells import Cell
-from holdfast.bench.experiments import of_machine
 from holdfast.bench.image_cells import Case, ImageCells, Scored
 from holdfast.bench.session_steps import open_setting
-from holdfast.bench.settings import Changes, changed, resolved, told
+from holdfast.bench.settings import Changes, changed, of_machine, resolved, told
 from holdfast.bench.sources import (
     EVALUATION,
     VALIDATION,

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.experiments import experiment_on
 from holdfast.bench.pool import Place
+from holdfast.bench.settings import experiment_on
 from holdfast.bench.sources import Settings, open_images
 from holdfast.continual.plans import PLANS, Setting
 from holdfast.continual.results import LearnerResults

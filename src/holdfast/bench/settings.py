@@ -1,13 +1,16 @@
-"""Settings of one experiment: changed by dotted name, resolved with all defaults, and told to people."""
+"""Settings of one experiment of a suite: changed by dotted name, resolved with all defaults, and told to people."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.experiments import experiment_from, plain, weights_digest
 from holdfast.bench.suite_schema import Entry, Values
+from holdfast.errors import DataError
+from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.training.code import version_of
 
@@ -30,7 +33,7 @@ def changed(values: Values, changes: Changes) -> Values:
 
 def resolved(values: Values, seed: int, root: Path | None) -> Values:
     """Return everything that decides a run, defaults too: what the address of its cell is made of."""
-    found: Values = {"experiment": plain(experiment_from({**values, "seed": seed}))}
+    found: Values = {"experiment": Experiment.from_settings({**values, "seed": seed}).settings()}
     if (weights := values.get("weights")) is not None:
         found["weights_digest"] = weights_digest(weights, root)
     if version := version_of(METHODS[values["method"]]):
@@ -53,3 +56,52 @@ def _written(entry: Entry) -> Iterator[tuple[str, Any]]:
     for whole in ("head", "weights", "start"):
         if whole in entry.model_fields_set:
             yield whole, getattr(entry, whole)
+
+
+def experiment_on(
+    values: Mapping[str, Any], device: str, root: Path | None = None, machine: Mapping[str, Any] | None = None
+) -> Experiment:
+    """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0".
+
+    Args:
+        values: As `Experiment.from_settings` takes them.
+        device: The device.
+        root: Folder of the data; published weights are in ``weights`` there.
+        machine: Settings of the recipe that change no result, see `of_machine`.
+    """
+    found = Experiment.from_settings(values)
+    recipe = dataclasses.replace(found.recipe, **(machine or {}), accelerator=device.partition(":")[0])
+    weights = None if found.weights is None else weights_folder(str(found.weights), root)
+    return dataclasses.replace(found, recipe=recipe, weights=weights)
+
+
+def of_machine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe that change no result, as they are written; `Experiment.settings` has none.
+
+    >>> of_machine({"recipe": {"epochs": 3, "workers": 4, "data_on_device": "never"}})
+    {'workers': 4, 'data_on_device': 'never'}
+    """
+    recipe = values.get("recipe", {})
+    return {name: recipe[name] for name in ("workers", "data_on_device") if name in recipe}
+
+
+def weights_folder(name: str, root: Path | None) -> Path:
+    """Return the folder of published weights of that name.
+
+    Raises:
+        DataError: It is not there.
+    """
+    folder = (Path() if root is None else root) / "weights" / name
+    if root is None or not (folder / "model.safetensors").is_file():
+        raise DataError(
+            f"The published weights '{name}' are not there: no file {folder / 'model.safetensors'}.",
+            expected="config.json and model.safetensors, as the transformers library writes them",
+            to_do="put them there; HOLDFAST_DATA=FOLDER or --data-root FOLDER says where data and weights are.",
+        )
+    return folder
+
+
+def weights_digest(name: str, root: Path | None) -> str:
+    """Return the sha256 of a file of published weights, 24 hexadecimal digits."""
+    with (weights_folder(name, root) / "model.safetensors").open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:24]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.bench.experiments import experiment_on
 from holdfast.bench.pool import Place, Step
 from holdfast.bench.session_steps import first_session, sessions
+from holdfast.bench.settings import experiment_on
 from holdfast.bench.sources import EVALUATION, Settings, open_images, open_texts, protocol_digest, protocol_of, searched
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet

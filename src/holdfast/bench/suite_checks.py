@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.experiments import experiment_from
 from holdfast.bench.suite_schema import (
     SEARCHED_IN,
     SEARCHED_WHOLE,
@@ -24,6 +23,7 @@ from holdfast.data.texts import TEXT_DATASETS
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols import PROTOCOLS
+from holdfast.experiment import Experiment
 from holdfast.geometry import SPACES
 from holdfast.methods import METHODS, build_method
 from holdfast.models.backbones import BACKBONES
@@ -66,7 +66,7 @@ def check_suite(suite: Suite) -> None:
 
 def _check_settings(values: Values) -> None:
     """Refuse settings that no experiment, backbone or classifier knows; nothing is built."""
-    experiment_from(values)
+    Experiment.from_settings(values)
     spec = encoder_spec(**values["model"])
     _check_known("backbone", (spec.backbone,), BACKBONES)
     bound(BACKBONES[spec.backbone], spec.backbone_options, f"backbone '{spec.backbone}'")

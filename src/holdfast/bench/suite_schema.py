@@ -46,10 +46,10 @@ class Overrides(_Part):
 
     Args:
         model: Of the encoder, see `holdfast.models.encoder.EncoderSpec`.
-        geometry: Of the space, see `holdfast.training.spaces.Geometry`.
+        geometry: Of the space, see `holdfast.experiment.Geometry`.
         head: The classifier.
         head_options: Its options.
-        recipe: How to train, see `holdfast.training.recipe.Recipe`.
+        recipe: How to train, see `holdfast.experiment.Recipe`.
         weights: Name of a folder below ``weights`` in the data root, with published weights of the backbone.
     """
 

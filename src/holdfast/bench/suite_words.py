@@ -11,11 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.bench.suite_schema import Entry, EvaluationSet, InScenario, Overrides, Suite, Tuning
 from holdfast.errors import ConfigError, nearest
+from holdfast.experiment import Geometry, Recipe
 from holdfast.methods import METHODS
 from holdfast.models.encoder import EncoderSpec
 from holdfast.options import option_types
-from holdfast.training.recipe import Recipe
-from holdfast.training.spaces import Geometry
 
 PAGE = "docs/suites.md"
 """Where every setting of a suite is described."""

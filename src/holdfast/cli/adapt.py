@@ -15,8 +15,8 @@ from holdfast.cli.console import console, print_json, print_table, training_prog
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, DataError, refuse
+from holdfast.experiment import Recipe
 from holdfast.training.compatible_head import HEAD_RECIPE
-from holdfast.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from holdfast.adapters import Direction

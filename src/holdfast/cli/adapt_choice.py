@@ -69,9 +69,9 @@ def choice_of(arguments: Mapping[str, Any]) -> Choice:
         ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
     """
     from holdfast.adapters.adapt import USUAL_HEADS, Choice
+    from holdfast.experiment import Experiment
     from holdfast.models.encoder import EncoderSpec
     from holdfast.models.heads import build_head
-    from holdfast.training.recipe import Experiment
 
     adapters, methods = arguments["adapter"], arguments["method"]
     if arguments["head"] is not None:

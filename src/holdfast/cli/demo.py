@@ -15,8 +15,8 @@ from holdfast.cli.parsing import parse
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.experiment import Experiment
     from holdfast.models.release import Release
-    from holdfast.training.recipe import Experiment
 
 METHODS_SHOWN = ("independent", "p2s", "bct")
 SERVED = "p2s"  # the compatible model that the live gallery changes to
@@ -41,8 +41,8 @@ def demo(out: Path = Path("runs/demo"), all: bool = False, seed: int = 0, json: 
 
 def experiment(seed: int) -> Experiment:
     """Return how the demo trains, as benchmarks/comparison.py --validate chose it on the validation characters."""
+    from holdfast.experiment import Experiment, Recipe
     from holdfast.models.encoder import EncoderSpec
-    from holdfast.training.recipe import Experiment, Recipe
 
     return Experiment(
         model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
+from holdfast.cli.console import console
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, HoldfastError, refuse, unknown_name, without_intact
 
@@ -21,9 +22,9 @@ SUBCOMMANDS = {
     "backup": ("gallery_backup:backup", "copy everything to a new folder, while the gallery is written to"),
     "restore": ("gallery_backup:restore", "make the gallery of a backup in a new place"),
     "plan": ("gallery_plan:plan", "say what an upgrade would take: items, hours, cost, room; nothing is changed"),
-    "drill": ("gallery_drill:drill", "rehearse the upgrade on a copy and measure it; exit code 1 if it would fail"),
+    "rehearse": ("gallery_rehearse:rehearse", "try a whole upgrade on a copy and measure it; exit code 1 if it fails"),
     "prepare": ("gallery_upgrade:prepare", "make room for a new model; nothing that is served changes"),
-    "vouch": ("gallery_upgrade:vouch", "let queries of one model search vectors of another, as a report allows"),
+    "link": ("gallery_upgrade:link", "let queries of one model search vectors of another, as a report allows"),
     "swap": ("gallery_upgrade:swap", "make the prepared model the active one, at once"),
     "backfill": ("gallery_backfill:backfill", "give items new vectors, batch by batch; stopped anywhere, it goes on"),
     "complete": ("gallery_upgrade:complete", "count every new vector and declare the upgrade finished"),
@@ -35,8 +36,11 @@ SUBCOMMANDS = {
 }  # fmt: skip
 """By name: module and function, and what it does."""
 
-READING = ("search", "status", "doctor", "export", "backup", "plan", "drill", "journal")
+READING = ("search", "status", "doctor", "export", "backup", "plan", "rehearse", "journal")
 """Those that change nothing."""
+
+FORMER = {"drill": "rehearse", "vouch": "link"}
+"""Names of an earlier version, which this one still takes, and what they are called now."""
 
 _SAY_INTACT = ("intact", "nothing was", "no gallery was", "as it was", "kept", "in the gallery", "acknowledged")
 _FIRST = {"backup": "--dest", "restore": "--backup"}
@@ -57,7 +61,12 @@ def main(words: list[str]) -> int:
         if words:
             raise SystemExit(0)
         return 2
-    name, rest = words[0], [_ALIASES.get(word, word) for word in words[1:]]
+    if words[0] in FORMER:
+        console.print(
+            f"`holdfast gallery {words[0]}` is called `holdfast gallery {FORMER[words[0]]}` now; the former name goes "
+            "with the next version."
+        )
+    name, rest = FORMER.get(words[0], words[0]), [_ALIASES.get(word, word) for word in words[1:]]
     if rest and not rest[0].startswith("-"):
         rest = [_FIRST.get(name, "--gallery"), *rest]
     try:

@@ -1,4 +1,4 @@
-"""The steps of an upgrade: ``holdfast gallery prepare``, ``vouch``, ``swap``, ``complete``, ``rollback`` and so on."""
+"""The steps of an upgrade: ``holdfast gallery prepare``, ``link``, ``swap``, ``complete``, ``rollback`` and so on."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def prepare(
         return _told(it, gallery, {"prepared": made.name, "fingerprint": made.fingerprint}, json)
 
 
-def vouch(
+def link(
     gallery: str,
     report: Path | None = None,
     query: str | None = None,
@@ -75,9 +75,9 @@ def vouch(
     refuse((report is None) == (force is None), "Both or neither of --report and --force were given.", "one of them")
     with opened(gallery, wait) as it:
         asked, searched = _direction(it, query, of)
-        link = it.vouch(asked, searched, report=report, force=force)
-        console.print(f"Queries of {link.query} search vectors of {link.gallery} from now on.")
-        return _told(it, gallery, {"query": link.query, "gallery": link.gallery, "how": link.how}, json)
+        made = it.link(asked, searched, report=report, force=force)
+        console.print(f"Queries of {made.query} search vectors of {made.gallery} from now on.")
+        return _told(it, gallery, {"query": made.query, "gallery": made.gallery, "how": made.how}, json)
 
 
 def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str, str]:

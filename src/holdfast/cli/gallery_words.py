@@ -155,5 +155,5 @@ def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[s
     swap = ("make it active", command("swap", url))
     if new.covered >= found.items:
         return [swap, *([fill] if found.lacking else [])]
-    report = command("vouch", url, "--report", "results.json", "--query", new.name, "--of", found.active)
+    report = command("link", url, "--report", "results.json", "--query", new.name, "--of", found.active)
     return [("let it search old vectors, if a report of `holdfast evaluate` allows", report), fill]

@@ -11,7 +11,7 @@ from holdfast.cli.console import console, print_json, print_table, training_prog
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import refuse, unknown_name
-from holdfast.training.recipe import Experiment, Recipe
+from holdfast.experiment import Experiment, Recipe
 
 if TYPE_CHECKING:
     from holdfast.continual.plans import Plan

@@ -10,13 +10,13 @@ from holdfast.cli.choices import encoder_for, open_data, options_by_method, writ
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.parsing import parse, resolved
 from holdfast.errors import ConfigError, ReleaseError, refuse
+from holdfast.experiment import Experiment, Recipe
 from holdfast.methods import build_method
-from holdfast.training.recipe import Experiment, Recipe
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.experiment import Geometry
     from holdfast.models.release import Release
-    from holdfast.training.spaces import Geometry
 
 
 def train(
@@ -188,7 +188,7 @@ def _refuse_sessions(names: list[str]) -> None:
 
 
 def _geometry(arguments: dict[str, Any]) -> Geometry:
-    from holdfast.training.spaces import Geometry
+    from holdfast.experiment import Geometry
 
     return Geometry(**{key: arguments[key] for key in ("space", "curvature", "learn_curvature", "lift_old")})
 
@@ -207,7 +207,7 @@ def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Ex
 
 def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
     from holdfast.data.scenarios import SCENARIOS
-    from holdfast.training.spaces import Geometry
+    from holdfast.experiment import Geometry
     from holdfast.training.train import train_upgrade
 
     scenario = SCENARIOS[arguments["scenario"]]

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from holdfast.continual.plans import KS, Setting
+from holdfast.experiment import Experiment
 from holdfast.methods import METHODS, build_method
 from holdfast.results import Count, Disagreement, Part, Positive, Results, Share
-from holdfast.training.recipe import Experiment
 
 _CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -33,8 +33,8 @@ class Bounds(Part):
     @classmethod
     def of(cls, learners: Mapping[str, Experiment]) -> Self:
         """Return the first learner of a method that marks each end."""
-        found = {METHODS[experiment.method].bound: name for name, experiment in reversed([*learners.items()])}
-        return cls(lower=found.get("lower"), upper=found.get("upper"))
+        ends = {METHODS[experiment.method].bound: name for name, experiment in reversed([*learners.items()])}
+        return cls(lower=ends.get("lower"), upper=ends.get("upper"))
 
     def by_name(self) -> dict[str, str]:
         """Return "lower" and "upper" by the names of the learners that are."""
@@ -177,7 +177,7 @@ def average_recall(recall: Sequence[Mapping[str, float]]) -> dict[str, float]:
     >>> average_recall([{"1": 0.5, "2": 1.0}, {"1": 0.25, "2": 0.5}])
     {'1': 0.375, '2': 0.75}
     """
-    return {k: float(np.mean([found[k] for found in recall])) for k in recall[0]}
+    return {k: float(np.mean([session[k] for session in recall])) for k in recall[0]}
 
 
 def forgetting(recall_by_home: Sequence[Sequence[float | None]]) -> float | None:
@@ -330,7 +330,7 @@ class SessionsResults(Results):
             plan=PlanNumbers.of(setting),
             model=base.model.model_dump(mode="json"),
             recipe={**asdict(base.recipe), "head": base.head, "head_options": dict(base.head_options)},
-            learners={name: LearnerResults.of(learners[name], found) for name, found in records.items()},
+            learners={name: LearnerResults.of(learners[name], of_learner) for name, of_learner in records.items()},
         )
 
     @property

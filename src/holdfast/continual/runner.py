@@ -44,6 +44,7 @@ from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.ranking.engine import nearest_rows
 from holdfast.evaluation.sides import check_sides, vectors_for
+from holdfast.experiment import Experiment
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod
@@ -52,7 +53,6 @@ from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
 from holdfast.results import Part
 from holdfast.training.encode import embed_images, encode
-from holdfast.training.recipe import Experiment
 from holdfast.training.run_state import load_history
 from holdfast.training.train import OnStep, train_release
 from holdfast.training.warm_start import WarmStart, load_carried, save_carried
@@ -165,8 +165,8 @@ def refuse_other(path: Path, identity: Mapping[str, Any]) -> None:
     """
     if not path.exists():
         return
-    found, wanted = read_plain(path), json.loads(json.dumps(identity))
-    different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    written, wanted = read_plain(path), json.loads(json.dumps(identity))
+    different = sorted(key for key in written.keys() | wanted.keys() if written.get(key) != wanted.get(key))
     if different:
         raise ConfigError(
             f"The folder '{path.parent}' holds a run with other settings: {', '.join(different)} differ.",
@@ -181,16 +181,16 @@ def _shared(learners: Mapping[str, Experiment]) -> dict[str, Any]:
     Raises:
         ConfigError: They do not share them.
     """
-    found = {name: _recipe(experiment) for name, experiment in learners.items()}
-    first, *others = found
+    recipes = {name: _recipe(experiment) for name, experiment in learners.items()}
+    first, *others = recipes
     for name in others:
-        different = [key for key, value in found[name].items() if found[first][key] != value]
+        different = [key for key, value in recipes[name].items() if recipes[first][key] != value]
         refuse(
             bool(different),
             f"The learners '{first}' and '{name}' have other settings: {', '.join(different)}.",
             "learners that differ in method and method options only: they share the first session",
         )
-    return found[first]
+    return recipes[first]
 
 
 def _own(experiment: Experiment) -> dict[str, Any]:
@@ -237,9 +237,9 @@ class Ending(Part):
         Raises:
             DataError: The file is missing or damaged.
         """
-        found = read_plain(path)
+        values = read_plain(path)
         try:
-            return cls.model_validate(found)
+            return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             raise _unreadable(path, f"{first['msg']} at '{'.'.join(map(str, first['loc']))}'") from error
@@ -380,8 +380,8 @@ class _Session:
 
         def score(model: nn.Module) -> float:
             parts = chain(map(storage.load, earlier), (self._encoded(model, images) for images in (own,)))
-            found = hits(self._encoded(model, queries), parts, (1,))
-            return float(found[1].mean())
+            right = hits(self._encoded(model, queries), parts, (1,))
+            return float(right[1].mean())
 
         return score
 
@@ -431,8 +431,8 @@ class _Session:
     def _scored(self, release: Release, galleries: list[Path]) -> SessionScores:
         queries = self.setting.queries(self.session)
         self.encoded += len(queries)
-        found = hits(self._embed(release, queries), map(storage.load, galleries), KS)
-        return scores_of(found, queries.labels, self.setting)
+        right = hits(self._embed(release, queries), map(storage.load, galleries), KS)
+        return scores_of(right, queries.labels, self.setting)
 
     def _memory(self, release: Release, own: Rows, kept: Rows) -> Rows:
         """Choose the exemplars of the next session among the session's own images and those kept so far."""
@@ -462,12 +462,12 @@ def read_plain(path: Path) -> dict[str, Any]:
         DataError: The file is missing or damaged.
     """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise _unreadable(path, "it does not hold names with values")
-    return found
+    return values
 
 
 def _unreadable(path: Path, reason: str) -> DataError:
@@ -515,7 +515,7 @@ def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) 
     nearest = list(_nearest(query, parts, max(ks)))
     if not nearest:
         raise DataError("The gallery has no part.", expected="what at least one session embedded")
-    scores, labels = (np.concatenate(found, axis=1) for found in zip(*nearest, strict=True))
+    scores, labels = (np.concatenate(column, axis=1) for column in zip(*nearest, strict=True))
     order = np.argsort(-scores, axis=1, kind="stable")
     right = np.take_along_axis(labels, order, axis=1) == _wanted(query)[:, None]
     return {k: right[:, :k].any(axis=1) for k in ks}
@@ -538,19 +538,19 @@ def _wanted(query: EmbeddingSet) -> NDArray[np.int64]:
     return query.labels
 
 
-def scores_of(found: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64], setting: Setting) -> SessionScores:
+def scores_of(right_at: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64], setting: Setting) -> SessionScores:
     """Return recall by K, and recall@1 by the session that introduced the class of the query.
 
     Args:
-        found: For every K whether each query succeeded (Q,).
+        right_at: For every K whether each query succeeded (Q,).
         labels: Class of every query, int64 (Q,).
         setting: Whose classes they are.
     """
     homes, sessions = setting.home[labels], setting.plan.sessions
     asked = np.bincount(homes, minlength=sessions)
-    right = np.bincount(homes, weights=found[1], minlength=sessions)
+    right = np.bincount(homes, weights=right_at[1], minlength=sessions)
     return SessionScores(
-        recall={str(k): float(values.mean()) for k, values in found.items()},
+        recall={str(k): float(values.mean()) for k, values in right_at.items()},
         recall_by_home=[float(r / n) if n else None for r, n in zip(right, asked, strict=True)],
         queries=len(labels),
         queries_by_home=asked.tolist(),

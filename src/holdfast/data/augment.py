@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -94,6 +95,8 @@ class Augmentation:
     degrees: float = 0.0
     scale: float = 0.0
     shift: float = 0.0
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where settings that people write are checked
 
     def __post_init__(self) -> None:
         for name in ("crop_padding", "degrees", "scale", "shift"):

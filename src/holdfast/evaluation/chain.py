@@ -9,7 +9,6 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse, unknown_name
 from holdfast.evaluation.compatibility import (
     Baseline,
@@ -26,7 +25,7 @@ from holdfast.evaluation.intervals import Draws, Interval, Resampled, clusters_o
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.results import ProtocolRecord
-from holdfast.evaluation.sides import Sides, check_one_model, check_sides, in_order_of
+from holdfast.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from holdfast.results import Data, Disagreement, ModelIdentity, Number, Part, Results
 
 Array = NDArray[np.float64]
@@ -197,27 +196,24 @@ class ChainEvaluation:
             "P_comp was to compare with independent old models, and there are none.",
             "the independent model of every generation but the first",
         )
-        kept = (
-            "metric",
-            "guards",
-            "judged",
-            "protocol",
-            "fingerprints",
-            "independent_fingerprints",
-            "ac",
-            "am",
-            "compatible",
-        )
         return ChainResults.of(
             title=title,
             data=data,
             old_baseline=old_baseline,
             models=list(self.names),
+            metric=self.metric,
+            guards=self.guards,
+            judged=self.judged,
+            protocol=self.protocol,
+            fingerprints=self.fingerprints,
+            independent_fingerprints=self.independent_fingerprints,
             matrix=self.matrix.tolist(),
-            independent_self=_listed(self.independent_self),
+            independent_self=None if self.independent_self is None else self.independent_self.tolist(),
             pairs=self._pairs(),
+            ac=self.ac,
+            am=self.am,
             violations=int(self.violations.sum()),
-            **{name: getattr(self, name) for name in kept},
+            compatible=self.compatible,
             **self._p_metrics(),
         )
 
@@ -242,15 +238,12 @@ class ChainEvaluation:
             return {"p_up": None, "p_comp": None, "p_score": None}
         up = {variant: both["own"].p_up.tolist() for variant, both in self.p.items()}
         comp = {
-            variant: {baseline: found.p_comp.tolist() for baseline, found in both.items()}
+            variant: {baseline: metrics.p_comp.tolist() for baseline, metrics in both.items()}
             for variant, both in self.p.items()
         }
-        score = {baseline: _listed(found.p_score) for baseline, found in self.p["sigmoid"].items()}
+        scores = {baseline: metrics.p_score for baseline, metrics in self.p["sigmoid"].items()}
+        score = {baseline: None if values is None else values.tolist() for baseline, values in scores.items()}
         return {"p_up": up, "p_comp": comp, "p_score": score}
-
-
-def _listed(array: Array | None) -> list[Any] | None:
-    return None if array is None else array.tolist()
 
 
 def evaluate_chain(
@@ -307,13 +300,17 @@ def evaluate_chain(
     _check_labels(protocol, models[0])
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
     draws = Draws(resamples, level, seed, clusters)
-    measured = _values(models, protocol, [metric, *guarded], device)
-    values = {pair: found[metric] for pair, found in measured.items()}
+    measured = {
+        (i, j): protocol.measure(models[i][0], models[j][1], [metric, *guarded], device=device)
+        for i in range(len(models))
+        for j in range(i + 1)
+    }
+    values = {pair: of_pair[metric] for pair, of_pair in measured.items()}
     alone = [protocol.measure(*sides, [metric], device=device)[metric] for sides in third]
     matrix = np.full((len(models), len(models)), np.nan)
-    for pair, found in values.items():
-        matrix[pair] = np.nanmean(found)
-    own = np.array([matrix[0, 0], *(np.nanmean(found) for found in alone)]) if third else None
+    for pair, of_pair in values.items():
+        matrix[pair] = np.nanmean(of_pair)
+    own = np.array([matrix[0, 0], *(np.nanmean(of_model) for of_model in alone)]) if third else None
     draws = draws.counting(values[0, 0], resample)
     intervals, gains = _intervals(values, draws)
     worse = _worse(measured, guarded, draws) if protocol.judges else {}
@@ -342,7 +339,10 @@ def _matched(
     generations: Mapping[str, Sides] | Sequence[Sides], independent: Sequence[Sides] | None
 ) -> tuple[tuple[str, ...], list[Sides], list[Sides]]:
     """Return names, chain and independent models, all in the order of the first model's items, with common labels."""
-    named = generations if isinstance(generations, Mapping) else _numbered(generations)
+    if isinstance(generations, Mapping):
+        named = dict(generations)
+    else:
+        named = {f"model {number}": sides for number, sides in enumerate(generations, start=1)}
     names, models, third = tuple(named), list(named.values()), list(independent or [])
     if len(models) < 2:
         raise DataError(
@@ -362,19 +362,8 @@ def _matched(
     _refuse_repeated(called[len(models) :], third)
     for newer in models[1:]:
         check_sides(newer[0], models[0][1])
-    queries, galleries = (
-        with_common_labels([
-            in_order_of(models[0][side], sides[side], (f"{called[0]} {what}", f"{name} {what}"))
-            for name, sides in zip(called, [*models, *third], strict=True)
-        ])
-        for side, what in enumerate(("queries", "gallery"))
-    )  # fmt: skip
-    found = list(zip(queries, galleries, strict=True))
-    return names, found[: len(models)], found[len(models) :]
-
-
-def _numbered(generations: Sequence[Sides]) -> dict[str, Sides]:
-    return {f"model {number}": sides for number, sides in enumerate(generations, start=1)}
+    aligned = list(in_one_order(dict(zip(called, [*models, *third], strict=True))).values())
+    return names, aligned[: len(models)], aligned[len(models) :]
 
 
 def _refuse_repeated(names: Sequence[str], models: Sequence[Sides]) -> None:
@@ -398,30 +387,19 @@ def _check_labels(protocol: Protocol, sides: Sides) -> None:
         )
 
 
-def _values(
-    models: Sequence[Sides], protocol: Protocol, metrics: Sequence[str], device: str | None
-) -> dict[Pair, dict[str, PerUnit]]:
-    """Return one value per unit and metric for every entry of the lower triangle."""
-    return {
-        (i, j): protocol.measure(models[i][0], models[j][1], metrics, device=device)
-        for i in range(len(models))
-        for j in range(i + 1)
-    }
-
-
 def _intervals(values: Mapping[Pair, PerUnit], draws: Draws) -> tuple[dict[Pair, Interval], dict[Pair, Interval]]:
     """Return the intervals of all scores, and of what every pair gains, over the same resampled units."""
-    columns = {("score", pair): found for pair, found in values.items()}
-    columns |= {("gain", (i, j)): found - values[j, j] for (i, j), found in values.items() if j < i}
+    columns = {("score", pair): of_pair for pair, of_pair in values.items()}
+    columns |= {("gain", (i, j)): of_pair - values[j, j] for (i, j), of_pair in values.items() if j < i}
     intervals = draws.intervals(columns)
-    scores, gains = ({pair: found for (kind, pair), found in intervals.items() if kind == wanted}
-                     for wanted in ("score", "gain"))  # fmt: skip
+    scores = {pair: interval for (kind, pair), interval in intervals.items() if kind == "score"}
+    gains = {pair: interval for (kind, pair), interval in intervals.items() if kind == "gain"}
     return scores, gains
 
 
 def _worse(
     measured: Mapping[Pair, Mapping[str, PerUnit]], guards: Sequence[str], draws: Draws
-) -> dict[Pair, tuple[str, ...]]:  # fmt: skip
+) -> dict[Pair, tuple[str, ...]]:
     """Return in which guarded metrics every pair is clearly worse than the older model on its own gallery."""
     pairs = [(i, j) for i, j in measured if j < i]
     columns = {((i, j), name): measured[i, j][name] - measured[j, j][name] for i, j in pairs for name in guards}

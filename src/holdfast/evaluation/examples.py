@@ -120,11 +120,11 @@ def choose_examples(
         rows, kinds = _changed(systems, count, seed, alone)
     if not len(rows):
         return []
-    found = {name: _found(*sides, rows, k, judge, alone) for name, sides in systems.items()}
+    items = {name: _found(*sides, rows, k, judge, alone) for name, sides in systems.items()}
     query = models.old[0].select(rows)
     labels = _class_names(query)
     return [
-        Example(query.ids[i], labels[i], kinds[i], found["self_old"][i], found["cross"][i], found["self_new"][i])
+        Example(query.ids[i], labels[i], kinds[i], items["self_old"][i], items["cross"][i], items["self_new"][i])
         for i in range(len(rows))
     ]
 
@@ -226,8 +226,8 @@ def _found(
         lists = judge.lists(query, gallery)
     ignore = RowLists.of(lists.ignore[row] for row in rows.tolist())
     results = []
-    for row, found in zip(rows.tolist(), top_k(query.select(rows), gallery, k, ignore=ignore).rows, strict=True):
-        kept = found[found >= 0]
+    for row, nearest in zip(rows.tolist(), top_k(query.select(rows), gallery, k, ignore=ignore).rows, strict=True):
+        kept = nearest[nearest >= 0]
         items = gallery.select(kept)
         hits = [] if judge is None else np.isin(kept, lists.relevant[row]).tolist()
         results.append(Found(tuple(items.ids), tuple(_class_names(items)), tuple(hits)))

@@ -162,11 +162,11 @@ def chosen_interval(
     means = resampled_means(sums, sizes, resamples, seed)
     if not len(sizes):
         return np.nan, np.nan
-    found = sums.sum(axis=0) / sizes.sum()
+    gain = sums.sum(axis=0) / sizes.sum()
     best = means.argmax(axis=1)
-    luck = means[np.arange(len(means)), best] - found[best]
+    luck = means[np.arange(len(means)), best] - gain[best]
     low, high = percentile_interval(luck, level, len(sizes))
-    return _within((float(found.max()) - high, float(found.max()) - low), gains)
+    return _within((float(gain.max()) - high, float(gain.max()) - low), gains)
 
 
 def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups: int | None = None) -> Interval:
@@ -398,12 +398,12 @@ def _columns(differences: Mapping[Name, ArrayLike]) -> NDArray[np.float64]:
 def _shares_as_far(sums: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Return for every column of sums of groups (G, S) the share of flips whose total is as far from zero (S,)."""
     moving = sums[(sums != 0).any(axis=1)]  # a sign before nothing changes nothing
-    found = moving.sum(axis=0)
-    enough = np.abs(found) - _ROUNDING * np.abs(moving).sum(axis=0)
+    total = moving.sum(axis=0)
+    enough = np.abs(total) - _ROUNDING * np.abs(moving).sum(axis=0)
     exact = len(moving) < 63 and 2 ** len(moving) <= resamples
     count = np.zeros(sums.shape[1])
     for turned in _every_choice(len(moving)) if exact else _drawn_choices(len(moving), resamples, seed):
-        count += (np.abs(found - 2 * (turned @ moving)) >= enough).sum(axis=0)
+        count += (np.abs(total - 2 * (turned @ moving)) >= enough).sum(axis=0)
     share: NDArray[np.float64] = count / 2 ** len(moving) if exact else (count + 1) / (resamples + 1)
     return share
 

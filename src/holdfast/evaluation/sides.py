@@ -215,14 +215,29 @@ def matched(
     else:
         _check_cross(models, cross)
         models["cross-test"] = cross
+    aligned = in_one_order(models)
+    return MatchedModels(aligned["old"], aligned["new"], aligned.get("independent"), aligned.get("cross-test"))
+
+
+def in_one_order(models: Mapping[str, Sides]) -> dict[str, Sides]:
+    """Bring the items of all models into the order of the first one, and give all of them the same labels.
+
+    Args:
+        models: Queries and gallery by the name of the model.
+
+    Raises:
+        DataError: Labels contradict each other.
+        EmptyOverlapError: The models embedded different items.
+    """
+    first, reference = next(iter(models.items()))
     queries, galleries = (
         with_common_labels([
-            in_order_of(old[side], sides[side], (f"old {what}", f"{name} {what}")) for name, sides in models.items()
+            in_order_of(reference[side], sides[side], (f"{first} {what}", f"{name} {what}"))
+            for name, sides in models.items()
         ])
         for side, what in enumerate(("queries", "gallery"))
     )  # fmt: skip
-    found = dict(zip(models, zip(queries, galleries, strict=True), strict=True))
-    return MatchedModels(found["old"], found["new"], found.get("independent"), found.get("cross-test"))
+    return dict(zip(models, zip(queries, galleries, strict=True), strict=True))
 
 
 def _whole(sides: tuple[EmbeddingSet | None, EmbeddingSet | None]) -> Sides | None:
@@ -259,11 +274,11 @@ def _check_cross(models: Mapping[str, Sides], cross: Sides) -> None:
     A map and a head have fingerprints of their own: what none of the models made is taken for mapped.
     """
     makers = {sides[0].fingerprint: name for name, sides in models.items()}
-    found = [makers.get(embeddings.fingerprint, "mapped") for embeddings in cross]
-    if found not in (["mapped", "old"], ["new", "mapped"], ["mapped", "mapped"]):
+    sources = [makers.get(embeddings.fingerprint, "mapped") for embeddings in cross]
+    if sources not in (["mapped", "old"], ["new", "mapped"], ["mapped", "mapped"]):
         raise DataError(
-            f"In the cross-test, the queries ({cross[0].fingerprint}) are {found[0]} and the gallery "
-            f"({cross[1].fingerprint}) is {found[1]}.",
+            f"In the cross-test, the queries ({cross[0].fingerprint}) are {sources[0]} and the gallery "
+            f"({cross[1].fingerprint}) is {sources[1]}.",
             expected="mapped new queries on the old gallery, new queries on the mapped old gallery, or both mapped",
             to_do="give what a map or a head made of one side; leave `cross` out where the models share a space.",
         )

@@ -118,19 +118,19 @@ class CombinationResults(Combination, Results):
         """
         return cls.of(
             title=title,
-            new=", ".join(dict.fromkeys(name for found in evaluations.values() for name in found.evaluations)),
+            new=", ".join(dict.fromkeys(name for results in evaluations.values() for name in results.evaluations)),
             **dict(combination),
-            sources={name: found.data for name, found in evaluations.items()},
-            protocols={name: found.only().protocol for name, found in evaluations.items()},
+            sources={name: results.data for name, results in evaluations.items()},
+            protocols={name: results.only().protocol for name, results in evaluations.items()},
         )
 
     def disagreements(self) -> Iterator[Disagreement]:
         """Yield every part that contradicts another."""
         if len(self.sets) < 2:
             yield "sets", list(self.sets), "two test sets or more"
-        for part, found in (("sources", self.sources), ("protocols", self.protocols)):
-            if set(found) != set(self.sets):
-                yield part, list(found), f"one for each of {', '.join(self.sets)}"
+        for part, of_sets in (("sources", self.sources), ("protocols", self.protocols)):
+            if set(of_sets) != set(self.sets):
+                yield part, list(of_sets), f"one for each of {', '.join(self.sets)}"
         if self.compatible != _compatible(self.sets):
             yield "compatible", self.compatible, f"{not self.compatible}, as the verdicts of the sets say"
         means = dict(PMetrics.mean(list(self.sets.values())).variants())
@@ -164,7 +164,7 @@ def combine(evaluations: Mapping[str, Evaluation], metric: str | None = None) ->
     if len(evaluations) < 2:
         raise DataError(f"{len(evaluations)} evaluations to combine.", expected="two test sets or more")
     _refuse_others(evaluations)
-    sets = {name: _scores(name, found, metric or found.gate_metric) for name, found in evaluations.items()}
+    sets = {name: _scores(name, one, metric or one.gate_metric) for name, one in evaluations.items()}
     first = next(iter(evaluations.values()))
     return Combination(
         fingerprints=first.fingerprints,
@@ -179,24 +179,24 @@ class _Identity(NamedTuple):
     """What must be the same in all evaluations, in words and as it is."""
 
     what: str
-    found: str | None
+    fingerprint: str | None
 
 
 def _identities(evaluation: Evaluation) -> list[_Identity]:
     models = {name: evaluation.fingerprints.get(name) for name in ("old", "new", "independent")}
-    found = [_Identity(f"{name} model", None if model is None else model.fingerprint) for name, model in models.items()]
-    return [*found, *(_Identity(f"{side} of a map", (evaluation.mapped or {}).get(side))
+    own = [_Identity(f"{name} model", None if model is None else model.fingerprint) for name, model in models.items()]
+    return [*own, *(_Identity(f"{side} of a map", (evaluation.mapped or {}).get(side))
                       for side in ("query", "gallery"))]  # fmt: skip
 
 
 def _refuse_others(evaluations: Mapping[str, Evaluation]) -> None:
     for (first_name, first), (name, other) in pairwise(evaluations.items()):
         for one, two in zip(_identities(first), _identities(other), strict=True):
-            if one.found != two.found:
-                declared = all(str(found).startswith("declared:") for found in (one.found, two.found))
+            if one.fingerprint != two.fingerprint:
+                declared = all(str(given).startswith("declared:") for given in (one.fingerprint, two.fingerprint))
                 raise DataError(
                     f"The evaluations '{first_name}' and '{name}' have another {one.what}: "
-                    f"{one.found or 'none'} and {two.found or 'none'}.",
+                    f"{one.fingerprint or 'none'} and {two.fingerprint or 'none'}.",
                     expected="evaluations of one upgrade: the same old, new and independent model on every test set",
                     to_do="name the models of files of vectors: --old-model, --new-model and --independent-model."
                     if declared

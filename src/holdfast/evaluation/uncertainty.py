@@ -113,13 +113,13 @@ def gallery_uncertainty(
     Raises:
         DataError: A value is no uncertainty.
     """
-    found = {"old": uncertainty_of(old_gallery), "new": uncertainty_of(new_gallery)}
-    if all(values is None for values in found.values()):
+    by_model = {"old": uncertainty_of(old_gallery), "new": uncertainty_of(new_gallery)}
+    if all(values is None for values in by_model.values()):
         return None
     seen = seen_items(old_gallery, old_classes)
     groups = {"all": np.ones(len(old_gallery), np.bool_)} if seen is None else {"seen": seen, "unseen": ~seen}
     return Uncertainty(
-        **{model: None if values is None else histogram(values, groups) for model, values in found.items()}
+        **{model: None if values is None else histogram(values, groups) for model, values in by_model.items()}
     )
 
 
@@ -142,8 +142,8 @@ def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]])
     inside = np.clip(values, edges[0], edges[-1])  # a value that rounds to an edge is still counted
     members = {name: inside[rows] for name, rows in groups.items() if rows.any()}
     groups_found = {
-        name: Group(items=len(found), mean=float(found.mean()), counts=np.histogram(found, edges)[0].tolist())
-        for name, found in members.items()
+        name: Group(items=len(of_group), mean=float(of_group.mean()), counts=np.histogram(of_group, edges)[0].tolist())
+        for name, of_group in members.items()
     }
     return Histogram(edges=edges.tolist(), groups=groups_found)
 
@@ -293,9 +293,9 @@ def main_directions(tangents: NDArray[np.float64]) -> NDArray[np.float64]:
     array([[0., 1.],
            [1., 0.]])
     """
-    _, lengths, found = np.linalg.svd(tangents, full_matrices=False)
+    _, lengths, rows = np.linalg.svd(tangents, full_matrices=False)
     directions = np.zeros((2, tangents.shape[1]))
-    directions[: len(found)] = found[:2] * (lengths[:2] > 0)[:, None]
+    directions[: len(rows)] = rows[:2] * (lengths[:2] > 0)[:, None]
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
     return directions * np.where(largest < 0, -1.0, 1.0) + 0.0
 

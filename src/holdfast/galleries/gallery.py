@@ -494,7 +494,7 @@ class Gallery:
         with self.writing("map"):
             return int(self.store.commit(Changes(fill=fill), self.state.to_record(), event).filled.sum())
 
-    def vouch(self, query: str, gallery: str, *, report: Path | None = None, force: str | None = None) -> Link:
+    def link(self, query: str, gallery: str, *, report: Path | None = None, force: str | None = None) -> Link:
         """Let queries of one generation search the vectors of another, in a direction that a report measured.
 
         Args:
@@ -508,9 +508,9 @@ class Gallery:
             ConfigError: Neither a report nor a reason, or both.
             SpaceMismatchError: They lie in two spaces, which only an adapter links.
         """
-        refuse((report is None) == (force is None), "Vouching.", "either a report or, by force, a reason")
+        refuse((report is None) == (force is None), "Linking two models.", "either a report or, by force, a reason")
         _refuse_empty(force)
-        with self.writing("vouch") as pointer:
+        with self.writing("link") as pointer:
             state = self._state(pointer)
             asked, searched = (state.named(name) for name in (query, gallery))
             _check_linked_spaces(asked, searched)
@@ -519,7 +519,7 @@ class Gallery:
                 if report is None
                 else link_from_report(report, asked, searched)
             )
-            self._commit(state, {"kind": "vouch", "link": vars(link)}, Changes())
+            self._commit(state, {"kind": "link", "link": vars(link)}, Changes())
         return link
 
     def swap(self, *, force: str | None = None) -> GalleryState:
@@ -556,7 +556,7 @@ class Gallery:
                 f"Queries of {new.name} would not find {lost} of {pointer.items} items: no passing compatibility "
                 f"report or adapter lets them search vectors of {unsearched}.",
                 expected="a report (`holdfast gallery prepare --report`), an adapter, or vectors of all items",
-                to_do="`holdfast gallery vouch --report results.json`, or `backfill` first, or force it with a reason: "
+                to_do="`holdfast gallery link --report results.json`, or `backfill` first, or force it with a reason: "
                 "--force REASON; the gallery is intact.",
             )
         linked = old.name in after or new.geometry != old.geometry
@@ -604,7 +604,7 @@ class Gallery:
 
         Returns:
             How many items have a vector of the newer model only: they stay, and are found by queries of the older one
-            only where that direction was vouched for.
+            only where they were linked that way.
         """
         with self.writing("rollback") as pointer:
             state = self._state(pointer)

@@ -248,8 +248,9 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
     Args:
         state: Before.
         event: Plain values with "kind" and what the kind needs: "create" (generation, columns), "prepare" (generation,
-            links, bridge), "vouch" (link), "swap" (link, if it is forced), "complete" (missing), "rollback", "abandon",
-            "gc", "migrate" (files: digests by the paths that stood for them), "repair" (state: an earlier one).
+            links, bridge), "link" (link; "vouch" in earlier versions), "swap" (link, if it is forced), "complete"
+            (missing), "rollback", "abandon", "gc", "migrate" (files: digests by the paths that stood for them),
+            "repair" (state: an earlier one).
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -298,7 +299,7 @@ def _checked(link: Link) -> Link:
     return link
 
 
-def _vouch(state: GalleryState, event: Event) -> GalleryState:
+def _link(state: GalleryState, event: Event) -> GalleryState:
     link = _checked(Link(**event["link"]))
     ends = {link.query, link.gallery}
     known = ends <= set(state.by_name)
@@ -310,7 +311,7 @@ def _vouch(state: GalleryState, event: Event) -> GalleryState:
 def _swap(state: GalleryState, event: Event) -> GalleryState:
     _refuse(state.prepared is None, state, "swap", "a prepared generation: `holdfast gallery prepare`")
     return replace(
-        _vouch(state, event) if event.get("link") else state,
+        _link(state, event) if event.get("link") else state,
         active=state.prepared or "",
         prepared=None,
         previous=(*state.previous, state.active),
@@ -398,7 +399,8 @@ def _refuse(wrong: bool, state: GalleryState, step: str, expected: str) -> None:
 _STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
     "create": _create,
     "prepare": _prepare,
-    "vouch": _vouch,
+    "link": _link,
+    "vouch": _link,
     "swap": _swap,
     "complete": _complete,
     "rollback": _rollback,

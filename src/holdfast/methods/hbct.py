@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.errors import refuse
 from holdfast.geometry import lorentz
-from holdfast.losses.entailment import entailment
-from holdfast.losses.robust_contrast import info_nce, robust_contrast
+from holdfast.geometry.lorentz import Curvature, exterior_angle, half_aperture, paired_distance
+from holdfast.losses.alignment import selected_mean
 from holdfast.methods.base import CompatibilityMethod, Step, View
 
 
@@ -110,3 +112,80 @@ class HBCT(CompatibilityMethod):
             )
             terms["entailment"] = self.weight * self.entail_weight * cone
         return terms
+
+
+NEAREST = 1e-4  # distance below which the direction from one point to the other is rounding
+
+
+def entailment(new: Tensor, old: Tensor, *, curvature: Curvature = 1.0, min_radius: float = 0.1) -> Tensor:
+    """Average how far new points lie outside the cones of their old ones (HBCT, section 4.2, after Eq. 11).
+
+    mean_i max(0, ext(o_i, n_i) − aper(o_i)), from the `exterior_angle` and the `half_aperture` at the old point.
+    Departure: a pair closer than 1e-4 costs nothing; an apex entails itself, and the angle has no limit there.
+
+    Args:
+        new: Space components of new points (B, D).
+        old: Those of the same items' old points (B, D), detached.
+        curvature: K > 0, of both.
+        min_radius: ε of the aperture; the paper's 0.1.
+
+    Returns:
+        A scalar in [0, π), in radians; 0, with a gradient of 0, for an empty batch and inside the cones.
+
+    >>> import torch
+    >>> behind, before = torch.tensor([[0.0, 2.0]]), torch.tensor([[0.0, 0.5]])
+    >>> old = torch.tensor([[0.0, 1.0]])
+    >>> entailment(behind, old).item(), round(entailment(before, old).item(), 2)  # 0 and π − asin 0.2
+    (0.0, 2.94)
+    """
+    angles = exterior_angle(old, new, curvature=curvature)
+    excess = F.relu(angles - half_aperture(old, curvature=curvature, min_radius=min_radius))
+    return selected_mean(excess.masked_fill(paired_distance(new.detach(), old, curvature=curvature) < NEAREST, 0.0))
+
+
+LEAST_EXPONENT = 1e-3  # smaller q count as this one, where all but terms of its size has become the limit q = 0
+
+
+def robust_contrast(positive: Tensor, scores: Tensor, uncertainty: Tensor, beta: float) -> Tensor:
+    """Return the RINCE loss with an exponent of its own for every row (HBCT, Eq. 12; Chuang et al., CVPR 2022).
+
+    mean_i [ −exp(q_i s_ii) + (β Σ_j exp(s_ij))^q_i ] / q_i. A large q_i, an uncertain old embedding, lowers the pull of
+    pairs that are far apart; for q_i towards 0 a row becomes that of `info_nce`, plus log β. Departures: the similarity
+    is divided by a temperature before it comes here (the paper lists τ, but leaves it out of Eq. 12), and there is no
+    factor 2τ as in RINCE's public MoCo variant.
+
+    Args:
+        positive: Similarity s_ii of every new embedding to its own old one (B,), over the temperature.
+        scores: Similarities s_ij to all old embeddings, the own one among them (B, G), over the temperature; −inf where
+            one is left out. No row may be left out whole.
+        uncertainty: q of every old embedding (B,), detached; held within [0.001, 1].
+        beta: β > 0, the weight of the sum.
+
+    Returns:
+        A scalar; 0 for an empty batch.
+
+    >>> s = torch.zeros(1, 1)
+    >>> robust_contrast(s[0], s, torch.ones(1), beta=0.5).item()  # −1 + 0.5
+    -0.5
+    """
+    exponents = uncertainty.clamp(LEAST_EXPONENT, 1.0)
+    crowd = math.log(beta) + torch.logsumexp(scores, dim=1)
+    # expm1 for exp: the ones cancel in the difference, and would leave few digits of it for a small exponent
+    rows = (torch.expm1(exponents * crowd) - torch.expm1(exponents * positive)) / exponents
+    return rows.sum() / max(len(rows), 1)
+
+
+def info_nce(positive: Tensor, scores: Tensor) -> Tensor:
+    """Return mean_i [ −s_ii + log Σ_j exp(s_ij) ] (van den Oord et al., arXiv:1807.03748); see `robust_contrast`.
+
+    Args:
+        positive: s_ii (B,).
+        scores: s_ij (B, G), s_ii among them, −inf where one is left out.
+
+    Returns:
+        A scalar, at least 0; 0 for an empty batch.
+
+    >>> round(info_nce(torch.zeros(1), torch.zeros(1, 4)).item(), 4)  # ln 4
+    1.3863
+    """
+    return (torch.logsumexp(scores, dim=1) - positive).sum() / max(len(positive), 1)

@@ -1,4 +1,4 @@
-"""The page of a rehearsed upgrade: drill.html, one file that opens from disk and needs no script."""
+"""The page of a rehearsed upgrade: rehearsal.html, one file that opens from disk and needs no script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.embeddings.storage import write_atomically
-from holdfast.galleries.drill_result import Rehearsal
+from holdfast.galleries.rehearsal import Rehearsal
 from holdfast.reports import drill_words as words
 from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
 from holdfast.reports.charts.canvas import Chart
@@ -16,13 +16,14 @@ from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template
 from holdfast.wording import metric_name
 
-TEMPLATE = "drill.html"  # and the name of the page
+TEMPLATE = "drill.html"
+PAGE = "rehearsal.html"
 
 _SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of times
 
 
 def write_drill_report(results: Rehearsal, folder: str | Path) -> Path:
-    """Write drill.html into a folder, wholly or not at all, and return its path.
+    """Write rehearsal.html into a folder, wholly or not at all, and return its path.
 
     Args:
         results: What a rehearsal measured.
@@ -33,7 +34,7 @@ def write_drill_report(results: Rehearsal, folder: str | Path) -> Path:
         DataError: The file could not be written.
     """
     page = render_drill_report(results)
-    return write_atomically(Path(folder) / TEMPLATE, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_atomically(Path(folder) / PAGE, lambda part: part.write_text(page, encoding="utf-8"))
 
 
 def render_drill_report(results: Rehearsal) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.galleries.drill_result import Gain, Rehearsal
+from holdfast.galleries.rehearsal.results import Gain, Rehearsal
 from holdfast.reports.formats import percent, score, signed
 from holdfast.wording import metric_name
 

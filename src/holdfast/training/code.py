@@ -12,12 +12,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
 from holdfast.models.embedding_network import EmbeddingSpec
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import HEADS
-from holdfast.training.recipe import Experiment
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
@@ -46,7 +46,8 @@ def _code_of_holdfast(place: str) -> str:
     """Return the digest of what is common to all methods, and of the module of one of them."""
     others = {one.partition(":")[0].rpartition(".")[2] for one in METHODS.places.values() if one != place}
     files = [path for package in TRAINING for path in sorted((ROOT / package).rglob("*.py"))]
-    return digest_of(path for path in files if path.parent != ROOT / "methods" or path.stem not in others)
+    own = [path for path in files if path.parent != ROOT / "methods" or path.stem not in others]
+    return digest_of([*own, ROOT / "experiment.py"])
 
 
 def version_of(thing: Any) -> str:

@@ -20,6 +20,7 @@ from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, with_common_labels
 from holdfast.errors import ReleaseError, refuse
+from holdfast.experiment import Experiment, Recipe
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod, PrototypeClassifier
 from holdfast.methods.predecessor import class_prototypes
@@ -27,7 +28,6 @@ from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, ReleaseRecord, load_release
 from holdfast.training.encode import embed_features
-from holdfast.training.recipe import Experiment, Recipe
 from holdfast.training.train import OnStep, train_release
 
 HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=4e-3, weight_decay=1e-4)

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from holdfast.data.items import LabelledItems
 from holdfast.errors import ConfigError
+from holdfast.experiment import Experiment, recorded_decisions
 from holdfast.geometry import Space
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.release import Release, load_release, weights_digest
 from holdfast.training.code import code_of
-from holdfast.training.recipe import Experiment, recorded_decisions
 from holdfast.training.run_state import CHECKPOINT, checkpoint_code
 from holdfast.training.warm_start import WarmStart
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, SpaceMismatchError, refuse, unknown_name
+from holdfast.experiment import Geometry
 from holdfast.geometry import SEARCH_SPACES, SPACES, Space, space_from_record
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod
@@ -13,25 +14,6 @@ from holdfast.models.curvature import LearnedLorentz
 from holdfast.models.heads import HEADS, default_head
 from holdfast.models.lifting import lifted
 from holdfast.models.release import Release
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """What a person may say of the space a model is trained on; all of it may be left open.
-
-    Args:
-        space: A key of `holdfast.geometry.SPACES`; the predecessor's, or the hypersphere, when left out.
-        curvature: K > 0 of a space that has one; the predecessor's, or the space's own default, when left out.
-        learn_curvature: Learn K with the model, within a factor of ten of where it starts. With a predecessor this
-            makes another space: its stored embeddings must be lifted again, by the release `train_release` writes.
-        lift_old: Distance ζ from the origin at which the directions of a predecessor of the hypersphere are laid onto
-            the new space; None refuses predecessors of other spaces.
-    """
-
-    space: str | None = None
-    curvature: float | None = None
-    learn_curvature: bool = False
-    lift_old: float | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from holdfast.data.resident import resident_inputs
 from holdfast.data.split import Split
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError
+from holdfast.experiment import Experiment
 from holdfast.geometry import Space
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
@@ -30,7 +31,6 @@ from holdfast.models.seeding import seeded
 from holdfast.training.encode import cached_embeddings, embed_features
 from holdfast.training.events import EventLog
 from holdfast.training.loop import fit
-from holdfast.training.recipe import Experiment
 from holdfast.training.record import Making, finished, set_aside
 from holdfast.training.run_state import CHECKPOINT, save_history
 from holdfast.training.spaces import settle

@@ -96,11 +96,11 @@ class Identification(Protocol):
         """
         asked = parsed(metrics, ["tpir"], ["rank"])
         check_sides(query, gallery)
-        found = list(self._searched(query, gallery, block or _PROBES_AT_ONCE))
-        counts = [np.count_nonzero(part.place >= 0) for part in found]
+        parts = list(self._searched(query, gallery, block or _PROBES_AT_ONCE))
+        counts = [np.count_nonzero(part.place >= 0) for part in parts]
         weights = np.repeat([sum(counts) / (len(counts) * count) for count in counts], counts)
         return {
-            name: weights * np.concatenate([_hits(part, kind, number) for part in found])
+            name: weights * np.concatenate([_hits(part, kind, number) for part in parts])
             for name, (kind, number) in asked.items()
         }
 
@@ -111,13 +111,13 @@ class Identification(Protocol):
         for numbers, subjects in self.galleries:
             templates = templates_of(gallery, numbers, "gallery")
             rows = templates.vectors[templates.rows(numbers, "gallery")]
-            found = searched(probes, people, rows, subjects, block)
-            if (found.place < 0).all():
+            ranking = searched(probes, people, rows, subjects, block)
+            if (ranking.place < 0).all():
                 raise EmptyOverlapError(
                     f"None of the {len(probes)} probes has its subject among the {len(subjects)} of a gallery.",
                     expected="subjects that the lists of probes and galleries share",
                 )
-            yield found
+            yield ranking
 
     def check_metrics(self, metrics: Sequence[str]) -> None:
         """Refuse all but identification rates and ranks."""
@@ -180,11 +180,11 @@ def threshold(best: NDArray[np.float64], rate: float) -> float:
     return float(np.sort(best)[::-1][max(int(len(best) * rate) - 1, 0)])
 
 
-def _hits(found: Searched, kind: str, number: float) -> NDArray[np.bool_]:
+def _hits(ranking: Searched, kind: str, number: float) -> NDArray[np.bool_]:
     """Return for every probe in the gallery whether it is a hit (M,)."""
-    mated = found.place >= 0
+    mated = ranking.place >= 0
     if kind == "rank":
-        within: NDArray[np.bool_] = found.place[mated] < number
+        within: NDArray[np.bool_] = ranking.place[mated] < number
         return within
     if mated.all():
         raise EmptyOverlapError(
@@ -192,5 +192,5 @@ def _hits(found: Searched, kind: str, number: float) -> NDArray[np.bool_]:
             expected="probes of nobody in the gallery: they set the threshold of an open-set search",
             to_do="measure rank@k, or add probes of other subjects.",
         )
-    found_first: NDArray[np.bool_] = found.place[mated] == 0
-    return found_first & (found.best[mated] > threshold(found.best[~mated], number))
+    found_first: NDArray[np.bool_] = ranking.place[mated] == 0
+    return found_first & (ranking.best[mated] > threshold(ranking.best[~mated], number))

@@ -217,18 +217,18 @@ def _reported(state: GalleryState, link: Link) -> list[Finding]:
     except HoldfastError as error:
         gone = "is gone" if not Path(link.reason).exists() else f"does not vouch for them any more: {error.given}"
         says = f"{what} {gone.rstrip('.')}."
-        to_do = "the numbers it had are kept in the gallery; restore it, or vouch with another one."
+        to_do = "the numbers it had are kept in the gallery; restore it, or link them by another one."
     else:
         if _plain(now.evidence) == _plain(link.evidence):
             return []
         says = f"{what} has other numbers than when it was read."
-        to_do = "`holdfast gallery vouch` records the new numbers, if they are the right ones."
+        to_do = "`holdfast gallery link` records the new numbers, if they are the right ones."
     return [Finding("report", "warning", says, to_do, generation=gallery.name)]
 
 
 def _forced(state: GalleryState, link: Link) -> list[Finding]:
     says = f"Queries of {link.query} search {link.gallery} without a report that says they may: {link.reason}."
-    to_do = "`holdfast gallery vouch --report` once it was measured."
+    to_do = "`holdfast gallery link --report` once it was measured."
     return [Finding("forced", "note", says, to_do, generation=link.gallery)]
 
 

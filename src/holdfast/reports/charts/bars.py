@@ -10,7 +10,7 @@ from holdfast.continual.results import LearnerResults
 from holdfast.evaluation.agreement import Agreement, Mean
 from holdfast.evaluation.class_change import ClassChangeSummary, ClassScore
 from holdfast.evaluation.results import Evaluation, System
-from holdfast.galleries.drill_result import FirstHits, Rehearsal
+from holdfast.galleries.rehearsal.results import FirstHits, Rehearsal
 from holdfast.reports.charts.canvas import (
     BAD,
     CROSS,

@@ -12,7 +12,7 @@ from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.uncertainty import Histogram
 from holdfast.evaluation.upgrade import UpgradeCurves
-from holdfast.galleries.drill_result import OrderCurve, Rehearsal
+from holdfast.galleries.rehearsal.results import OrderCurve, Rehearsal
 from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.charts.canvas import (
     CROSS,

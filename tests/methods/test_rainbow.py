@@ -1,15 +1,73 @@
-"""CutMix: worked boxes, a slow loop over pixels, laws and edges."""
+"""The method `rainbow`."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from holdfast.losses.cutmix import cut_box, cutmix
+from holdfast.methods import METHODS
+from holdfast.methods.base import Batch
+from holdfast.methods.rainbow import cut_box, cutmix
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture
+def mixable(two_sessions) -> Batch:
+    session = two_sessions[0]
+    return Batch(session.images, session.labels, torch.arange(24), torch.zeros(24, dtype=torch.bool))
+
+
+def test_rainbow_shares_out_the_loss_and_forgets(make_step, new_learner, mixable) -> None:
+    learner, method = new_learner(), METHODS["rainbow"](cutmix=1.0)
+    learner.net.eval()
+    mixed = method.change_inputs(mixable, torch.Generator().manual_seed(1))
+    partner, share = method.mixing
+    assert not torch.equal(mixed, mixable.inputs) and mixed.dtype == torch.uint8 and 0 < share < 1
+    step = make_step(learner.net(mixed), mixable.labels, learner.head)
+    scores = learner.head.logits(step.new)
+    own, other = (F.cross_entropy(scores, labels) for labels in (mixable.labels, mixable.labels[partner]))
+    torch.testing.assert_close(method(step)["task"], share * own + (1 - share) * other)
+    torch.testing.assert_close(method(step)["task"], own)  # what was mixed is forgotten
+
+
+def test_rainbow_mixes_as_often_as_it_is_told(mixable) -> None:
+    for probability, expected in ((0.0, 0), (0.3, 60), (1.0, 200)):
+        method, generator = METHODS["rainbow"](cutmix=probability), torch.Generator().manual_seed(0)
+        mixed = 0
+        for _ in range(200):
+            same_inputs = method.change_inputs(mixable, generator) is mixable.inputs
+            assert same_inputs == (method.mixing is None)
+            mixed += not same_inputs
+        assert abs(mixed - expected) <= 26  # four standard deviations
+        assert probability == 0.3 or mixed == expected
+
+
+def test_rainbow_hands_on_its_alpha(mixable) -> None:
+    shares = {}
+    for alpha in (0.05, 100.0):
+        method, generator = METHODS["rainbow"](cutmix=1.0, alpha=alpha), torch.Generator().manual_seed(0)
+        found = []
+        for _ in range(60):
+            method.change_inputs(mixable, generator)
+            found.append(method.mixing[1])
+        shares[alpha] = np.std(found)
+    assert shares[0.05] > 2 * shares[100.0]
+
+
+def test_rainbow_without_mixing_is_the_task(second) -> None:
+    methods = METHODS["finetune"](), METHODS["rainbow"](cutmix=0.0), METHODS["rainbow"](cutmix=1.0)
+    task, never, always = (second(method, 10).weights() for method in methods)
+    assert same(task, never) and not same(task, always)
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -15,9 +15,9 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, UpgradeStateError
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.galleries import Gallery
-from holdfast.galleries.drill import Rehearsal, drill
-from holdfast.galleries.drill_result import OrderCurve, Searches, verdict_of
 from holdfast.galleries.orders import ORDERS, Backlog
+from holdfast.galleries.rehearsal import Rehearsal, rehearse
+from holdfast.galleries.rehearsal.results import OrderCurve, Searches, verdict_of
 from holdfast.geometry import Hypersphere, Lorentz, Space
 from holdfast.stores.memory.store import MemoryStore
 
@@ -66,7 +66,7 @@ def filled(old: EmbeddingSet = OLD, labelled: bool = True) -> Gallery:
 
 def linked(gallery: Gallery, new: EmbeddingSet = NEW) -> Gallery:
     gallery.prepare(new.fingerprint, new.space, note="second")
-    gallery.vouch(new.fingerprint, OLD.fingerprint, force="a test")
+    gallery.link(new.fingerprint, OLD.fingerprint, force="a test")
     return gallery
 
 
@@ -90,7 +90,7 @@ def mixed(order: Sequence[str], share: float) -> EmbeddingSet:
 
 def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery) -> None:
     before = gallery.store.pointer()
-    found = drill(gallery, Source(NEW), orders=["random", "class-balanced"], seed=3)
+    found = rehearse(gallery, Source(NEW), orders=["random", "class-balanced"], seed=3)
     classes = [f"class {label}" for label in LABELS]
     backlog = Backlog(IDS, classes=lambda: classes, traffic=dict, gains=lambda: np.zeros(60))
     assert list(found.curves) == ["random", "class-balanced"]
@@ -113,7 +113,7 @@ def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery
 
 
 def test_what_is_alike_is_measured_by_the_first_ten(gallery: Gallery) -> None:
-    found = drill(gallery, Source(NEW), orders=["random"])
+    found = rehearse(gallery, Source(NEW), orders=["random"])
     now = top_k(NEW, mixed([], 0), 10, exclude_same_id=True)
     for metric, (query, items) in {"overlap@10 with old": (OLD, OLD), "overlap@10 with new": (NEW, NEW)}.items():
         other = top_k(query, items, 10, exclude_same_id=True)
@@ -125,7 +125,7 @@ def test_what_is_alike_is_measured_by_the_first_ten(gallery: Gallery) -> None:
 
 
 def test_first_hits_before_and_after(gallery: Gallery) -> None:
-    found = drill(gallery, Source(NEW), orders=["random"])
+    found = rehearse(gallery, Source(NEW), orders=["random"])
     old, end = (top_k(side, side, 1, exclude_same_id=True).rows[:, 0] for side in (OLD, NEW))
     right_before, right_after = LABELS[old] == LABELS, LABELS[end] == LABELS
     last = found.first_hits[-1]
@@ -147,7 +147,7 @@ def test_first_hits_before_and_after(gallery: Gallery) -> None:
 def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     told: list[dict[str, Any]] = []
     source = Source(NEW)
-    found = drill(gallery, source, on_step=told.append)
+    found = rehearse(gallery, source, on_step=told.append)
     assert found.steps == ("prepare", "swap", "backfill", "complete", "rollback")
     assert found.rollback_equal and found.after_rollback == found.before and found.passed
     assert (found.searches.failed, found.searches.incomplete, found.searches.wrong) == ((), 0, 0)
@@ -161,30 +161,30 @@ def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     assert set(record["examples"][0]["new"]) == {"0", "0.5", "1"}
 
 
-def test_a_drill_before_anything_is_prepared(reported: Callable[..., Path]) -> None:
+def test_a_rehearsal_before_anything_is_prepared(reported: Callable[..., Path]) -> None:
     with filled() as gallery:
-        found = drill(gallery, Source(NEW), orders=["random"])
+        found = rehearse(gallery, Source(NEW), orders=["random"])
         assert found.steps == ("prepare", "backfill", "swap", "complete", "rollback") and found.linked == "none"
         old, new = found.before["map"], found.curves["random"].values["map"][-1]
         assert found.curves["random"].values["map"] == (old,) * 6 + (new,)
         assert found.first_hits[1].changed == 0.0 and found.first_hits[2].changed > 0
         assert found.passed and gallery.state.phase == "steady"
         with pytest.raises(Exception, match="is about other models"):
-            drill(gallery, Source(NEW), reports=[reported()])
+            rehearse(gallery, Source(NEW), reports=[reported()])
 
 
 def test_reports_are_given_or_those_of_the_gallery(reported: Callable[..., Path]) -> None:
     old, new = OLD.replace(fingerprint="declared:old"), NEW.replace(fingerprint="declared:new")
     with filled(old) as gallery:
-        given = drill(gallery, Source(new), reports=[reported(space=SPHERE)], orders=["random"])
+        given = rehearse(gallery, Source(new), reports=[reported(space=SPHERE)], orders=["random"])
         gallery.prepare(new.fingerprint, new.space, reports=[reported(space=SPHERE)])
-        own = drill(gallery, Source(new), orders=["random"])
+        own = rehearse(gallery, Source(new), orders=["random"])
         assert given.linked == own.linked == "report"
         assert given.curves == own.curves and own.steps[1] == "swap"
         with pytest.raises(ConfigError, match="prepared with links"):
-            drill(gallery, Source(new), reports=[reported(space=SPHERE)])
+            rehearse(gallery, Source(new), reports=[reported(space=SPHERE)])
         gallery.swap()
-        assert drill(gallery, Source(new), orders=["random"]).curves == own.curves  # of what is under way
+        assert rehearse(gallery, Source(new), orders=["random"]).curves == own.curves  # of what is under way
 
 
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
@@ -195,7 +195,7 @@ def test_adapters_link_the_models(direction: Any, tmp_path: Path) -> None:
     new = made_by("turned", 0.2, turned=True)
     save_adapter(Procrustes(direction=direction).fit(OLD, new), tmp_path / "adapter")
     with filled() as gallery:
-        found = drill(gallery, Source(new), adapter=tmp_path / "adapter", orders=["random"])
+        found = rehearse(gallery, Source(new), adapter=tmp_path / "adapter", orders=["random"])
         assert found.passed and found.steps[1] == "swap"
         assert found.linked == ("adapter" if direction == "new_to_old" else "mapped")
         values = found.curves["random"].values["map"]
@@ -203,7 +203,7 @@ def test_adapters_link_the_models(direction: Any, tmp_path: Path) -> None:
         end = rank_metrics(new, new, ("map",), exclude_same_id=True)["map"].mean()
         assert values[-1] == pytest.approx(end, abs=1e-6)
         gallery.prepare(new.fingerprint, new.space, adapter=tmp_path / "adapter")
-        again = drill(gallery, Source(new), orders=["random"])
+        again = rehearse(gallery, Source(new), orders=["random"])
         assert again.linked == found.linked and again.curves == found.curves
 
 
@@ -224,14 +224,14 @@ def queries_of(embeddings: EmbeddingSet, noise: float, **changes: Any) -> Embedd
 
 def test_given_queries_are_judged_by_class_or_by_a_list(gallery: Gallery) -> None:
     old, new = queries_of(OLD, 0.1), queries_of(NEW, 0.1)
-    by_class = drill(gallery, Source(NEW), queries=(old, new), orders=["random"])
+    by_class = rehearse(gallery, Source(NEW), queries=(old, new), orders=["random"])
     items = NEW.replace(class_names=[f"class {name}" for name in range(5)])
     assert (by_class.queries, by_class.asked, by_class.judged) == ("given", 12, 12)
     assert by_class.curves["random"].values["map"][-1] == pytest.approx(
         rank_metrics(new, items, ("map",))["map"].mean(), abs=1e-6
     )
     wanted = {f"q{row:02}": [IDS[row], "gone"] for row in range(6)}
-    listed = drill(gallery, Source(NEW), queries=(old, new), relevant=wanted, orders=["random"], most_queries=9)
+    listed = rehearse(gallery, Source(NEW), queries=(old, new), relevant=wanted, orders=["random"], most_queries=9)
     assert (listed.asked, listed.judged, listed.metric) == (9, 6, "map")
     rows = [[row] if row < 6 else [] for row in range(12)]
     expected = rank_metrics(new, NEW, ("map",), relevant=rows)["map"][:6].mean()
@@ -242,16 +242,16 @@ def test_answers_of_queries_are_in_the_sample_first(gallery: Gallery) -> None:
     wanted = {f"q{row:02}": [IDS[59 - row]] for row in range(12)}
     source = Source(NEW)
     both = queries_of(OLD, 0.1), queries_of(NEW, 0.1)
-    found = drill(gallery, source, sample=20, queries=both, relevant=wanted, orders=["random"])
+    found = rehearse(gallery, source, sample=20, queries=both, relevant=wanted, orders=["random"])
     assert found.sampled == 20 and found.judged == 12 and set(IDS[48:]) <= set(source.asked)
     other = Source(NEW)
-    drill(gallery, other, sample=20, orders=["random"], seed=1)
+    rehearse(gallery, other, sample=20, orders=["random"], seed=1)
     assert sorted(other.asked) != sorted(source.asked) and len(set(other.asked)) == 20
 
 
 def test_without_labels_nothing_is_called_right() -> None:
     with linked(filled(labelled=False)) as gallery:
-        found = drill(gallery, Source(NEW))
+        found = rehearse(gallery, Source(NEW))
     assert (found.verdict, found.metric, found.judged) == ("unlabelled", "overlap@10 with new", 0)
     assert set(found.curves) == {"random", "uncertainty"}
     assert set(found.curves["random"].values) == {"overlap@10 with old", "overlap@10 with new"}
@@ -260,24 +260,24 @@ def test_without_labels_nothing_is_called_right() -> None:
 
 
 def test_items_that_the_source_lacks_stay_with_their_old_vectors(gallery: Gallery) -> None:
-    found = drill(gallery, Source(NEW.select(slice(0, 50))), orders=["random"])
+    found = rehearse(gallery, Source(NEW.select(slice(0, 50))), orders=["random"])
     assert found.missing == 10 and found.passed
     with filled() as unlinked:
-        assert drill(unlinked, Source(NEW.select(slice(0, 50))), orders=["random"]).passed
+        assert rehearse(unlinked, Source(NEW.select(slice(0, 50))), orders=["random"]).passed
         with pytest.raises(DataError, match="none of the 60 sampled items"):
-            drill(unlinked, Source(NEW.replace(ids=[f"x{row}" for row in range(60)])))
+            rehearse(unlinked, Source(NEW.replace(ids=[f"x{row}" for row in range(60)])))
 
 
 def test_orders_by_traffic_use_what_the_gallery_counted(gallery: Gallery) -> None:
     gallery.store.add_traffic({IDS[7]: 3, "gone": 9})
-    found = drill(gallery, Source(NEW), orders=["traffic"])
+    found = rehearse(gallery, Source(NEW), orders=["traffic"])
     assert list(found.curves) == ["traffic"]
     with linked(filled()) as uncounted, pytest.raises(ConfigError, match="has not counted"):
-        drill(uncounted, Source(NEW), orders=["random", "traffic"])
+        rehearse(uncounted, Source(NEW), orders=["random", "traffic"])
 
 
 def test_times_grow_with_the_gallery(gallery: Gallery) -> None:
-    found = drill(gallery, Source(NEW, pause=0.002), sample=30, orders=["random"])
+    found = rehearse(gallery, Source(NEW, pause=0.002), sample=30, orders=["random"])
     times = {timing.step: timing for timing in found.timings}
     assert list(times) == ["embed", *found.steps]
     embed = times["embed"]
@@ -292,12 +292,12 @@ def test_a_curved_gallery() -> None:
     space = Lorentz(8, 0.7)
     old, new = made_by("old", 0.45, space), made_by("newer", 0.2, space)
     with linked(filled(old), new) as gallery:
-        found = drill(gallery, Source(new), orders=["random", "uncertainty"])
+        found = rehearse(gallery, Source(new), orders=["random", "uncertainty"])
     expected = rank_metrics(new, new, ("map",), exclude_same_id=True)["map"].mean()
     assert found.passed and found.curves["random"].values["map"][-1] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_search_that_forgets_an_item_fails_the_drill(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_forgets_an_item_fails_the_rehearsal(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     search = MemoryStore.search
 
     def forgetful(self: MemoryStore, *arguments: Any, without: frozenset[str] = frozenset(), **more: Any) -> Any:
@@ -305,12 +305,12 @@ def test_a_search_that_forgets_an_item_fails_the_drill(gallery: Gallery, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(MemoryStore, "search", forgetful)
-        found = drill(gallery, Source(NEW), orders=["random"])
+        found = rehearse(gallery, Source(NEW), orders=["random"])
     assert found.verdict == "failed" and not found.passed
     assert found.searches.incomplete > 0 and found.searches.wrong > 0
 
 
-def test_a_rollback_that_leads_elsewhere_fails_the_drill(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollback_that_leads_elsewhere_fails_the_rehearsal(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     rollback = Gallery.rollback
 
     def lossy(self: Gallery) -> int:
@@ -318,7 +318,7 @@ def test_a_rollback_that_leads_elsewhere_fails_the_drill(gallery: Gallery, monke
         return rollback(self)
 
     monkeypatch.setattr(Gallery, "rollback", lossy)
-    found = drill(gallery, Source(NEW), orders=["random"])
+    found = rehearse(gallery, Source(NEW), orders=["random"])
     assert found.verdict == "failed" and not found.rollback_equal
     assert found.after_rollback["map"] != found.before["map"]
 
@@ -365,15 +365,15 @@ def test_the_first_hit_counts_beside_the_main_metric(first_hit: Any, verdict: st
 
 def test_what_cannot_be_rehearsed(gallery: Gallery) -> None:
     with pytest.raises(DataError, match=r"(?s)declared:other.*declared:newer"):
-        drill(gallery, Source(NEW.replace(fingerprint="declared:other")))
+        rehearse(gallery, Source(NEW.replace(fingerprint="declared:other")))
     with filled() as plain_gallery, pytest.raises(UpgradeStateError, match="the active model, declared:old"):
-        drill(plain_gallery, Source(OLD))
+        rehearse(plain_gallery, Source(OLD))
     for wrong in ({"sample": 19}, {"most_queries": 0}, {"orders": ["backwards"]}):
         with pytest.raises(ConfigError):
-            drill(gallery, Source(NEW), **wrong)
+            rehearse(gallery, Source(NEW), **wrong)
     strangers = queries_of(NEW, 0.1).replace(ids=[f"z{row}" for row in range(12)])
     with pytest.raises(EmptyOverlapError, match="No query is in both sets"):
-        drill(gallery, Source(NEW), queries=(queries_of(OLD, 0.1), strangers))
+        rehearse(gallery, Source(NEW), queries=(queries_of(OLD, 0.1), strangers))
     gallery.delete(IDS[1:])
     with pytest.raises(EmptyOverlapError, match="1 items"):
-        drill(gallery, Source(NEW))
+        rehearse(gallery, Source(NEW))

@@ -1,20 +1,68 @@
-"""The discrepancy of two sets of embeddings: reference numbers, a slow loop, laws and edges."""
+"""The method `mmd`."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import tensor
+from torch import nn, tensor
 
 from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.discrepancy import mean_discrepancy
 from holdfast.losses.distillation import softened_cross_entropy
 from holdfast.losses.influence import mean_cross_entropy
+from holdfast.methods import METHODS
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel
+from holdfast.methods.mmd import mean_discrepancy
+
+
+@pytest.fixture
+def golden_step(reference, make_step, make_embeddings, cosine_head) -> Any:
+    """One step of a session after the first, from the file of CVS."""
+    g = reference("cvs_step")
+    known, labels = int(g["C_old"]), g["labels"]
+    names = [f"c{row}" for row in range(len(g["W_new"]))]
+    embeddings = make_embeddings(g["z_old"], labels, names=names)
+    old = OldModel(embeddings, names[:known], cosine_head(g["W_old"], g["temp"]), own_training=embeddings.select([]))
+    head, z = cosine_head(g["W_new"], g["temp"]), g["z_new"].clone().requires_grad_()
+    step = make_step(z, labels, head, g["z_old"], old_labels=labels.masked_fill(labels >= known, -1))
+    return g, old, step
+
+
+def ready(method: CompatibilityMethod, old: OldModel, head: Head, dtype: torch.dtype) -> CompatibilityMethod:
+    method.prepare(old, nn.Identity(), head, old.embeddings.space)
+    return method.to(dtype)
+
+
+def test_mmd_of_cvs(golden_step, agrees, dtype) -> None:
+    g, old, step = golden_step
+    terms = ready(METHODS["mmd"](), old, step.head, dtype)(step)
+    agrees(terms["discrepancy"], g["mmd_only"])
+    agrees(terms["discrepancy"] + terms["distillation"], g["mmd_term"])
+    agrees(torch.autograd.grad(sum(terms.values()), step.new.features)[0], g["grad_mmd"])
+
+
+def test_mmd_keeps_the_features_distributed_as_they_were(second, predecessor, two_sessions) -> None:
+    after, found = two_sessions[1], []
+    with torch.no_grad():
+        wanted = predecessor.encoder(after.images)
+    for method in (METHODS["finetune"](), METHODS["mmd"](weight=30.0, bandwidth=2.0)):
+        found.append(mean_discrepancy(second(method).embed(after), wanted, 2.0).item())
+    assert found[1] < 0.5 * found[0]
+
+
+def test_the_discrepancy_alone_where_every_class_is_old(world, make_step) -> None:
+    method = METHODS["mmd"](weight=2.0, bandwidth=3.0)
+    method.prepare(world.old, nn.Identity(), world.head, world.space)
+    new, old = (torch.randn(4, 5, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    terms = method(make_step(new.requires_grad_(), [0, 1, 2, 3], world.head, old))
+    terms["distillation"].backward()
+    assert terms["distillation"] == 0 and not new.grad.any()
+    torch.testing.assert_close(terms["discrepancy"], 2 * mean_discrepancy(new, old, 3.0))
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""L2 on credible items only: MixBCT's L2*."""
+"""The method `l2`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from holdfast.geometry import Hypersphere
 from holdfast.losses.alignment import distance_alignment, squared_alignment
 from holdfast.methods.base import OldModel
 from holdfast.methods.l2 import L2
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [({"power": 1}, "l2_p1"), ({"power": 2}, "l2_topall"), ({"hinge": 1}, "l2_p1_hinge")]
+)
+def test_l2(reference, agrees, make_step, plain_head, options, name) -> None:
+    g = reference("hotrefresh_losses")
+    options = {key: float(g["hinge"]) if key == "hinge" else value for key, value in options.items()}
+    z = g["z_new"].requires_grad_()
+    terms = L2(weight=3.0, **options)(make_step(z, g["labels"], plain_head(z.new_zeros(9, 7)), g["z_old"]))
+    agrees(terms["alignment"], 3.0 * g[name])
+    agrees(torch.autograd.grad(terms["alignment"], z)[0], 3.0 * g[f"grad_{name}"])
 
 
 def prepared(world, **options) -> L2:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field, PlainSerializer
 
+from holdfast.evaluation.upgrade import Curve
 from holdfast.galleries.state import How
 from holdfast.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
 
@@ -63,7 +66,7 @@ class OrderCurve(Part):
         differences: Mapping[str, Sequence[Gain]] | None,
     ) -> Self:
         """Return the curve through these points, with its area."""
-        area = {metric: _area(shares, found) for metric, found in values.items()}
+        area = {metric: Curve(np.array(shares), np.array(means), metric).area for metric, means in values.items()}
         return cls.model_validate({"shares": shares, "values": values, "differences": differences, "area": area})
 
     @property
@@ -83,12 +86,6 @@ class OrderCurve(Part):
         lists = [*self.values.values(), *(self.differences or {}).values()]
         if any(len(found) != len(self.shares) for found in lists):
             yield place, f"of {sorted({*map(len, lists)})} points", f"{len(self.shares)} points, one per share"
-
-
-def _area(shares: Sequence[float], values: Sequence[float]) -> float:
-    pairs = zip(values, values[1:], shares, shares[1:], strict=False)
-    width = shares[-1] - shares[0]
-    return sum((a + b) / 2 * (end - start) for a, b, start, end in pairs) / width if width else values[0]
 
 
 class FirstHits(Part):
@@ -172,7 +169,7 @@ class RehearsedModel(Part):
 
 
 class Rehearsal(Results):
-    """A whole upgrade, rehearsed on a copy, as drill.json holds it.
+    """A whole upgrade, rehearsed on a copy, as rehearsal.json holds it; the kind of the file is "drill".
 
     Args:
         gallery: URL of the gallery, which was only read, without passwords.
@@ -202,11 +199,12 @@ class Rehearsal(Results):
     """
 
     KIND: ClassVar[str | None] = "drill"
-    WRITER: ClassVar[str] = "“holdfast gallery drill”"
-    AGAIN: ClassVar[str] = "run “holdfast gallery drill”"
-    FILE: ClassVar[str] = "drill.json"
+    WRITER: ClassVar[str] = "“holdfast gallery rehearse”"
+    AGAIN: ClassVar[str] = "run “holdfast gallery rehearse”"
+    FILE: ClassVar[str] = "rehearsal.json"
+    FORMER_FILE: ClassVar[str] = "drill.json"
 
-    schema_version: int = Field(default=1, exclude=True)  # drill.json says none
+    schema_version: int = Field(default=1, exclude=True)  # the file says none
     kind: str
     title: str = "Rehearsal of an upgrade"
     gallery: str
@@ -246,6 +244,12 @@ class Rehearsal(Results):
                 document = {**document, "curves": {name: _by_metric(found, metric) for name, found in curves.items()}}
             document = {"schema_version": cls.VERSION, **document}
         return super().parse(document, where)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read such results as `Results.load` does, from a folder of an earlier version, too."""
+        former = Path(path) / cls.FORMER_FILE
+        return super().load(former if former.is_file() and not (Path(path) / cls.FILE).exists() else path)
 
     @property
     def labelled(self) -> bool:
@@ -292,7 +296,7 @@ def _by_metric(curve: Any, metric: Any) -> Any:
 
 
 def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> Verdict:
-    """Return what a drill means, by its intervals.
+    """Return what a rehearsal means, by its intervals.
 
     Returns:
         "failed" (a search failed, missed an item or was wrong, or the rollback did not lead back), "unlabelled" (nobody

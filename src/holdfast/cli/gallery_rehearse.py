@@ -1,4 +1,4 @@
-"""``holdfast gallery drill``."""
+"""``holdfast gallery rehearse``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.errors import ConfigError, refuse
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.drill import Rehearsal
+    from holdfast.galleries.rehearsal import Rehearsal
 
 PASSED = ("ready", "no gain")
 
 
-def drill(
+def rehearse(
     gallery: str,
-    out: Path = Path("runs/drill"),
+    out: Path = Path("runs/rehearsal"),
     release: Path | None = None,
     data: str | None = None,
     texts: str | None = None,
@@ -55,7 +55,7 @@ def drill(
 
     Args:
         gallery: Where it is.
-        out: Folder for drill.json and drill.html.
+        out: Folder for rehearsal.json and rehearsal.html.
         release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
         data: The images by name or folder, whose ids are those of the gallery.
         texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
@@ -85,7 +85,7 @@ def drill(
         json: Print one JSON document with all numbers.
     """
     from holdfast.cli.gallery_sources import source_of
-    from holdfast.galleries.drill import drill as rehearsed
+    from holdfast.galleries.rehearsal import rehearse as rehearsed
     from holdfast.reports.drill_page import write_drill_report
 
     arguments = {**locals(), "adapter": None}
@@ -100,7 +100,7 @@ def drill(
                 expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
             )
         asked = _queries(it, queries, (old_model, model), cast)
-        with rate_progress("drill", None) as show:
+        with rate_progress("rehearsal", None) as show:
             found = rehearsed(
                 it, source, queries=asked, orders=order or None, class_column=class_column, **links, **numbers,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
@@ -138,7 +138,7 @@ def _tell(found: Rehearsal) -> None:
         [name, *(f"{value:.3f}" for value in (curve.values[metric][0], curve.area[metric], curve.values[metric][-1]))]
         for name, curve in found.curves.items()
     ]
-    title = f"Drill on {found.sampled:,} of {found.items:,} items: {metric_name(metric)} of new queries"
+    title = f"Rehearsal on {found.sampled:,} of {found.items:,} items: {metric_name(metric)} of new queries"
     print_table(title, ["order", "at the swap", "mean on the way", "at the end"], rows)
     console.print(f"\n{plain_text(drill_headline(found))}", style="bold")
     for sentence in findings(found):
