@@ -87,7 +87,7 @@ def test_what_is_not_defined_is_named_with_its_numbers(chain: ChainResults) -> N
 def test_a_good_chain_without_independent_models(make_chain: MakeChain) -> None:
     found = make_chain({"e1": 1.6, "second": 0.8})
     assert chain_headline(found) == "Every newer model can search every older gallery."
-    assert chain_finding(found).verdict == "compatible" and "--chain-independent" in chain_finding(found).notes[-1]
+    assert chain_finding(found).verdict == "compatible" and "--independent" in chain_finding(found).notes[-1]
     page = render_chain_report(found)
     assert "train --method independent" in page and "P_1" not in page and "<dfn>P_comp" not in page
     assert models_table(found)[1][1][2:] == ["–", "–", "–"]

@@ -121,7 +121,7 @@ def _unsure(results: ChainResults) -> list[str]:
 def _undefined(results: ChainResults) -> list[str]:
     """Say where P_comp is not defined, and by which numbers."""
     if results.p_comp is None or results.independent_self is None:
-        return ["No independent models were given, so P_comp and P_up are missing: --chain-independent gives them."]
+        return ["No independent models were given, so P_comp and P_up are missing: --independent gives them."]
     names, alone, found = results.models, results.independent_self, []
     own = [row[number] for number, row in enumerate(results.matrix)]
     for baseline, values in results.p_comp["raw"].items():
