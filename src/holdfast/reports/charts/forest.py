@@ -30,8 +30,14 @@ from holdfast.reports.charts.canvas import (
     swatch,
 )
 from holdfast.reports.formats import interval, score, signed
-from holdfast.reports.leaderboard_names import cell_headline, cell_name, measure_name, metric_names
-from holdfast.reports.leaderboard_tables import marked, with_deviation
+from holdfast.reports.leaderboard_tables import (
+    cell_headline,
+    cell_name,
+    marked,
+    measure_name,
+    metric_names,
+    with_deviation,
+)
 from holdfast.reports.svg import cut, shortened, width_of
 from holdfast.reports.words import SHAPES
 from holdfast.wording import metric_name
