@@ -107,9 +107,8 @@ def _shown(
 ) -> ChainResults:
     """Write results and report, and print tables and what they mean."""
     from holdfast.cli.evaluate import described
-    from holdfast.reports import chain_tables as tables
-    from holdfast.reports.chain_page import write_chain_report
-    from holdfast.reports.chain_words import chain_finding, chain_headline
+    from holdfast.reports import chain as tables
+    from holdfast.reports.chain import chain_finding, write_chain_report
 
     title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
     data = described(sides, None, evaluation.protocol.units)
@@ -122,9 +121,9 @@ def _shown(
     for name in sorted(results.p_comp["raw"] if results.p_comp else (), key=lambda name: name != baseline):
         console.print()
         print_table(f"P_comp, raw: {tables.BASELINES[name]}", *tables.p_comp_table(results, name))
-    console.print(f"\n{chain_headline(results)}", style="bold")
-    found = chain_finding(results)
-    for words in (found.sentence, f"Next: {found.next_step}", *found.notes):
-        console.print(words)
+    finding = chain_finding(results)
+    console.print(f"\n{finding.headline}", style="bold")
+    for line in finding.lines:
+        console.print(line)
     console.print(f"\nresults  {written}{page_line(output.report, page)}")
     return results

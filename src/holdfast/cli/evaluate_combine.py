@@ -50,17 +50,22 @@ def _title(found: dict[str, EvaluationResults]) -> str:
 
 def _show(combined: CombinationResults, output: Output) -> None:
     """Write results and report, and print the table and what it means."""
-    from holdfast.reports.combined_page import write_combined_report
-    from holdfast.reports.combined_tables import combined_table
-    from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
+    from holdfast.reports.combined import (
+        combined_headline,
+        combined_notes,
+        combined_table,
+        set_findings,
+        write_combined_report,
+    )
 
     results = combined.save(output.out)
     page = page_written(output.report, lambda: write_combined_report(combined, output.out))
     print_table(combined.title, *combined_table(combined))
     console.print(f"\n{combined_headline(combined)}", style="bold")
     for finding in set_findings(combined):
-        for words in (f"{finding.name}: {finding.spoken}. {finding.sentence}", *finding.notes):
-            console.print(words)
+        first, *rest = finding.lines
+        for line in (f"{finding.name}: {finding.headline}. {first}", *rest):
+            console.print(line)
     for note in combined_notes(combined):
         console.print(note)
     console.print(f"\nresults  {results}{page_line(output.report, page)}")

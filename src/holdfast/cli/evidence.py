@@ -185,8 +185,7 @@ def print_findings(results: EvaluationResults) -> None:
 
     console.print(f"\n{headline(results)}", style="bold")
     if len(results.evaluations) == 1:
-        found = finding(*next(iter(results.evaluations.items())))
-        for line in (found.sentence, f"Next: {found.next_step}", *found.notes):
+        for line in finding(*next(iter(results.evaluations.items()))).lines:
             console.print(line)
 
 
