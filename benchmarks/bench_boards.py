@@ -10,8 +10,8 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from holdfast.bench.board import leaderboard_of
 from holdfast.bench.leaderboard import BenchRuns
+from holdfast.bench.ranking import leaderboard_of
 from holdfast.reports.leaderboard_files import write_tables
 from holdfast.reports.leaderboard_page import write_leaderboard_page
 from holdfast.reports.leaderboard_words import headline
