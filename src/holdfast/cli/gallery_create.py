@@ -17,8 +17,7 @@ from holdfast.errors import HoldfastError, refuse, without_intact, without_secre
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
-    from holdfast.galleries.imports import Imported
-    from holdfast.galleries.tables import Table
+    from holdfast.galleries.transfer import Imported, Table
 
 _KINDS = {"i": "integer", "u": "integer", "f": "number", "b": "truth", "U": "text"}
 
@@ -132,7 +131,7 @@ def _model(
 ) -> Model:
     """Return the model whose embeddings come first."""
     from holdfast.cli.gallery_common import name_of
-    from holdfast.galleries.imports import dim_of
+    from holdfast.galleries.transfer import dim_of
     from holdfast.geometry import Hypersphere, space_from_record
 
     refuse(release is not None or dim is not None, "--embeddings with --release or --dim.", "the embeddings alone")
@@ -150,7 +149,7 @@ def _model(
 
 def _columns_of(first: EmbeddingSet | Table, **read: Any) -> dict[str, str]:
     """Return the metadata columns that embeddings have, by type; of a table those that were chosen."""
-    from holdfast.galleries.imports import columns_of
+    from holdfast.galleries.transfer import columns_of
 
     if not isinstance(first, EmbeddingSet):
         label = "label" in (first.schema if read["take"] is None else read["take"])

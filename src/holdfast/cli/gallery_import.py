@@ -16,8 +16,7 @@ from holdfast.errors import DataError, refuse, without_secrets
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.imports import Imported
-    from holdfast.galleries.tables import Table
+    from holdfast.galleries.transfer import Imported, Table
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -105,7 +104,7 @@ def check_places(embeddings: Path | None, lance: Path | None, postgres: str | No
 
 def table_of(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:
     """Return the table to read; None for a file of embeddings."""
-    from holdfast.galleries.tables import ParquetTable
+    from holdfast.galleries.transfer import ParquetTable
 
     if lance is not None:
         from holdfast.stores.lance.foreign import LanceTable
@@ -146,12 +145,12 @@ def left_out(table: Table, columns: Iterable[str], *, id_column: str, vector_col
 
 
 def add_table(gallery: Gallery, table: Table, fingerprint: str | None, **options: Any) -> Imported:
-    """Add the rows of a table, showing progress; see `holdfast.galleries.imports.import_table`.
+    """Add the rows of a table, showing progress; see `holdfast.galleries.transfer.import_table`.
 
     Raises:
         ConfigError: Neither the table nor anybody says which model made its vectors.
     """
-    from holdfast.galleries.imports import import_table
+    from holdfast.galleries.transfer import import_table
 
     if fingerprint is None and not table.record.get("fingerprint"):
         raise unnamed(table.name)
@@ -169,7 +168,7 @@ def add_set(
     Raises:
         DataError: An id is there already, unless those are skipped.
     """
-    from holdfast.galleries.imports import Imported
+    from holdfast.galleries.transfer import Imported
 
     refuse(not 1 <= batch <= 50_000, f"--batch {batch}.", "1 to 50,000 items")
     if not len(embeddings):

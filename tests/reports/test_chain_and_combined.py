@@ -14,12 +14,25 @@ from holdfast.evaluation.chain import ChainResults, evaluate_chain
 from holdfast.evaluation.protocols import ByLabel
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.chain_page import render_chain_report, write_chain_report
-from holdfast.reports.chain_tables import matrix_table, models_table, p_comp_table, pair_table
-from holdfast.reports.chain_words import chain_finding, chain_headline
-from holdfast.reports.combined_page import render_combined_report, write_combined_report
-from holdfast.reports.combined_tables import combined_markdown, combined_table
-from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
+from holdfast.reports.chain import (
+    chain_finding,
+    chain_headline,
+    matrix_table,
+    models_table,
+    p_comp_table,
+    pair_table,
+    render_chain_report,
+    write_chain_report,
+)
+from holdfast.reports.combined import (
+    combined_headline,
+    combined_markdown,
+    combined_notes,
+    combined_table,
+    render_combined_report,
+    set_findings,
+    write_combined_report,
+)
 from holdfast.reports.page import render_report
 from holdfast.results import Data
 
@@ -64,7 +77,7 @@ def test_violations_are_counted_told_and_marked(chain: ChainResults) -> None:
     assert chain_headline(chain) == f"{len(wrong)} of 6 pairs of models {verb} not compatible."
     finding = chain_finding(chain)
     assert finding.verdict == "not compatible"
-    for pair, note in zip(wrong, finding.notes, strict=False):
+    for pair, note in zip(wrong, finding.sentences[1:], strict=False):
         assert note.startswith(f"Queries of {pair.new} on the gallery of {pair.old} score {pair.cross:.3f}")
         assert ("chance alone" in note) == (pair.interval[1] > 0)
     page = render_chain_report(chain)
@@ -77,7 +90,7 @@ def test_what_is_not_defined_is_named_with_its_numbers(chain: ChainResults) -> N
     alone, matrix = chain.independent_self, chain.matrix
     lost = [(i, j) for i in range(4) for j in range(i) if alone[i] <= matrix[j][j]]
     assert lost and all(chain.p_comp["raw"]["own"][i][j] is None for i, j in lost)
-    (note,) = [note for note in chain_finding(chain).notes if "the chain’s own old model is not defined" in note]
+    (note,) = [note for note in chain_finding(chain).sentences if "the chain’s own old model is not defined" in note]
     for i, j in lost:
         told = f"{chain.models[i]} on {chain.models[j]} ({alone[i]:.3f} against {matrix[j][j]:.3f})"
         assert told in note
@@ -87,7 +100,7 @@ def test_what_is_not_defined_is_named_with_its_numbers(chain: ChainResults) -> N
 def test_a_good_chain_without_independent_models(make_chain: MakeChain) -> None:
     found = make_chain({"e1": 1.6, "second": 0.8})
     assert chain_headline(found) == "Every newer model can search every older gallery."
-    assert chain_finding(found).verdict == "compatible" and "--chain-independent" in chain_finding(found).notes[-1]
+    assert chain_finding(found).verdict == "compatible" and "--independent" in chain_finding(found).sentences[-1]
     page = render_chain_report(found)
     assert "train --method independent" in page and "P_1" not in page and "<dfn>P_comp" not in page
     assert models_table(found)[1][1][2:] == ["–", "–", "–"]
@@ -97,7 +110,7 @@ def test_pairs_within_chance_are_told(make_chain: MakeChain) -> None:
     found = make_chain({"e1": 1.2, "as good": 1.19})
     (pair,) = found.pairs
     assert pair.interval[0] <= 0 <= pair.interval[1] and pair.verdict == "inconclusive"
-    told = chain_finding(found).notes[0]
+    told = chain_finding(found).sentences[1]
     assert ("chance alone may explain it" in told) == pair.violates
 
 
@@ -109,7 +122,7 @@ def test_unjudged_chains_speak_no_verdict(make_chain: MakeChain) -> None:
 
     found = changed(make_chain({"e1": 1.6, "second": 0.8}), unjudged)
     assert "no pair is judged" in chain_headline(found)
-    assert chain_finding(found).sentence.startswith("Clicks only know what the old system showed")
+    assert chain_finding(found).sentences[0].startswith("Clicks only know what the old system showed")
     page = render_chain_report(found)
     assert 'class="finding unlabelled"' in page and 'heat-wrong"' not in page
 
@@ -220,7 +233,7 @@ def test_an_average_that_does_not_exist_is_explained(sets: CombinationResults) -
 def test_without_an_independent_model_it_is_asked_for(make_combination: MakeCombination) -> None:
     found = make_combination({"a": {"independent": False}, "b": {"independent": False}})
     (note,) = combined_notes(found)
-    assert "train --method independent" in note and set_findings(found)[0].notes == ()
+    assert "train --method independent" in note and set_findings(found)[0].sentences[1:] == ()
     page = render_combined_report(found)
     assert "independent model on its own gallery" not in page and "<dfn>P_comp" not in page
 

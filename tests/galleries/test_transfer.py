@@ -15,10 +15,15 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.storage import from_npz, from_parquet, load
 from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError, StoreError
 from holdfast.galleries import Gallery
-from holdfast.galleries.exports import export
-from holdfast.galleries.imports import columns_of, dim_of, import_lance, import_parquet, import_postgres
-from holdfast.galleries.tables import ParquetTable
+from holdfast.galleries.transfer import (
+    ParquetTable,
+    columns_of,
+    dim_of,
+    export,
+    import_table,
+)
 from holdfast.geometry import Hypersphere, Lorentz
+from holdfast.stores.lance.foreign import LanceTable
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -77,7 +82,7 @@ def check_whole(gallery: Gallery, embed: Embed) -> None:
 
 def test_parquet_comes_in_commits_of_a_batch(shop: Gallery, write: Any, embed: Embed) -> None:
     told: list[dict[str, Any]] = []
-    done = import_parquet(shop, write(), batch=3, on_step=told.append)
+    done = import_table(shop, ParquetTable(write()), batch=3, on_step=told.append)
     check_whole(shop, embed)
     assert (done.read, done.written, done.skipped) == (10, 10, 0)
     assert [one["written"] for one in told][-1] == 10 and {one["total"] for one in told} == {10}
@@ -92,11 +97,11 @@ def test_a_folder_of_files_is_one_table(shop: Gallery, write: Any, embed: Embed)
         folder = write("parts/x.parquet").parent
         pq.write_table(pq_table, folder / f"{name}.parquet")
         (folder / "x.parquet").unlink()
-    assert import_parquet(shop, folder).written == 10
+    assert import_table(shop, ParquetTable(folder)).written == 10
     check_whole(shop, embed)
     pq.write_table(pa.table({"id": ["z"]}), folder / "c.parquet")
     with pytest.raises(DataError, match=r"c\.parquet' has other columns"):
-        import_parquet(shop, folder)
+        import_table(shop, ParquetTable(folder))
     with pytest.raises(DataError, match=r"holds no \.parquet file"):
         ParquetTable(folder.parent)
 
@@ -111,14 +116,14 @@ def test_columns_and_dimension_are_those_of_the_table(write: Any) -> None:
 
 def test_columns_under_other_names(shop: Gallery, write: Any, embed: Embed) -> None:
     path = write(key=[str(number) for number in range(10)], colour=["red"] * 10)
-    import_parquet(shop, path, id_column="stock", columns={"label": "colour"})
+    import_table(shop, ParquetTable(path), id_column="stock", columns={"label": "colour"})
     assert shop.store.scan(limit=2).ids == ["0", "1"]
     assert shop.store.scan(limit=1).metadata == [{"label": "red"}]
     for options in ({"columns": {"colour": "label"}}, {"columns": {"label": "colr"}}, {"id_column": "nothing"}):
         with pytest.raises(ConfigError, match=r"Unknown|no metadata column"):
-            import_parquet(shop, path, **options)
+            import_table(shop, ParquetTable(path), **options)
     with pytest.raises(ConfigError, match="batch=50001"):
-        import_parquet(shop, path, batch=50_001)
+        import_table(shop, ParquetTable(path), batch=50_001)
 
 
 def test_an_interrupted_import_goes_on(shop: Gallery, write: Any, embed: Embed) -> None:
@@ -132,11 +137,11 @@ def test_an_interrupted_import_goes_on(shop: Gallery, write: Any, embed: Embed) 
             raise PulledError
 
     with pytest.raises(PulledError):
-        import_parquet(shop, path, batch=2, on_step=pull)
+        import_table(shop, ParquetTable(path), batch=2, on_step=pull)
     assert len(shop) == 4
     with pytest.raises(DataError, match=r"(?s)rows 1 to .*already: 'i00'.*--skip-existing"):
-        import_parquet(shop, path)
-    done = import_parquet(shop, path, skip_existing=True, batch=3)
+        import_table(shop, ParquetTable(path))
+    done = import_table(shop, ParquetTable(path), skip_existing=True, batch=3)
     assert (done.read, done.written, done.skipped) == (10, 6, 4)
     check_whole(shop, embed)
 
@@ -167,7 +172,7 @@ def test_a_wrong_row_stops_the_import_and_says_what_is_there(
 ) -> None:
     path = write(row_group=100, **change(embed("old", IDS).vectors))
     with pytest.raises(error, match=message) as raised:
-        import_parquet(shop, path, batch=4)
+        import_table(shop, ParquetTable(path), batch=4)
     said = str(raised.value)
     written = len(shop)
     assert str(path) in said
@@ -183,39 +188,37 @@ def test_other_numbers_and_other_spaces_are_refused(write: Any, embed: Embed, tm
     path = write(vector=doubles)
     with Gallery.create("memory://", fingerprint="declared:old", space=Hypersphere(4)) as sphere:
         with pytest.raises(DataError, match=r"(?s)Vectors are float64.*--cast"):
-            import_parquet(sphere, path)
+            import_table(sphere, ParquetTable(path))
         with pytest.raises(DataError, match="declared:new"):
-            import_parquet(sphere, path, fingerprint="declared:new")
-        assert import_parquet(sphere, path, cast=True).written == 10
+            import_table(sphere, ParquetTable(path), fingerprint="declared:new")
+        assert import_table(sphere, ParquetTable(path), cast=True).written == 10
         exported = export(sphere, None, tmp_path / "out.parquet").path
     with (
         Gallery.create("memory://", fingerprint="declared:old", space=Hypersphere(3)) as other,
         pytest.raises(SpaceMismatchError, match=r"(?s)rows 1 to .*dimension 4"),
     ):
-        import_parquet(other, path, cast=True)
+        import_table(other, ParquetTable(path), cast=True)
     with (
         Gallery.create("memory://", fingerprint="declared:old", space=Lorentz(4)) as lorentz,
         pytest.raises(SpaceMismatchError, match="hypersphere"),
     ):
-        import_parquet(lorentz, exported)
+        import_table(lorentz, ParquetTable(exported))
 
 
 def test_a_file_that_is_none_is_named(shop: Gallery, tmp_path: Path, write: Any) -> None:
     (tmp_path / "no.parquet").write_bytes(b"PAR1 of a kind")
     with pytest.raises(DataError, match=r"Cannot read .*no\.parquet"):
-        import_parquet(shop, tmp_path / "no.parquet")
+        import_table(shop, ParquetTable(tmp_path / "no.parquet"))
     cut = write("cut.parquet")
     content = bytearray(cut.read_bytes())
     content[40:400] = bytes(360)  # the first pages; what is at the end of the file is intact
     cut.write_bytes(content)
     with pytest.raises(DataError, match=r"Cannot read .*cut\.parquet"):
-        import_parquet(shop, cut)
+        import_table(shop, ParquetTable(cut))
 
 
 def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None:
     import lancedb
-
-    from holdfast.stores.lance.foreign import LanceTable
 
     database = lancedb.connect(str(tmp_path / "lake"))
     table = database.create_table("items", pa.table(rows(embed, IDS[:6])))
@@ -227,21 +230,21 @@ def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None
             table.delete("id = 'i09'")  # what is written meanwhile does not count
         told.append(step)
 
-    assert import_lance(shop, tmp_path / "lake", "items", batch=2, on_step=grow).written == 10
+    assert import_table(shop, LanceTable(tmp_path / "lake", "items"), batch=2, on_step=grow).written == 10
     check_whole(shop, embed)
     assert len(told) >= 5
     held = LanceTable(tmp_path / "lake", "items")
     table.delete("id = 'i08'")
     assert held.rows == sum(map(len, held.batches(["id"], 2))) == 9  # as it was when it was opened
     with pytest.raises(ConfigError, match=r"(?s)Unknown table 'item'.*Did you mean 'items'"):
-        import_lance(shop, tmp_path / "lake", "item")
+        import_table(shop, LanceTable(tmp_path / "lake", "item"))
     with pytest.raises(DataError, match="There is no folder"):
-        import_lance(shop, tmp_path / "sea", "items")
+        import_table(shop, LanceTable(tmp_path / "sea", "items"))
     assert not (tmp_path / "sea").exists()
     for file in (tmp_path / "lake" / "items.lance" / "data").iterdir():
         file.write_bytes(b"rubbish")
     with pytest.raises(StoreError, match="Cannot read table 'items'"):
-        import_lance(shop, tmp_path / "lake", "items", skip_existing=True)
+        import_table(shop, LanceTable(tmp_path / "lake", "items"), skip_existing=True)
 
 
 @pytest.mark.parametrize(("kind", "cast"), [("vector(4)", False), ("halfvec(4)", True), ("real[]", False)])
@@ -252,6 +255,7 @@ def test_a_table_of_postgresql(
 
     url = request.getfixturevalue("postgres_url")
     from holdfast.stores.postgres.address import read_address
+    from holdfast.stores.postgres.foreign import PostgresTable
 
     address = read_address(url)
     with psycopg.connect(**address.parameters, autocommit=True) as connection:
@@ -273,16 +277,16 @@ def test_a_table_of_postgresql(
             )
     if cast:
         with pytest.raises(DataError, match="float16"):
-            import_postgres(shop, url, "bazaar.items")
+            import_table(shop, PostgresTable(url, "bazaar.items"))
     told: list[dict[str, Any]] = []
-    assert import_postgres(shop, url, "bazaar.items", batch=3, cast=cast, on_step=told.append).written == 10
+    assert import_table(shop, PostgresTable(url, "bazaar.items"), batch=3, cast=cast, on_step=told.append).written == 10
     assert len(told) == 4
     if not cast:
         check_whole(shop, embed)
     with pytest.raises(ConfigError, match="There is no table 'items'"):
-        import_postgres(shop, url, "items")
+        import_table(shop, PostgresTable(url, "items"))
     with pytest.raises(DataError, match=r"(?s)'raw'.*cannot be read"):
-        import_postgres(shop, url, "bazaar.items", id_column="raw")
+        import_table(shop, PostgresTable(url, "bazaar.items"), id_column="raw")
 
 
 @pytest.mark.parametrize(
@@ -314,18 +318,19 @@ def test_a_table_of_a_database_that_makes_no_sense(
     import psycopg
 
     from holdfast.stores.postgres.address import read_address
+    from holdfast.stores.postgres.foreign import PostgresTable
 
     name = read_address(postgres_url).schema
     with psycopg.connect(**read_address(postgres_url).parameters, autocommit=True) as connection:
         connection.execute(f"CREATE {made.format(name, name)}")
     with pytest.raises(error) as refusal:
-        import_postgres(shop, postgres_url, read.format(name))
+        import_table(shop, PostgresTable(postgres_url, read.format(name)))
     assert "Next:" in str(refusal.value) or "Expected:" in str(refusal.value)
 
 
 @pytest.fixture
 def full(shop: Gallery, write: Any) -> Gallery:
-    import_parquet(shop, write())
+    import_table(shop, ParquetTable(write()))
     return shop
 
 
@@ -337,13 +342,13 @@ def test_parquet_there_and_back(full: Gallery, tmp_path: Path, embed: Embed, wri
     columns = columns_of(ParquetTable(done.path))
     assert columns == COLUMNS
     with Gallery.create("memory://", fingerprint="declared:old", space=Hypersphere(4), columns=columns) as other:
-        import_parquet(other, done.path)
+        import_table(other, ParquetTable(done.path))
         check_whole(other, embed)
     with (
         Gallery.create("memory://", fingerprint="declared:new", space=Hypersphere(4)) as stranger,
         pytest.raises(DataError, match="declared:old"),
     ):
-        import_parquet(stranger, done.path)
+        import_table(stranger, ParquetTable(done.path))
 
 
 @pytest.mark.parametrize(
@@ -374,7 +379,7 @@ def test_lorentz_points_come_out_as_they_went_in(tmp_path: Path, embed: Embed) -
         curved.add(points)
         done = export(curved, "g1", tmp_path / "out.safetensors")
         with Gallery.create("memory://", fingerprint="declared:old", space=Lorentz(4, 0.7)) as other:
-            import_parquet(other, export(curved, "g1", tmp_path / "out.parquet").path)
+            import_table(other, ParquetTable(export(curved, "g1", tmp_path / "out.parquet").path))
             np.testing.assert_array_equal(other.store.vectors("g1", IDS)[1], curved.store.vectors("g1", IDS)[1])
     np.testing.assert_array_equal(load(done.path).vectors, points.vectors)
     assert from_parquet(tmp_path / "out.parquet", fingerprint="declared:old", space=Lorentz(4, 0.7)).dim == 4
