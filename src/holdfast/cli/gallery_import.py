@@ -11,6 +11,7 @@ import numpy as np
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery_common import command, made_by, open_vectors, opened, unnamed
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.file_columns import FileColumns
 from holdfast.errors import DataError, refuse, without_secrets
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def import_rows(
         lance: Folder of LanceDB, with --table.
         postgres: URL of a database, with --table.
         table: Name of the table.
-        id_column: Column of ids, in tables and Parquet files.
+        id_column: Column of ids, in tables, Parquet and .npz files.
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price where the gallery calls it
             otherwise; all that have the name of one of the gallery's when left out.
@@ -70,7 +71,8 @@ def import_rows(
         try:
             if found is None:
                 refuse(bool(take), "--take for a file of embeddings.", "it only with tables and Parquet files")
-                read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast)
+                called = columns_of(id_column, vector_column)
+                read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast, columns=called)
                 done = add_set(it, read, str(embeddings), skip_existing=skip_existing, batch=batch)
             else:
                 places = {"id_column": id_column, "vector_column": vector_column}
@@ -100,6 +102,13 @@ def check_places(embeddings: Path | None, lance: Path | None, postgres: str | No
     refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
            "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
     refuse((table is None) != (embeddings is not None), "--table goes with --lance and --postgres.", "both, or neither")
+
+
+def columns_of(id_column: str, vector_column: str) -> FileColumns:
+    """Return what an .npz file calls ids and vectors, where it is not as a table usually does."""
+    return FileColumns(
+        vector=() if vector_column == "vector" else (vector_column,), id=() if id_column == "id" else (id_column,)
+    )
 
 
 def table_of(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:

@@ -40,12 +40,12 @@ def in_both_widths(draw: Callable[[float], Chart | str | None], wide: float = 64
 
 
 def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
-    """Write a page into a folder, wholly or not at all, and return its path.
+    """Write a page, or another text, into a folder, wholly or not at all, and return its path.
 
     Raises:
         DataError: The file could not be written.
     """
-    return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8", newline=""))
 
 
 def page_template(
