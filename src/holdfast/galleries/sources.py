@@ -122,7 +122,7 @@ class FileVectors:
         vectors = np.empty((int(there.sum()), self.space.dim), np.float32)
         for part, which, places in self._index.by_part(rows[there]):
             vectors[which] = self._sets[part].vectors[places]
-        known = [ids[row] for row in np.flatnonzero(there)]
+        known = [identifier for identifier, is_there in zip(ids, there, strict=True) if is_there]
         return points_of(self, known, vectors)
 
 
