@@ -12,9 +12,7 @@ from pathlib import Path
 
 from holdfast.bench.board import leaderboard_of
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.reports.leaderboard_files import write_tables
-from holdfast.reports.leaderboard_page import write_leaderboard_page
-from holdfast.reports.leaderboard_words import headline
+from holdfast.reports.leaderboard import headline, write_leaderboard_page, write_tables
 
 RESULTS = Path(__file__).parent / "results" / "bench"
 SUITES = ("frozen-text", "omniglot-small", "tiny-imagenet-small")

@@ -217,6 +217,23 @@ def test_the_readme_is_a_short_front_door() -> None:
     assert len(README.splitlines()) <= 180
 
 
+def test_commands_within_sentences_have_the_options_that_are_named(site: ModuleType) -> None:
+    """Not run, since what they speak of is not there; but each command and option must exist."""
+    known = set(site.subcommands(site.help_of()))
+    helps: dict[tuple[str, ...], str] = {}
+    for page in set(TEXTS) - {"CHANGELOG.md"}:
+        for found in re.findall(r"`holdfast ([^`]+)`", re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.S | re.M)):
+            words = found.split()
+            if words[0] in known:
+                inner = set(site.subcommands(site.help_of(words[0]), words[0]))
+                place = tuple(words[: 2 if len(words) > 1 and words[1] in inner else 1])
+                said = helps.setdefault(place, site.help_of(*place).replace("_", "-"))
+                for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", found):
+                    assert re.search(rf"{option}(?![a-z-])", said), f"{page}: {found}"
+            else:
+                assert not re.fullmatch("[a-z]+", words[0]), f"{page}: {found}"
+
+
 # ---- pages that are made
 
 

@@ -14,8 +14,16 @@ from holdfast import documents
 from holdfast.errors import ConfigError, brief, nearest
 
 
+class Options:
+    """Options that several commands share: a frozen dataclass, which a command takes as one argument."""
+
+
+class Settings(str):
+    """All settings of a command as YAML text, every default resolved, for commands that take it; no option."""
+
+
 def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any]:
-    """Return every option of a signature with its type, nested settings by dotted names.
+    """Return every option of a signature with its type, nested settings by dotted names, those of groups as its own.
 
     An option of a mapping type takes any names below it; whoever receives the mapping checks those.
 
@@ -29,6 +37,11 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any
     options: dict[str, Any] = {}
     for name in inspect.signature(target).parameters:
         kind = hints.get(name, Any)
+        if inspect.isclass(kind) and issubclass(kind, Options):
+            options |= known_options(kind, prefix)
+            continue
+        if kind is Settings:
+            continue
         options[prefix + name] = kind
         if inspect.isclass(kind) and (dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel)):
             options |= known_options(kind, f"{prefix}{name}.")

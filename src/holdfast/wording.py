@@ -56,8 +56,8 @@ def counted(number: int, word: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Write names one after another.
 
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"]), listed([])
+    ('a', 'a and b', 'a, b and c', '')
     """
-    *first, last = names
+    *first, last = names or [""]
     return f"{', '.join(first)} and {last}" if first else last

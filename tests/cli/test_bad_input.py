@@ -58,7 +58,8 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--recipe.clip_norm", "abc", "--out", tmp_path)
     assert "'--recipe.clip_norm': given abc, expected a number or nothing" in said
     assert "required: data" in fails("train", "--out", tmp_path)
-    assert "does not know what 'photos' is" in fails("train", "photos")
+    assert "required: out" in fails("train", "photos")  # the first word is the data
+    assert "does not know what 'photos' is" in fails("adapt", "photos")
     assert "2 values for --data" in fails("train", "--data", "a", "b", "--out", tmp_path)
 
 

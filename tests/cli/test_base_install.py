@@ -72,7 +72,7 @@ def test_an_evaluation_keeps_its_verdict_its_numbers_and_its_exit_code(files: Pa
         ["evaluate", "--old", new, "--new", old, *quick, "--out", tmp_path / "worse"],
         [*command, tmp_path / "none", "--report", "none", "--json"],
         [*command, tmp_path / "asked", "--report", "html"],
-        ["evaluate", "--combine", tmp_path / "better", tmp_path / "none", "--out", tmp_path / "both"],
+        ["evaluate", "combine", tmp_path / "better", tmp_path / "none", "--out", tmp_path / "both"],
     )
     assert (better.code, worse.code, none.code, both.code) == (0, 1, 0, 0)
     for done, folder in ((better, "better"), (worse, "worse"), (both, "both")):
@@ -111,7 +111,7 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
     cells = ["--cache", tmp_path / "cells", "--processes", 1]
     done = without_extras(
         tmp_path / "run.py",
-        ["evaluate", "--chain", old, new, *quick, "--out", tmp_path / "chain"],
+        ["evaluate", "chain", old, new, *quick, "--out", tmp_path / "chain"],
         ["adapt", "--old", old, "--new", new, *named, "--adapter", "ridge", *quick, "--out", tmp_path / "link"],
         ["sessions", "disjoint", "--data", made / "photos", *sessions, *fast, "--out", tmp_path / "sessions"],
         ["bench", tmp_path / "small.yaml", *cells, "--out", tmp_path / "board"],

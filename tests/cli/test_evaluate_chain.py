@@ -50,12 +50,12 @@ def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[s
 
 
 def chain_words(files: Path, *names: str) -> list[object]:
-    return ["evaluate", "--chain", *(files / "roxford" / f"{name}.npz" for name in names), "--resamples", 100]
+    return ["evaluate", "chain", *(files / "roxford" / f"{name}.npz" for name in names), "--resamples", 100]
 
 
 def test_a_compatible_chain(capsys, files: Path, tmp_path: Path) -> None:
     third = [files / "roxford" / f"{name}.npz" for name in ("i2", "i3")]
-    words = [*chain_words(files, "e1", "e2", "e3"), "--chain-independent", *third, "--out", tmp_path / "out"]
+    words = [*chain_words(files, "e1", "e2", "e3"), "--independent", *third, "--out", tmp_path / "out"]
     code, found, said = run(capsys, *words)
     assert code == 0 and found["compatible"] and found["violations"] == 0 and found["models"] == ["e1", "e2", "e3"]
     opened = [
@@ -69,12 +69,12 @@ def test_a_compatible_chain(capsys, files: Path, tmp_path: Path) -> None:
     assert "Every newer model can search every older gallery." in said
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count('class="heat-self"') == 2 * 3 and 'heat-wrong"' not in page
-    assert "chain:" in (tmp_path / "out" / "evaluate.yaml").read_text()
+    assert "embeddings:" in (tmp_path / "out" / "evaluate.yaml").read_text()
 
 
 def test_the_other_reading_comes_first_where_asked(capsys, files: Path, tmp_path: Path) -> None:
     third = [files / "roxford" / f"{name}.npz" for name in ("i2", "i3")]
-    words = [*chain_words(files, "e1", "e2", "e3"), "--chain-independent", *third, "--old-baseline", "independent"]
+    words = [*chain_words(files, "e1", "e2", "e3"), "--independent", *third, "--old-baseline", "independent"]
     code, found, said = run(capsys, *words, "--out", tmp_path / "out")
     assert code == 0 and found["old_baseline"] == "independent"
     assert said.index("the old model is the independent one") < said.index("the old model is the chain’s own")
@@ -94,7 +94,7 @@ def test_a_violation_is_exit_code_1_and_told(capsys, files: Path, tmp_path: Path
 
 def test_what_is_not_defined_is_said_in_words(capsys, files: Path, tmp_path: Path) -> None:
     third = [files / "roxford" / f"{name}.npz" for name in ("i2", "weak")]
-    words = [*chain_words(files, "e1", "e2", "e3"), "--chain-independent", *third, "--out", tmp_path / "out"]
+    words = [*chain_words(files, "e1", "e2", "e3"), "--independent", *third, "--out", tmp_path / "out"]
     code, found, said = run(capsys, *words)
     assert code == 0 and found["p_comp"]["sigmoid"]["own"][2][1] is None
     alone, old = found["independent_self"][2], found["matrix"][1][1]
@@ -109,7 +109,7 @@ def test_folders_of_embed_are_models_too(capsys, files: Path, tmp_path: Path) ->
         (tmp_path / name).mkdir()
         storage.save(made.select(rows[rows % 4 == 0]), tmp_path / name / "query.safetensors")
         storage.save(made.select(rows[rows % 4 > 0]), tmp_path / name / "gallery.safetensors")
-    both = ["evaluate", "--chain", tmp_path / "e1", tmp_path / "e2"]
+    both = ["evaluate", "chain", tmp_path / "e1", tmp_path / "e2"]
     code, found, _ = run(capsys, *both, "--out", tmp_path / "out")
     assert code == 0 and found["models"] == ["e1", "e2"] and found["protocol"]["queries"] == 20
     assert found["data"]["description"] == "queries and a gallery"
@@ -124,8 +124,8 @@ def test_folders_of_embed_are_models_too(capsys, files: Path, tmp_path: Path) ->
         (["e1"], [], "1 model in a chain"),
         (["e1", "e1"], [], "e1.npz' was given twice"),
         (["e1", "e2"], ["--old-baseline", "independent"], "--old-baseline independent was given without"),
-        (["e1", "e2"], ["--old", "x", "--metrics", "map"], "--chain was given together with --old, --metrics"),
-        (["e1", "e2"], ["--gate", "point", "--curve", "no"], "--chain was given together with --gate, --curve"),
+        (["e1", "e2"], ["--old", "x", "--metrics", "map"], "Unknown option '--old' of `holdfast evaluate chain`"),
+        (["e1", "e2"], ["--curve", "no"], "Unknown option '--curve' of `holdfast evaluate chain`"),
         (["e1", "e2"], ["--gate-metric", "recal@1"], "recal@1"),
         (["e1", "nowhere"], [], "There is no"),
     ],
@@ -137,7 +137,7 @@ def test_bad_chains(capsys, files: Path, tmp_path: Path, names: list[str], more:
 
 
 def test_independent_models_of_other_number_or_other_items(capsys, files: Path, tmp_path: Path) -> None:
-    words = [*chain_words(files, "e1", "e2", "e3"), "--out", tmp_path / "out", "--chain-independent"]
+    words = [*chain_words(files, "e1", "e2", "e3"), "--out", tmp_path / "out", "--independent"]
     code, found, _ = run(capsys, *words, files / "roxford" / "i2.npz")
     assert code == 2 and found["error"]["given"] == "1 independent models for a chain of 3."
     others = [files / "rparis" / f"{name}.npz" for name in ("i2", "i3")]
@@ -147,15 +147,17 @@ def test_independent_models_of_other_number_or_other_items(capsys, files: Path, 
     )
 
 
-def test_options_of_chains_and_sets_need_them(capsys, files: Path, tmp_path: Path) -> None:
+def test_the_former_spellings_are_answered_with_the_new_ones(capsys, files: Path, tmp_path: Path) -> None:
     old = ["evaluate", "--old", files / "roxford" / "e1.npz", "--new", files / "roxford" / "e2.npz"]
-    for more, given in (
-        (["--old-baseline", "own"], "--old-baseline was given without --chain"),
-        (["--chain-independent", "x"], "--chain-independent was given without --chain"),
-        (["--metric", "map"], "--metric map was given without --combine"),
+    for more, to_do in (
+        (["--chain", "x", "y"], "holdfast evaluate chain FOLDER"),
+        (["--combine", "x", "y"], "holdfast evaluate combine FOLDER"),
+        (["--old-baseline", "own"], "holdfast evaluate chain"),
+        (["--chain-independent", "x"], "--independent FOLDER"),
+        (["--metric", "map"], "holdfast evaluate combine"),
     ):
         code, found, _ = run(capsys, *old, *more, "--out", tmp_path / "out")
-        assert code == 2 and given in found["error"]["given"]
+        assert code == 2 and to_do in found["error"]["to_do"] and not (tmp_path / "out").exists()
 
 
 # --- several test sets -----------------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def runs(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_several_test_sets(capsys, runs: Path, tmp_path: Path) -> None:
-    words = ["evaluate", "--combine", *(runs / name for name in ("roxford", "rparis", "gldv2"))]
+    words = ["evaluate", "combine", *(runs / name for name in ("roxford", "rparis", "gldv2"))]
     code, found, said = run(capsys, *words, "--out", tmp_path / "all")
     records = {
         name: json.loads((runs / name / "results.json").read_text())["evaluations"]["e2"] for name in found["sets"]
@@ -201,7 +203,7 @@ def test_several_test_sets(capsys, runs: Path, tmp_path: Path) -> None:
 
 
 def test_one_metric_for_all(capsys, runs: Path, tmp_path: Path) -> None:
-    words = ["evaluate", "--combine", runs / "rparis", runs / "gldv2" / "results.json", "--metric", "recall@5"]
+    words = ["evaluate", "combine", runs / "rparis", runs / "gldv2" / "results.json", "--metric", "recall@5"]
     code, found, _ = run(capsys, *words, "--out", tmp_path / "all")
     assert {record["metric"] for record in found["sets"].values()} == {"recall@5"} and code in (0, 1)
 
@@ -213,7 +215,7 @@ def test_a_set_that_is_not_compatible_is_exit_code_1(capsys, files: Path, runs: 
         words += ["--old-model", "e3", "--new-model", "worse", "--resamples", "50", "--out", tmp_path / name]
         assert main([*map(str, words)]) == 1
     code, found, said = run(
-        capsys, "evaluate", "--combine", *(tmp_path / name for name in names), "--out", tmp_path / "b"
+        capsys, "evaluate", "combine", *(tmp_path / name for name in names), "--out", tmp_path / "b"
     )
     assert code == 1 and not found["compatible"] and found["mean"]["p_score"] is None
     assert "not shown to be compatible on any of 2 test sets" in said and "No independent model was evaluated" in said
@@ -230,12 +232,15 @@ def test_what_cannot_be_combined(capsys, files: Path, runs: Path, tmp_path: Path
             "'roxford' and 'other' have another new model: declared:e2 and declared:e3",
         ),
         ([runs / "roxford", runs / "rparis", "--metric", "tar@1e-4"], "was not measured in tar@1e-4"),
-        ([runs / "roxford", runs / "rparis", "--old", "x"], "--combine was given together with --old"),
-        ([runs / "roxford", runs / "rparis", "--resamples", "9"], "--combine was given together with --resamples"),
+        ([runs / "roxford", runs / "rparis", "--old", "x"], "Unknown option '--old' of `holdfast evaluate combine`"),
+        (
+            [runs / "roxford", runs / "rparis", "--resamples", "9"],
+            "Unknown option '--resamples' of",
+        ),
         ([runs / "roxford", chain], "results of the kind 'chain'"),
         ([runs / "roxford", tmp_path], "Cannot read"),
     ):
-        code, found, _ = run(capsys, "evaluate", "--combine", *words, "--out", tmp_path / "out")
+        code, found, _ = run(capsys, "evaluate", "combine", *words, "--out", tmp_path / "out")
         assert code == 2 and given in found["error"]["given"], found
     assert not (tmp_path / "out").exists()
 
@@ -254,7 +259,7 @@ def test_undefined_numbers_cannot_be_combined(capsys, runs: Path, tmp_path: Path
     document["evaluations"]["e2"] |= altered
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "results.json").write_text(json.dumps(document))
-    words = ["evaluate", "--combine", runs / "roxford", tmp_path / "odd", "--out", tmp_path / "out"]
+    words = ["evaluate", "combine", runs / "roxford", tmp_path / "odd", "--out", tmp_path / "out"]
     code, found, _ = run(capsys, *words)
     assert code == 2 and "'odd' has a score or an interval in map that is not defined" in found["error"]["given"]
     assert not (tmp_path / "out").exists()
@@ -262,9 +267,9 @@ def test_undefined_numbers_cannot_be_combined(capsys, runs: Path, tmp_path: Path
 
 def test_results_never_replace_what_they_are_made_of(capsys, files: Path, runs: Path) -> None:
     before = (runs / "rparis" / "results.json").read_bytes()
-    words = ["evaluate", "--combine", runs / "roxford", runs / "rparis" / "results.json", "--out", runs / "rparis"]
+    words = ["evaluate", "combine", runs / "roxford", runs / "rparis" / "results.json", "--out", runs / "rparis"]
     code, found, _ = run(capsys, *words)
-    assert code == 2 and "over what --combine reads there" in found["error"]["given"]
+    assert code == 2 and "over what is read there" in found["error"]["given"]
     assert (runs / "rparis" / "results.json").read_bytes() == before
 
 
@@ -274,5 +279,5 @@ def test_names_of_folders_may_be_numbers(capsys, files: Path, tmp_path: Path, mo
         Path(str(number)).mkdir()
         made = storage.from_npz(files / "roxford" / f"{name}.npz", fingerprint=f"declared:{name}")
         storage.save(made, tmp_path / str(number) / "embeddings.safetensors")
-    code, found, _ = run(capsys, "evaluate", "--chain", 1, 2, "--resamples", 20)
+    code, found, _ = run(capsys, "evaluate", "chain", 1, 2, "--resamples", 20)
     assert code == 0 and found["models"] == ["1", "2"]

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.gallery_create import _again
+from holdfast.embeddings import storage
 from holdfast.errors import GalleryError, without_intact
 from holdfast.galleries import Gallery
 from holdfast.geometry import Hypersphere
@@ -179,3 +180,35 @@ def test_no_memory_for_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(methods, "main", broken)
     with pytest.raises(RuntimeError, match="something else"):
         main(["methods"])
+
+
+def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
+    items = storage.from_npz("old.npz", fingerprint="declared:v1").replace(fingerprint=f"text:{12:064}")
+    sources = {
+        "large": (f"text:{34:064}", ["--text-model", "large"]),
+        "head": (f"sha256:{5:064}", ["--release", "RELEASE"]),
+    }
+    for note, (name, source) in sources.items():
+        with Gallery.create(
+            f"memory:{note}", fingerprint=items.fingerprint, space=items.space, note="small"
+        ) as gallery:
+            gallery.add(items)
+            gallery.prepare(name, Hypersphere(8), note=note)
+        assert ["backfill", "--gallery", note, *source, "--texts", "TEXTS"] in hints(run("status", note))
+
+
+def test_arrays_of_other_names_are_found(run: Run) -> None:
+    with np.load("old.npz") as old:
+        np.savez("named.npz", key=old["ids"], values=old["vectors"])
+    columns = ["--id-column", "key", "--vector-column", "values"]
+    assert "40 items from 'named.npz'" in run("create", "memory:n", "--from", "named.npz", "--model", "v1", *columns)
+    run("create", "memory:m", "--model", "v1", "--dim", 8)
+    assert "40 items from 'named.npz'" in run("import", "m", "--from", "named.npz", "--model", "v1", *columns)
+    assert "has no column 'value'" in run(
+        "create", "memory:o", "--from", "named.npz", "--model", "v1", "--vector-column", "value", code=2
+    )
+
+
+def test_what_makes_a_gallery_that_is_not_there_can_be_typed(run: Run) -> None:
+    said = " ".join(run("status", "nothere", code=2).split())
+    assert "holdfast gallery create nothere --embeddings FILE_OR_FOLDER`" in said

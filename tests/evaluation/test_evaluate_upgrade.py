@@ -18,7 +18,7 @@ from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.evaluation.upgrade import upgrade_curves
 from holdfast.geometry import Hypersphere
-from holdfast.reports.chain_words import chain_finding, chain_headline
+from holdfast.reports.chain import chain_finding, chain_headline
 from holdfast.reports.words import finding, headline
 from holdfast.results import Data
 
@@ -195,8 +195,8 @@ def test_a_chain_guards_the_first_hit() -> None:
         "In mAP every newer model can search every older gallery, and 1 of 1 pairs is clearly worse elsewhere."
     )
     told = chain_finding(guarded)
-    assert told.verdict == "mixed" and told.next_step.startswith("Decide what counts")
-    assert told.notes[0] == "Queries of new on the gallery of old are clearly worse at the first hit (recall@1)."
+    assert told.verdict == "mixed" and told.next_steps[0].startswith("Decide what counts")
+    assert told.sentences[1] == "Queries of new on the gallery of old are clearly worse at the first hit (recall@1)."
     assert free.compatible and free.pairs[0].verdict == "compatible" and free.pairs[0].worse == ()
     with pytest.raises(ConfigError, match="compatible is True"):
         ChainResults.parse(guarded.to_dict() | {"compatible": True})
@@ -211,9 +211,9 @@ def test_the_first_hit_is_guarded_where_it_was_not_asked_for() -> None:
 def test_what_is_clearly_worse_and_not_guarded_is_told() -> None:
     free = run(**twins(), curve=False, guards=())
     assert free.verdict == "compatible" and free.worse == ()
-    first, *_ = finding("new", free).notes
+    _, first, *_ = finding("new", free).sentences
     assert first.startswith("Clearly worse, and not guarded: recall@1 ")
-    assert finding("new", run(**twins(), curve=False)).notes[0].startswith("Clearly worse: recall@1 ")
+    assert finding("new", run(**twins(), curve=False)).sentences[1].startswith("Clearly worse: recall@1 ")
 
 
 def test_a_tie_is_told_as_one() -> None:
@@ -226,12 +226,12 @@ def test_a_tie_is_told_as_one() -> None:
     )
     said = "In mAP, new scores on your old gallery just what the old model does: a swap gains nothing."
     assert headline(results) == said
-    assert finding("new", found).next_step.startswith("Keep the old model")
+    assert finding("new", found).next_steps[0].startswith("Keep the old model")
 
 
 def test_more_queries_are_not_advised_where_the_first_hit_is_clearly_worse() -> None:
     unsure = run(**twins(), curve=False).model_copy(update={"verdict": "inconclusive"})
-    assert finding("new", unsure).next_step.startswith("Look at queries that lost a right first hit")
+    assert finding("new", unsure).next_steps[0].startswith("Look at queries that lost a right first hit")
 
 
 def test_guards_are_chosen_or_none() -> None:

@@ -185,7 +185,7 @@ def test_without_labels_the_agreement_is_that_of_the_link() -> None:
     before, after = top_k(old[0], old[1], 10).rows.tolist(), top_k(cross[0], cross[1], 10).rows.tolist()
     overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before, after, strict=True)])
     assert found.agreement.cross.overlap.mean == pytest.approx(overlap)
-    notes = finding("new", found).notes
+    notes = finding("new", found).sentences[1:]
     assert len(notes) == 1 and "applied to the new queries" in notes[0]
 
 
@@ -196,7 +196,7 @@ def test_a_head_is_a_link_too() -> None:
     assert found.cross == run().cross and found.mapped == {"query": made.fingerprint}
     both = made, OLD[1].replace(fingerprint=f"release:{'1' * 64}")
     assert list(run(both).mapped) == ["query", "gallery"]
-    assert "the new queries and the old gallery" in finding("new", run(both)).notes[0]
+    assert "the new queries and the old gallery" in finding("new", run(both)).sentences[1]
 
 
 @pytest.mark.parametrize(
@@ -237,11 +237,11 @@ def test_models_of_two_spaces_without_a_link_are_told_how_to_get_one() -> None:
 
 
 def test_words_say_what_was_mapped_and_why_there_is_no_curve() -> None:
-    notes = finding("new", run(linked("new_to_old"))).notes
+    notes = finding("new", run(linked("new_to_old"))).sentences[1:]
     assert "applied to the new queries" in notes[0] and "curve was not measured" in notes[1]
     assert "need a rank merge" in notes[1] and "old_to_new" in notes[1]
-    notes = finding("new", run(linked("old_to_new"))).notes
+    notes = finding("new", run(linked("old_to_new"))).sentences[1:]
     assert "applied to the old gallery" in notes[0] and not any("curve" in note for note in notes)
     earlier = run().to_dict()
     del earlier["mapped"]
-    assert not any("curve" in note for note in finding("new", Evaluation.model_validate(earlier)).notes)
+    assert not any("curve" in note for note in finding("new", Evaluation.model_validate(earlier)).sentences[1:])

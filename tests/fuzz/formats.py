@@ -38,15 +38,14 @@ from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.retrieval import top_k
 from holdfast.evaluation.test_sets import CombinationResults, combine
 from holdfast.galleries import Gallery
-from holdfast.galleries.imports import columns_of, import_parquet
-from holdfast.galleries.tables import ParquetTable
+from holdfast.galleries.transfer import ParquetTable, columns_of, import_table
 from holdfast.geometry import Hypersphere
 from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 from holdfast.reports import words
-from holdfast.reports.combined_tables import combined_table
+from holdfast.reports.combined import combined_table
 from holdfast.reports.tables import summary_rows
 from holdfast.results import Data
 
@@ -212,7 +211,7 @@ def _read_parquet(folder: Path) -> None:
 def _import_parquet(folder: Path) -> None:
     columns = columns_of(ParquetTable(folder / "a.parquet"))
     with Gallery.create("memory://", fingerprint="declared:v1", space=SPACE, columns=columns) as gallery:
-        import_parquet(gallery, folder / "a.parquet", cast=True)
+        import_table(gallery, ParquetTable(folder / "a.parquet"), cast=True)
         gallery.search(drawn("v1").vectors[:1], 3)
 
 

@@ -20,8 +20,8 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import GalleryError, ReleaseError, StoreError
 from holdfast.galleries import Gallery
 from holdfast.galleries.doctor import doctor
-from holdfast.galleries.exports import export
 from holdfast.galleries.state import GalleryState, replay
+from holdfast.galleries.transfer import export
 from holdfast.geometry import Hypersphere
 from holdfast.stores.base import digest_of
 

@@ -1,27 +1,34 @@
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from holdfast.adapters import build_adapter
 from holdfast.data import ArrayImages, ImageSet, RetrievalData, TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import ConfigError, DataError, HoldfastError, ReleaseError, SpaceMismatchError
-from holdfast.galleries.encoding import ReleaseVectors, TextVectors, through_adapter, through_head
 from holdfast.galleries.id_index import IdIndex
-from holdfast.galleries.item_sources import CallableItems, ImageItems, TextItems, images_in_parquet
-from holdfast.galleries.sources import CallableVectors, FileVectors, Parallel, VectorSource, check_source
+from holdfast.galleries.sources import (
+    CallableItems,
+    CallableVectors,
+    FileVectors,
+    ImageItems,
+    Parallel,
+    ReleaseVectors,
+    TextItems,
+    TextVectors,
+    VectorSource,
+    check_source,
+    through_adapter,
+    through_head,
+)
 from holdfast.galleries.state import Generation
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.models.encoder import Encoder, EncoderSpec
@@ -199,26 +206,6 @@ def test_all_images_of_a_data_set_are_found(images: ImageSet) -> None:
     known, pixels = ImageItems.of(data).read(["f", "?", "a", "g"])
     assert known == ["f", "a", "g"]
     np.testing.assert_array_equal(pixels, images.read(np.array([5, 0, 6])))
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_images_in_a_parquet_file(nested: bool, tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), np.uint8)
-    encoded = []
-    for image in pixels:
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, "png")
-        encoded.append({"bytes": buffer.getvalue(), "path": None} if nested else buffer.getvalue())
-    path = tmp_path / "images.parquet"
-    pq.write_table(pa.table({"name": [5, 6, 7], "picture": encoded}), path)
-    items = ImageItems(images_in_parquet(path, (3, 8, 8), image_column="picture", id_column="name"))
-    known, found = items.read(["7", "4", "5"])
-    assert known == ["7", "5"]
-    np.testing.assert_array_equal(found, pixels[[2, 0]].transpose(0, 3, 1, 2))
-    with pytest.raises(DataError, match=r"no column 'image'(.|\n)*name, picture"):
-        images_in_parquet(path, (3, 8, 8), id_column="name")
-    with pytest.raises(DataError, match="Cannot read images"):
-        images_in_parquet(path, (3, 8, 8), image_column="name", id_column="picture")
 
 
 # Texts

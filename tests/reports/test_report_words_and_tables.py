@@ -26,7 +26,7 @@ def test_the_sentence_holds_scores_difference_and_interval(results: EvaluationRe
     low, high = record.interval["map"]["cross_minus_self_old"]
     chance = record.p_value["map"]["cross_minus_self_old"]
     assert 0 < chance < 0.01
-    assert finding("p2s", record).sentence == (
+    assert finding("p2s", record).sentences[0] == (
         f"New queries on the old gallery score mAP {cross:.3f}, old queries {old:.3f}; the difference "
         f"{cross - old:+.3f} [{low:+.3f}, {high:+.3f}] (95\N{NO-BREAK SPACE}% interval over 12 classes; p = "
         f"{probability(chance)}) excludes zero. Re-embedding everything would give {new:.3f}."
@@ -43,25 +43,25 @@ def test_the_sentence_holds_scores_difference_and_interval(results: EvaluationRe
 )
 def test_each_verdict_says_what_to_do(results: EvaluationResults, name: str, says: str, next_step: str) -> None:
     found = finding(name, results.evaluations[name])
-    assert says in found.sentence
-    assert found.next_step.startswith(next_step)
+    assert says in found.sentences[0]
+    assert found.next_steps[0].startswith(next_step)
 
 
 def test_a_backfill_that_brings_nothing_is_said(results: EvaluationResults) -> None:
     record = results.evaluations["p2s"]
     record = record.model_copy(update={"self_new": record.self_new | {"map": record.cross["map"] - 0.01}})
-    assert "would bring nothing more" in finding("p2s", record).next_step
+    assert "would bring nothing more" in finding("p2s", record).next_steps[0]
 
 
 def test_a_point_gate_does_not_claim_an_interval(evaluated: Callable[..., Evaluation]) -> None:
     record = evaluated("p2s", gate="point", curve=False)
-    assert "judged by its sign alone" in finding("p2s", record).sentence
-    assert "excludes zero" not in finding("p2s", record).sentence
+    assert "judged by its sign alone" in finding("p2s", record).sentences[0]
+    assert "excludes zero" not in finding("p2s", record).sentences[0]
 
 
 def test_negative_flips_are_told(results: EvaluationResults) -> None:
     record = results.evaluations["independent"]
-    (note,) = (note for note in finding("independent", record).notes if "flips" in note)
+    (note,) = (note for note in finding("independent", record).sentences[1:] if "flips" in note)
     for rate in (record.negative_flip_rate, record.positive_flip_rate):
         assert f"{100 * rate['cross']:.1f}" in note and f"{100 * rate['self_new']:.1f}" in note
     assert note.index("Negative flips") < note.index("Positive flips")
@@ -69,10 +69,10 @@ def test_negative_flips_are_told(results: EvaluationResults) -> None:
 
 def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation], results: EvaluationResults) -> None:
     without = evaluated("p2s", independent=False, curve=False)
-    assert "holdfast train --method independent" in " ".join(finding("p2s", without).notes)
+    assert "holdfast train --method independent" in " ".join(finding("p2s", without).sentences[1:])
     undefined = changed(results.evaluations["p2s"], lambda values: values["p_comp"]["raw"].update(map=None))
-    assert "P_comp is not defined" in " ".join(finding("p2s", undefined).notes)
-    assert not [note for note in finding("p2s", results.evaluations["p2s"]).notes if "P_comp" in note]
+    assert "P_comp is not defined" in " ".join(finding("p2s", undefined).sentences[1:])
+    assert not [note for note in finding("p2s", results.evaluations["p2s"]).sentences[1:] if "P_comp" in note]
 
 
 def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(results: EvaluationResults) -> None:
@@ -83,37 +83,37 @@ def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(result
             del values["protocol"][key]
 
     record = changed(results.evaluations["p2s"], earlier)
-    assert "p = " not in finding("p2s", record).sentence
-    assert "Positive flips" not in " ".join(finding("p2s", record).notes)
+    assert "p = " not in finding("p2s", record).sentences[0]
+    assert "Positive flips" not in " ".join(finding("p2s", record).sentences[1:])
     assert not [row for row in metric_rows(record)[1] if row[0].endswith(", p")]
 
 
 def test_other_units_are_called_by_their_name(results: EvaluationResults) -> None:
     record = changed(results.evaluations["same"], lambda values: values["protocol"].update(units="genuine pairs"))
     found = finding("same", record)
-    assert "96 genuine pairs cannot tell" in found.sentence
-    assert found.next_step.startswith("Measure more genuine pairs")
-    assert "of genuine pairs were right before" in " ".join(found.notes)
+    assert "96 genuine pairs cannot tell" in found.sentences[0]
+    assert found.next_steps[0].startswith("Measure more genuine pairs")
+    assert "of genuine pairs were right before" in " ".join(found.sentences[1:])
 
 
 def test_without_labels_the_agreement_is_told_and_not_called_good(unlabelled: Evaluation) -> None:
     found = finding("p2s", unlabelled)
     cross, later = unlabelled.agreement.cross, unlabelled.agreement.self_new
     for share in (cross.overlap.mean, cross.first_changed.mean, later.overlap.mean):
-        assert f"{100 * share:.1f}\N{NO-BREAK SPACE}%" in found.sentence
-    assert "agreement is not quality" in found.sentence
-    assert "of today’s first 10 items stay" in found.sentence
+        assert f"{100 * share:.1f}\N{NO-BREAK SPACE}%" in found.sentences[0]
+    assert "agreement is not quality" in found.sentences[0]
+    assert "of today’s first 10 items stay" in found.sentences[0]
     assert found.verdict == "unlabelled"
-    assert found.next_step.startswith("Look in the report at queries whose first hit changed")
-    assert "add labels to queries and gallery" in found.next_step
+    assert found.next_steps[0].startswith("Look in the report at queries whose first hit changed")
+    assert "add labels to queries and gallery" in found.next_steps[0]
 
 
 def test_the_agreement_of_earlier_documents_is_told(unlabelled: Evaluation) -> None:
     agreement = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
     record = changed(unlabelled, lambda values: values.update(agreement=agreement))
-    assert "agree on 0.625 [0.500, 0.750] of their first 10 items" in finding("p2s", record).sentence
+    assert "agree on 0.625 [0.500, 0.750] of their first 10 items" in finding("p2s", record).sentences[0]
     without = unlabelled.model_copy(update={"agreement": None})
-    assert "no agreement was measured" in finding("p2s", without).sentence
+    assert "no agreement was measured" in finding("p2s", without).sentences[0]
 
 
 def test_headlines_count_and_name(

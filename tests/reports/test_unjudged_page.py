@@ -33,10 +33,10 @@ def test_scores_by_clicks_are_shown_with_intervals_and_without_a_verdict(
 
 def test_the_words_of_clicks(clicked: Evaluation, make_results: Make) -> None:
     found = finding("p2s", clicked)
-    assert found.verdict == "unlabelled" and found.sentence.startswith(CLICKS)
-    assert f"{clicked.cross['map']:.3f}" in found.sentence and "is not judged" in found.sentence
-    assert "--protocol-options.judged true" in found.next_step
-    assert found.notes[0].startswith("Agreement is not quality either. After the swap")
+    assert found.verdict == "unlabelled" and found.sentences[0].startswith(CLICKS)
+    assert f"{clicked.cross['map']:.3f}" in found.sentences[0] and "is not judged" in found.sentences[0]
+    assert "--protocol-options.judged true" in found.next_steps[0]
+    assert found.sentences[1].startswith("Agreement is not quality either. After the swap")
     assert headline(make_results({"p2s": clicked})) == "Scores were measured by clicks, and no verdict is spoken."
     _, (row,) = summary_rows(make_results({"p2s": clicked}))
     assert row[1] == f"{clicked.self_old['map']:.3f}" and row[-1] == "unlabelled"

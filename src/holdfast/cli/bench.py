@@ -176,8 +176,7 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
     from holdfast.bench.board import leaderboard_of
     from holdfast.cli.bench_plan import failure_sentences
     from holdfast.cli.bench_progress import steps_progress, worked_before
-    from holdfast.reports.leaderboard_files import leaderboard_text, write_tables
-    from holdfast.reports.leaderboard_page import write_leaderboard_page
+    from holdfast.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
 
     with worked_before(out) as worked, steps_progress(suite.title) as watch:
 

@@ -82,8 +82,6 @@ def main(words: list[str]) -> int:
     rest = words[1:] if words and words[0] == action else words
     if action == "list":
         return _list(rest)
-    if rest and not rest[0].startswith("--"):
-        rest = ["--data", *rest]
     arguments, _ = parse(described, rest, f"data {action}")
     if _holds_texts(arguments["data"]):
         return _describe_texts(arguments) if action == "describe" else _check_texts(arguments)

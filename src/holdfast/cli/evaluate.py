@@ -1,18 +1,19 @@
-"""``holdfast evaluate``."""
+"""``holdfast evaluate``: two models, several test sets of them, or a chain of models."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from holdfast.cli.choices import data_root, guards_of, open_data, write_settings
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.evaluate_adapter import ADAPTER, adapter_between, cross_sides, record_of
-from holdfast.cli.evaluate_alone import handed_over
-from holdfast.cli.evaluate_sides import needed_sides, protocol_of, sides_of
 from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
-from holdfast.cli.pages import Report, check_report
-from holdfast.cli.parsing import parse
+from holdfast.cli.options import Answers, Judging, Output, Reading, Shown
+from holdfast.cli.pages import check_report
+from holdfast.cli.parsing import run
+from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
@@ -20,67 +21,104 @@ from holdfast.options import option_types
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
+    from holdfast.adapters import Adapter
     from holdfast.evaluation.results import Evaluation
     from holdfast.results import Data
-
 
 FEWEST_RESAMPLES = 40
 LARGE_CURVE = 500_000_000
 """Queries times items above which the upgrade curve is measured only where it is asked for."""
 
+ADAPTER = "adapter"
+"""What results call the map between two models."""
 
-def evaluate(
-    old: Path | None = None,
-    new: Path | None = None,
-    independent: Path | None = None,
-    old_query: Path | None = None,
-    old_gallery: Path | None = None,
-    new_query: Path | None = None,
-    new_gallery: Path | None = None,
-    independent_query: Path | None = None,
-    independent_gallery: Path | None = None,
-    old_model: str | None = None,
-    new_model: str | None = None,
-    independent_model: str | None = None,
-    old_release: Path | None = None,
-    new_release: Path | None = None,
-    adapter: Path | None = None,
-    similarity: Literal["cosine", "inner-product", "euclidean"] | None = None,
-    protocol: str | None = None,
-    ground_truth: Path | None = None,
-    relevant: Path | None = None,
-    protocol_options: dict[str, Any] = {},  # noqa: B006 - read only
-    combine: list[Path] = [],  # noqa: B006
-    metric: str | None = None,
-    chain: list[Path] = [],  # noqa: B006
-    chain_independent: list[Path] = [],  # noqa: B006
-    old_baseline: Literal["own", "independent"] | None = None,
-    out: Path = Path("runs/evaluation"),
-    metrics: list[str] = [],  # noqa: B006
-    gate_metric: str | None = None,
-    gate: Literal["interval", "point"] = "interval",
-    guard: list[str] = [],  # noqa: B006
-    no_guard: bool = False,
-    no_relevant: Literal["exclude", "zero"] | None = None,
-    resamples: int = 2000,
-    resample: Literal["auto", "queries", "classes"] = "auto",
-    curve: Literal["auto", "yes", "no"] = "auto",
-    device: str = "cpu",
-    cast: bool = False,
-    vector_column: list[str] = [],  # noqa: B006
-    id_column: list[str] = [],  # noqa: B006
-    label_column: list[str] = [],  # noqa: B006
-    data: str | None = None,
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    texts: str | None = None,
-    seed: int = 0,
-    report: Report | None = None,
-    json: bool = False,
-) -> None:
-    """Measure whether new queries can search the old gallery.
+Role = Literal["old", "new", "independent"]
 
-    The exit code is 0 only for the verdict "compatible".
+
+class Given(NamedTuple):
+    """What was said of one model: its embeddings, whole or in two files, its name, and its release."""
+
+    role: Role
+    whole: Path | None
+    query: Path | None
+    gallery: Path | None
+    model: str | None
+    release: Path | None
+
+    @property
+    def path(self) -> Path | None:
+        """Where its embeddings are."""
+        return self.whole or self.gallery
+
+    @property
+    def name(self) -> str:
+        """What people call it: its name, the folder or file of its embeddings, or just "old" and "new"."""
+        where = self.role if self.whole is None else self.whole.name if self.whole.is_dir() else self.whole.stem
+        found = self.model or where
+        return "new" if self.role == "new" and found in ("old", ADAPTER) else found
+
+    def sides(self, reading: Reading) -> Sides | None:
+        """Open its queries and gallery; None where it was not given.
+
+        Raises:
+            ConfigError: It was given twice, or half; or a file is missing.
+            DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
+        """
+        both = (("query", self.query), ("gallery", self.gallery))
+        apart = [f"--{self.role}-{side}" for side, path in both if path is not None]
+        refuse(
+            self.whole is not None and bool(apart),
+            f"--{self.role} and {' and '.join(apart)} were given.",
+            f"--{self.role} PATH for what `holdfast embed` wrote, "
+            f"or --{self.role}-query FILE --{self.role}-gallery FILE",
+        )
+        if self.whole is not None:
+            return reading.sides(self.whole, self.model)
+        if not apart:
+            return None
+        if self.query is None or self.gallery is None:
+            raise ConfigError(
+                f"{apart[0]} was given without its other side.",
+                expected=f"--{self.role}-query FILE and --{self.role}-gallery FILE",
+                to_do="give both; the same file twice means that every item is a query among all others.",
+            )
+        plain = [path.suffix != ".safetensors" for path in (self.query, self.gallery)]  # says nothing of its model
+        name = self.model or (str(self.gallery) if any(plain) else None)  # one model made both
+        found = reading.file(self.gallery, name if plain[1] else None)
+        if self.query == self.gallery:
+            return Sides(found, found)
+        return Sides(reading.file(self.query, name if plain[0] else None), found)
+
+    def needed(self, reading: Reading) -> Sides:
+        """Open a model that cannot be left out."""
+        found = self.sides(reading)
+        if found is None:
+            raise ConfigError(
+                f"No embeddings of the {self.role} model were given.",
+                expected=f"--{self.role} PATH, or --{self.role}-query FILE and --{self.role}-gallery FILE",
+            )
+        return found
+
+    def classes(self, sides: Sides) -> tuple[str, ...] | None:
+        """Return the classes that it has seen, from its release, which must be the one that made its embeddings."""
+        from holdfast.models.release import load_release
+
+        if self.release is None:
+            return None
+        release = load_release(self.release)
+        if release.fingerprint != sides.gallery.fingerprint:
+            raise ConfigError(
+                f"'{self.release}' has the fingerprint {release.fingerprint}, "
+                f"the {self.role} embeddings {sides.gallery.fingerprint}.",
+                expected=f"the release that made the {self.role} embeddings",
+                to_do=f"give that release, or leave --{self.role}-release out.",
+            )
+        return release.classes
+
+
+@dataclass(frozen=True)
+class Models(Options):
+    """The embeddings of each model.
 
     Args:
         old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
@@ -102,111 +140,123 @@ def evaluate(
         adapter: Folder of an adapter that `holdfast adapt` fitted on these two models: the cross-test then goes through
             it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
             upgrade curve is measured.
-        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
-        protocol: Who answers what, and what is averaged; `holdfast evaluate --protocol list` shows them. By label when
-            left out.
-        ground_truth: The file or folder of the protocol's ground truth.
-        relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
-            as clicks. Short for --protocol relevance --ground-truth.
-        protocol_options: Options of the protocol.
-        combine: Folders of earlier evaluations of one upgrade on several test sets, to put side by side with P metrics
-            per set and on average; nothing is measured again. The exit code is 0 only if every set is compatible.
-        metric: The metric of all sets of --combine; each set's own gate metric when left out.
-        chain: Embeddings of the same items by several models, oldest first: every model's queries search every
-            earlier gallery. The exit code is 0 only if no pair is incompatible.
-        chain_independent: The same items by the recipe of every model of --chain but the first, trained without
-            alignment, for P_up and P_comp.
-        old_baseline: Which reading of the old model comes first in P_comp of a chain: its "own" model, or the
-            "independent" one; both are shown.
-        out: Folder for results.json and report.html.
-        metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
-        gate_metric: The metric that decides the verdict; the protocol's own when left out.
-        gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
-        guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
-            cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out, of a
-            chain the first hit alone.
-        no_guard: Let the gate metric alone decide.
-        no_relevant: What a query without any relevant item is worth; the protocol's own rule when left out.
-        resamples: Bootstrap resamples for the intervals.
-        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where several
-            queries share one.
-        curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
-            evaluations, of which it would be by far the longest part.
-        device: Where to rank: cpu, cuda, cuda:1, mps.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
-        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
-            names the first counts that a file has.
-        id_column: The same of the ids, "ids" and "id".
-        label_column: The same of the labels, "labels" and "label".
-        data: The data set or folder that was embedded, to show example images in the report.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size.
-        texts: What the items are, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
-            of ids and further columns (text, title, price, ...), a .txt file of texts, or texts by name (clinc150).
-            Further columns of files of embeddings are shown as they are.
-        seed: Of the bootstrap, the random backfill orders and the choice of examples.
-        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install 'holdfast[report]'`).
-        json: Print one JSON document with all numbers.
     """
 
+    old: Path | None = None
+    new: Path | None = None
+    independent: Path | None = None
+    old_query: Path | None = None
+    old_gallery: Path | None = None
+    new_query: Path | None = None
+    new_gallery: Path | None = None
+    independent_query: Path | None = None
+    independent_gallery: Path | None = None
+    old_model: str | None = None
+    new_model: str | None = None
+    independent_model: str | None = None
+    old_release: Path | None = None
+    new_release: Path | None = None
+    adapter: Path | None = None
 
-def main(words: list[str]) -> int:
-    """Evaluate, write the report, and return 0 for "compatible" and 1 otherwise."""
-    arguments, text = parse(evaluate, words, "evaluate")
-    from holdfast.data.item_facts import facts_of  # help is printed without it
+    def given(self) -> tuple[Given, Given, Given]:
+        """Return what was said of the old, the new and the independent model."""
+        return (
+            Given("old", self.old, self.old_query, self.old_gallery, self.old_model, self.old_release),
+            Given("new", self.new, self.new_query, self.new_gallery, self.new_model, self.new_release),
+            Given(
+                "independent",
+                self.independent,
+                self.independent_query,
+                self.independent_gallery,
+                self.independent_model,
+                None,
+            ),
+        )
 
-    if arguments["protocol"] == "list":
-        return _list_protocols(arguments["json"])
-    _check_protocol_name(arguments["protocol"])
-    check_report(arguments["report"])
-    done = handed_over(arguments, text)
-    if done is not None:
-        return done
-    few = arguments["resamples"] < FEWEST_RESAMPLES
-    refuse(few, f"--resamples {arguments['resamples']}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
-    old, new, third = _opened(arguments)
-    protocol = protocol_of(arguments, old.leave_one_out)
-    _check_protocol(arguments, old, new, third)
-    adapter = None if arguments["adapter"] is None else adapter_between(arguments, old, new)
-    classes = None if arguments["old_release"] is None else _classes(arguments["old_release"], "old", old)
-    if arguments["new_release"] is not None:
-        _classes(arguments["new_release"], "new", new)
-    facts = facts_of(arguments["texts"], data_root(arguments["data_root"]), [*old, *new])
-    images = None
-    if arguments["data"] is not None:
-        images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    cross = None if adapter is None else cross_sides(adapter, old, new)
-    evaluation = _measured(arguments, (old, new, third), protocol, cross, classes)
-    write_settings(arguments["out"], "evaluate.yaml", text)
-    name = _name(arguments, "new")
-    link = {} if adapter is None else {ADAPTER: record_of(adapter)}
+
+def evaluate(
+    models: Models,
+    reading: Reading,
+    answers: Answers,
+    judging: Judging,
+    shown: Shown,
+    output: Output,
+    settings: Settings,
+    metrics: list[str] = [],  # noqa: B006 - read only
+    gate: Literal["interval", "point"] = "interval",
+    curve: Literal["auto", "yes", "no"] = "auto",
+) -> int:
+    """Measure whether new queries can search the old gallery.
+
+    The exit code is 0 only for the verdict "compatible". Evaluations of several test sets are put side by side by
+    `holdfast evaluate combine`, several generations of models are measured by `holdfast evaluate chain`.
+
+    Args:
+        models: The embeddings.
+        reading: How they are read.
+        answers: Who answers what.
+        judging: How the verdict is found.
+        shown: What items are.
+        output: Where results go.
+        settings: Of the command.
+        metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
+        gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
+        curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
+            evaluations, of which it would be by far the longest part.
+    """
+    if answers.protocol == "list":
+        return _list_protocols(output.json)
+    if answers.protocol is not None and answers.protocol not in PROTOCOLS:
+        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate --protocol list")
+    check_report(output.report)
+    few = judging.resamples < FEWEST_RESAMPLES
+    refuse(few, f"--resamples {judging.resamples}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
+    given_old, given_new, given_third = models.given()
+    with console.status("reading embeddings"):
+        old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
+    refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
+    protocol = answers.opened(old.leave_one_out)
+    _refuse_other_kinds(given_old, old, new, third)
+    adapter = None if models.adapter is None else _adapter_between(models.adapter, given_old, given_new, old, new)
+    classes = given_old.classes(old)
+    given_new.classes(new)
+    facts = shown.facts([*old, *new])
+    images = shown.images()
+    cross = None if adapter is None else _cross_sides(adapter, old, new)
+    evaluation = _measured((old, new, third), protocol, cross, classes, judging, metrics, gate, curve)
+    output.write_settings(settings)
+    link = {} if adapter is None else {ADAPTER: _record_of(adapter)}
     results = write_evidence(
-        {name: evaluation},
+        {given_new.name: evaluation},
         old,
-        {name: new},
-        arguments["out"],
-        title=f"Can {name} search the gallery of {_name(arguments, 'old')}?",
-        data=described(old, arguments["data"], protocol.units),
-        models={"old": model_of(old.gallery), name: model_of(new.gallery), **link},
+        {given_new.name: new},
+        output.out,
+        title=f"Can {given_new.name} search the gallery of {given_old.name}?",
+        data=described(old, shown.data, protocol.units),
+        models={"old": model_of(old.gallery), given_new.name: model_of(new.gallery), **link},
         pictures=Pictures(images),
-        seed=arguments["seed"],
-        cross={} if cross is None else {name: cross},
+        seed=judging.seed,
+        cross={} if cross is None else {given_new.name: cross},
         old_classes=classes,
         protocol=protocol,
-        report=arguments["report"],
+        report=output.report,
         facts=facts,
     )
-    if arguments["json"]:
-        print_json({"schema_version": results.schema_version, **results.evaluations[name].to_dict(), **link})
+    if output.json:
+        print_json({"schema_version": results.schema_version, **evaluation.to_dict(), **link})
     return 0 if evaluation.verdict == "compatible" else 1
 
 
-def _opened(arguments: dict[str, Any]) -> tuple[Sides, Sides, Sides | None]:
-    with console.status("reading embeddings"):
-        found = needed_sides(arguments, "old"), needed_sides(arguments, "new"), sides_of(arguments, "independent")
-    refuse_no_labels(arguments["label_column"], [side for sides in found if sides is not None for side in sides])
-    return found
+def main(words: list[str]) -> int:
+    """Run one of the three."""
+    from holdfast.cli.evaluate_chain import chain
+    from holdfast.cli.evaluate_combine import combine
+
+    if words[:1] == ["combine"]:
+        return run(combine, words[1:], "evaluate combine")
+    if words[:1] == ["chain"]:
+        return run(chain, words[1:], "evaluate chain")
+    return run(evaluate, words, "evaluate")
 
 
 def _list_protocols(as_json: bool) -> int:
@@ -227,25 +277,20 @@ def _list_protocols(as_json: bool) -> int:
     return 0
 
 
-def _check_protocol_name(name: str | None) -> None:
-    if name is not None and name not in PROTOCOLS:
-        raise unknown_name("protocol", name, PROTOCOLS, listing="holdfast evaluate --protocol list")
-
-
 def _measured(
-    arguments: dict[str, Any],
     models: tuple[Sides, Sides, Sides | None],
     protocol: Protocol,
     cross: tuple[EmbeddingSet, EmbeddingSet] | None,
     classes: tuple[str, ...] | None,
+    judging: Judging,
+    metrics: Sequence[str],
+    gate: Literal["interval", "point"],
+    curve: Literal["auto", "yes", "no"],
 ) -> Evaluation:
     from holdfast.evaluation.evaluate import evaluate as measure
 
     old, new, third = models
-    names = ("gate_metric", "gate", "resamples", "resample", "seed")
-    curve = arguments["curve"] == "yes" or (
-        arguments["curve"] == "auto" and len(old.query) * len(old.gallery) <= LARGE_CURVE
-    )
+    small = len(old.query) * len(old.gallery) <= LARGE_CURVE
     with console.status("evaluating"):
         return measure(
             *old,
@@ -254,43 +299,24 @@ def _measured(
             independent_gallery=None if third is None else third.gallery,
             cross=cross,
             protocol=protocol,
-            metrics=arguments["metrics"] or None,
+            metrics=metrics or None,
             old_classes=classes,
-            curve=curve,
-            guards=guards_of(arguments),
-            device=None if arguments["device"] == "cpu" else arguments["device"],
-            **{name: arguments[name] for name in names},
+            curve=curve == "yes" or (curve == "auto" and small),
+            guards=judging.guards,
+            device=judging.placed,
+            gate_metric=judging.gate_metric,
+            gate=gate,
+            resamples=judging.resamples,
+            resample=judging.resample,
+            seed=judging.seed,
         )
 
 
-def _name(arguments: dict[str, Any], model: str) -> str:
-    """Return what people call a model: its name, the folder or file of its embeddings, or just "old" and "new"."""
-    path, name = arguments[model], arguments[f"{model}_model"]
-    found: str = name or (model if path is None else path.name if path.is_dir() else path.stem)
-    return "new" if model == "new" and found in ("old", ADAPTER) else found
-
-
-def _classes(folder: Path, model: str, sides: Sides) -> tuple[str, ...]:
-    """Return the classes that a model has seen, from its release; refuse a release that made other embeddings."""
-    from holdfast.models.release import load_release
-
-    release = load_release(folder)
-    if release.fingerprint != sides.gallery.fingerprint:
-        raise ConfigError(
-            f"'{folder}' has the fingerprint {release.fingerprint}, "
-            f"the {model} embeddings {sides.gallery.fingerprint}.",
-            expected=f"the release that made the {model} embeddings",
-            to_do=f"give that release, or leave --{model}-release out.",
-        )
-    return release.classes
-
-
-def _check_protocol(arguments: dict[str, Any], old: Sides, *others: Sides | None) -> None:
-    path = arguments["old"] or arguments["old_gallery"]
+def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None:
     for sides in others:
         if sides is not None and sides.leave_one_out != old.leave_one_out:
             raise ConfigError(
-                f"'{path}' and the other embeddings follow different protocols: some have queries and a gallery, "
+                f"'{given.path}' and the other embeddings follow different protocols: some have queries and a gallery, "
                 "some one set that is both.",
                 expected="one protocol for all models",
                 to_do="embed the same images with all releases: holdfast embed --release OLD NEW ...",
@@ -317,3 +343,69 @@ def described(sides: Sides, name: str | None, units: str = "queries") -> Data:
 def model_of(embeddings: EmbeddingSet) -> dict[str, Any]:
     """Return what a file of embeddings says of the model that made it."""
     return {"fingerprint": embeddings.fingerprint, "dim": embeddings.dim}
+
+
+def _adapter_between(folder: Path, given_old: Given, given_new: Given, old: Sides, new: Sides) -> Adapter:
+    """Open the adapter, and refuse one that was fitted on other models."""
+    from holdfast.adapters.storage import load_adapter
+
+    adapter = load_adapter(folder)
+    fitted, models = adapter.fitted, (old.gallery.fingerprint, new.gallery.fingerprint)
+    sides = (fitted.target, fitted.source) if adapter.direction == "new_to_old" else (fitted.source, fitted.target)
+    if sides == models:
+        return adapter
+    turned = sides == models[::-1]
+    ways = [
+        "exchange --old and --new: it was fitted the other way round" if turned else _renamed(sides, models),
+        f"give the embeddings of its models, or fit another one: `{_fit_again(given_old, given_new)}`.",
+    ]
+    raise ConfigError(
+        f"The adapter '{folder}' links the old model {sides[0]} and the new one {sides[1]}; "
+        f"'{given_old.path}' is of {models[0]}, '{given_new.path}' of {models[1]}.",
+        expected="an adapter that was fitted on these two models, in this order",
+        to_do="; or ".join(way for way in ways if way is not None),
+    )
+
+
+def _renamed(wanted: tuple[str, str], found: tuple[str, str]) -> str | None:
+    """Say how vectors without a model get the names that an adapter knows; None if one has a model.
+
+    >>> _renamed(("declared:a", "declared:b"), ("declared:a", "declared:queries.npz"))
+    "if these are vectors of 'b', say so: --new-model b"
+    """
+    prefix = "declared:"
+    other = [
+        (option, *pair)
+        for option, *pair in zip(("--old-model", "--new-model"), wanted, found, strict=True)
+        if pair[0] != pair[1]
+    ]
+    if not all(known.startswith(prefix) and given.startswith(prefix) for _, known, given in other):
+        return None
+    names = {option: known.removeprefix(prefix) for option, known, _ in other}
+    models = " and ".join(f"'{name}'" for name in names.values())
+    options = " ".join(f"{option} {shlex.quote(name)}" for option, name in names.items())
+    return f"if these are vectors of {models}, say so: {options}"
+
+
+def _fit_again(old: Given, new: Given) -> str:
+    given = {"--old": old.whole, "--new": new.whole, "--old-model": old.model, "--new-model": new.model}
+    words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    return shlex.join(["holdfast", "adapt", *words])
+
+
+def _cross_sides(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the queries and the gallery that meet in the cross-test."""
+    if adapter.direction == "new_to_old":
+        return adapter.apply(new.query), old.gallery
+    return new.query, adapter.apply(old.gallery)
+
+
+def _record_of(adapter: Adapter) -> dict[str, Any]:
+    """Return what results say of an adapter."""
+    return {
+        "kind": adapter.kind,
+        "direction": adapter.direction,
+        "options": adapter.options,
+        "pairs": adapter.fitted.pairs,
+        "fingerprint": adapter.fingerprint,
+    }

@@ -1,56 +1,69 @@
-"""``holdfast evaluate --chain``: models oldest first, every one on every earlier gallery."""
+"""``holdfast evaluate chain``: models oldest first, every one on every earlier gallery."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.cli.choices import guards_of, write_settings
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.evaluate_alone import names_of, refuse_others
-from holdfast.cli.evaluate_sides import protocol_of
-from holdfast.cli.evidence import Sides, columns_of, open_sides
-from holdfast.cli.pages import page_line, page_written
-from holdfast.errors import ConfigError, refuse
+from holdfast.cli.evidence import Sides, names_of
+from holdfast.cli.options import Answers, Judging, Output, Reading
+from holdfast.cli.pages import check_report, page_line, page_written
+from holdfast.config import Settings
+from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.evaluation.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from holdfast.evaluation.chain import ChainEvaluation, ChainResults
 
-_OPTIONS = (
-    "chain_independent", "old_baseline", "similarity", "protocol", "ground_truth", "relevant", "protocol_options",
-    "gate_metric", "guard", "no_guard", "no_relevant", "resamples", "resample", "device", "cast", "vector_column",
-    "id_column", "label_column", "seed",
-)  # fmt: skip
 
+def chain(
+    embeddings: list[Path],
+    reading: Reading,
+    answers: Answers,
+    judging: Judging,
+    output: Output,
+    settings: Settings,
+    independent: list[Path] = [],  # noqa: B006 - read only
+    old_baseline: Literal["own", "independent"] | None = None,
+) -> int:
+    """Measure whether the queries of every model of a chain can search every earlier gallery.
 
-def evaluate_chain_command(arguments: dict[str, Any], settings: str) -> int:
-    """Evaluate a chain, write its report, and return 0 where no pair violates compatibility and 1 otherwise."""
-    refuse_others("chain", arguments, _OPTIONS)
-    names, models = _opened(arguments, arguments["chain"])
-    third = _opened(arguments, arguments["chain_independent"])[1] if arguments["chain_independent"] else None
-    baseline = arguments["old_baseline"]
+    The exit code is 0 only if no pair is incompatible.
+
+    Args:
+        embeddings: Embeddings of the same items by several models, oldest first.
+        reading: How they are read.
+        answers: Who answers what.
+        judging: How the verdict is found.
+        output: Where results go.
+        settings: Of the command.
+        independent: The same items by the recipe of every model but the first, trained without alignment, for P_up and
+            P_comp.
+        old_baseline: Which reading of the old model comes first in P_comp: its "own" model, or the "independent" one;
+            both are shown.
+    """
+    if answers.protocol is not None and answers.protocol not in PROTOCOLS:
+        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate --protocol list")
+    check_report(output.report)
+    output.refuse_over([*embeddings, *independent])
     refuse(
-        baseline == "independent" and third is None,
+        old_baseline == "independent" and not independent,
         "--old-baseline independent was given without independent models.",
-        "--chain-independent PATH ..., one for every model but the first, in the order of the chain",
+        "--independent PATH ..., one for every model but the first, in the order of the chain",
     )
+    names, _ = names_of(embeddings), names_of(independent)
+    with console.status("reading embeddings"):
+        models = [reading.sides(path) for path in embeddings]
+        third = [reading.sides(path) for path in independent] or None
     _check_one_kind(names, models, third or [])
-    evaluation = _measured(arguments, names, models, third)
-    write_settings(arguments["out"], "evaluate.yaml", settings)
-    results = _shown(arguments, evaluation, models[0], baseline or "own")
-    if arguments["json"]:
+    evaluation = _measured(names, models, third, answers, judging)
+    output.write_settings(settings)
+    results = _shown(evaluation, models[0], old_baseline or "own", output)
+    if output.json:
         print_json(results.to_dict())
     return 0 if evaluation.compatible else 1
-
-
-def _opened(arguments: Mapping[str, Any], paths: Sequence[Path]) -> tuple[list[str], list[Sides]]:
-    options: dict[str, Any] = {
-        **{key: arguments[key] for key in ("cast", "similarity")},
-        "columns": columns_of(arguments),
-    }
-    with console.status("reading embeddings"):
-        return names_of(paths), [open_sides(path, **options) for path in paths]
 
 
 def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides]) -> None:
@@ -67,7 +80,11 @@ def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequen
 
 
 def _measured(
-    arguments: Mapping[str, Any], names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides] | None
+    names: Sequence[str],
+    models: Sequence[Sides],
+    third: Sequence[Sides] | None,
+    answers: Answers,
+    judging: Judging,
 ) -> ChainEvaluation:
     from holdfast.evaluation.chain import evaluate_chain
 
@@ -75,35 +92,38 @@ def _measured(
         return evaluate_chain(
             dict(zip(names, models, strict=True)),
             independent=third,
-            protocol=protocol_of(arguments, models[0].leave_one_out),
-            metric=arguments["gate_metric"],
-            guards=guards_of(dict(arguments)),
-            device=None if arguments["device"] == "cpu" else arguments["device"],
-            **{name: arguments[name] for name in ("resamples", "resample", "seed")},
+            protocol=answers.opened(models[0].leave_one_out),
+            metric=judging.gate_metric,
+            guards=judging.guards,
+            device=judging.placed,
+            resamples=judging.resamples,
+            resample=judging.resample,
+            seed=judging.seed,
         )
 
 
-def _shown(arguments: Mapping[str, Any], evaluation: ChainEvaluation, sides: Sides, baseline: Any) -> ChainResults:
+def _shown(
+    evaluation: ChainEvaluation, sides: Sides, baseline: Literal["own", "independent"], output: Output
+) -> ChainResults:
     """Write results and report, and print tables and what they mean."""
     from holdfast.cli.evaluate import described
-    from holdfast.reports import chain_tables as tables
-    from holdfast.reports.chain_page import write_chain_report
-    from holdfast.reports.chain_words import chain_finding, chain_headline
+    from holdfast.reports import chain as tables
+    from holdfast.reports.chain import chain_finding, write_chain_report
 
     title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
     data = described(sides, None, evaluation.protocol.units)
     results = evaluation.results(title=title, data=data, old_baseline=baseline)
-    written = results.save(arguments["out"])
-    page = page_written(arguments["report"], lambda: write_chain_report(results, arguments["out"]))
+    written = results.save(output.out)
+    page = page_written(output.report, lambda: write_chain_report(results, output.out))
     print_table(title, *tables.matrix_table(results))
     console.print()
     print_table("Pairs", *tables.pair_table(results))
     for name in sorted(results.p_comp["raw"] if results.p_comp else (), key=lambda name: name != baseline):
         console.print()
         print_table(f"P_comp, raw: {tables.BASELINES[name]}", *tables.p_comp_table(results, name))
-    console.print(f"\n{chain_headline(results)}", style="bold")
-    found = chain_finding(results)
-    for words in (found.sentence, f"Next: {found.next_step}", *found.notes):
-        console.print(words)
-    console.print(f"\nresults  {written}{page_line(arguments['report'], page)}")
+    finding = chain_finding(results)
+    console.print(f"\n{finding.headline}", style="bold")
+    for line in finding.lines:
+        console.print(line)
+    console.print(f"\nresults  {written}{page_line(output.report, page)}")
     return results

@@ -1,32 +1,44 @@
-"""``holdfast evaluate --combine``: earlier evaluations of one upgrade on several test sets, in one table."""
+"""``holdfast evaluate combine``: earlier evaluations of one upgrade on several test sets, in one table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.evaluate_alone import names_of, refuse_others
-from holdfast.cli.pages import page_line, page_written
+from holdfast.cli.evidence import names_of
+from holdfast.cli.options import Output
+from holdfast.cli.pages import check_report, page_line, page_written
+from holdfast.config import Settings
 
 if TYPE_CHECKING:
     from holdfast.evaluation.results import EvaluationResults
     from holdfast.evaluation.test_sets import CombinationResults
 
 
-def evaluate_combine_command(arguments: dict[str, Any], settings: str) -> int:
-    """Combine results, write the report, and return 0 where every test set is compatible and 1 otherwise."""
-    from holdfast.evaluation.results import EvaluationResults
-    from holdfast.evaluation.test_sets import CombinationResults, combine
+def combine(results: list[Path], output: Output, settings: Settings, metric: str | None = None) -> int:
+    """Put earlier evaluations of one upgrade on several test sets side by side; nothing is measured again.
 
-    refuse_others("combine", arguments, ["metric"])
-    paths = arguments["combine"]
-    found = dict(zip(names_of(paths), map(EvaluationResults.load, paths), strict=True))
-    combination = combine({name: results.only(f"'{name}'") for name, results in found.items()}, arguments["metric"])
+    P metrics are shown per set and on average. The exit code is 0 only if every set is compatible.
+
+    Args:
+        results: Folders or results.json files of the evaluations, two or more.
+        output: Where results go.
+        settings: Of the command.
+        metric: The metric of all sets; each set's own gate metric when left out.
+    """
+    from holdfast.evaluation.results import EvaluationResults
+    from holdfast.evaluation.test_sets import CombinationResults
+    from holdfast.evaluation.test_sets import combine as combined_of
+
+    check_report(output.report)
+    output.refuse_over(results)
+    found = dict(zip(names_of(results), map(EvaluationResults.load, results), strict=True))
+    combination = combined_of({name: one.only(f"'{name}'") for name, one in found.items()}, metric)
     combined = CombinationResults.gather(combination, found, title=_title(found))
-    write_settings(arguments["out"], "evaluate.yaml", settings)
-    _show(combined, arguments)
-    if arguments["json"]:
+    output.write_settings(settings)
+    _show(combined, output)
+    if output.json:
         print_json(combined.to_dict())
     return 0 if combination.compatible else 1
 
@@ -36,19 +48,24 @@ def _title(found: dict[str, EvaluationResults]) -> str:
     return f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"
 
 
-def _show(combined: CombinationResults, arguments: dict[str, Any]) -> None:
+def _show(combined: CombinationResults, output: Output) -> None:
     """Write results and report, and print the table and what it means."""
-    from holdfast.reports.combined_page import write_combined_report
-    from holdfast.reports.combined_tables import combined_table
-    from holdfast.reports.combined_words import combined_headline, combined_notes, set_findings
+    from holdfast.reports.combined import (
+        combined_headline,
+        combined_notes,
+        combined_table,
+        set_findings,
+        write_combined_report,
+    )
 
-    results = combined.save(arguments["out"])
-    page = page_written(arguments["report"], lambda: write_combined_report(combined, arguments["out"]))
+    results = combined.save(output.out)
+    page = page_written(output.report, lambda: write_combined_report(combined, output.out))
     print_table(combined.title, *combined_table(combined))
     console.print(f"\n{combined_headline(combined)}", style="bold")
     for finding in set_findings(combined):
-        for words in (f"{finding.name}: {finding.spoken}. {finding.sentence}", *finding.notes):
-            console.print(words)
+        first, *rest = finding.lines
+        for line in (f"{finding.name}: {finding.headline}. {first}", *rest):
+            console.print(line)
     for note in combined_notes(combined):
         console.print(note)
-    console.print(f"\nresults  {results}{page_line(arguments['report'], page)}")
+    console.print(f"\nresults  {results}{page_line(output.report, page)}")

@@ -43,6 +43,22 @@ def columns_of(arguments: Mapping[str, Any]) -> FileColumns:
     return FileColumns(*(tuple(arguments[f"{what}_column"]) for what in ("vector", "id", "label")))
 
 
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return what people call these folders and files: their names, or whole paths where two have one name.
+
+    Raises:
+        ConfigError: A path was given twice.
+
+    >>> names_of([Path("runs/e1"), Path("runs/e2.npz")]), names_of([Path("a/x"), Path("b/x")])
+    (['e1', 'e2'], ['a/x', 'b/x'])
+    """
+    for number, path in enumerate(paths):
+        if path.resolve() in [other.resolve() for other in paths[:number]]:
+            raise ConfigError(f"'{path}' was given twice.", expected="every folder or file once")
+    names = [path.resolve().name if path.is_dir() or not path.suffix else path.stem for path in paths]
+    return names if len(set(names)) == len(names) else list(map(str, paths))
+
+
 def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None:
     """Refuse a name for labels that no file knows, by which nobody would be judged.
 
@@ -169,8 +185,7 @@ def print_findings(results: EvaluationResults) -> None:
 
     console.print(f"\n{headline(results)}", style="bold")
     if len(results.evaluations) == 1:
-        found = finding(*next(iter(results.evaluations.items())))
-        for line in (found.sentence, f"Next: {found.next_step}", *found.notes):
+        for line in finding(*next(iter(results.evaluations.items()))).lines:
             console.print(line)
 
 

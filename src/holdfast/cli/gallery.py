@@ -43,9 +43,6 @@ FORMER = {"drill": "rehearse", "vouch": "link"}
 """Names of an earlier version, which this one still takes, and what they are called now."""
 
 _SAY_INTACT = ("intact", "nothing was", "no gallery was", "as it was", "kept", "in the gallery", "acknowledged")
-_FIRST = {"backup": "--dest", "restore": "--backup"}
-"""What a first word without a name is, where it is not the gallery."""
-
 _ALIASES = {"-k": "--k", "--from": "--embeddings"}
 
 
@@ -67,8 +64,6 @@ def main(words: list[str]) -> int:
             "with the next version."
         )
     name, rest = FORMER.get(words[0], words[0]), [_ALIASES.get(word, word) for word in words[1:]]
-    if rest and not rest[0].startswith("-"):
-        rest = [_FIRST.get(name, "--gallery"), *rest]
     try:
         arguments, _ = parse(_function(name), rest, f"gallery {name}")
         refuse(arguments["gallery"] == "memory://", "A gallery in RAM alone, which ends with this command.",
@@ -106,7 +101,7 @@ def _help() -> str:
         [
             "A gallery that changes its model while it answers: search, backfill, swap, roll back.",
             "",
-            "usage: holdfast gallery SUBCOMMAND --gallery URL [--option value ...]",
+            "usage: holdfast gallery SUBCOMMAND URL [--option value ...]",
             "",
             *(f"  {name:<{width}}{text}" for name, (_, text) in SUBCOMMANDS.items()),
             "",

@@ -127,7 +127,7 @@ def export(gallery: str, out: Path, generation: str | None = None, json: bool = 
         generation: Its name or fingerprint; the active one when left out.
         json: Print one JSON document.
     """
-    from holdfast.galleries.exports import export as exported
+    from holdfast.galleries.transfer import export as exported
 
     with opened(gallery) as it, rate_progress("exporting", None) as on_step:
         done = exported(it, generation, out, on_step=on_step)

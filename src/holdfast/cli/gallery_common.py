@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.embeddings.file_columns import USUAL, FileColumns
 from holdfast.embeddings.folders import model_folder
 from holdfast.errors import ConfigError, refuse, without_secrets
 
@@ -134,6 +135,7 @@ def open_vectors(
     parts: tuple[str, ...] = ("gallery", "embeddings"),
     fingerprint: str | None = None,
     cast: bool = False,
+    columns: FileColumns = USUAL,
 ) -> EmbeddingSet:
     """Open a file of embeddings, or the part of a folder that `holdfast embed` wrote.
 
@@ -142,6 +144,7 @@ def open_vectors(
         parts: Names of the parts to look for in a folder, the first one found is opened.
         fingerprint: Of the model that made an .npz, .npy or .parquet file, which does not say so.
         cast: Accept other floating types than float32 in such files.
+        columns: What such files call vectors and ids.
 
     Raises:
         ConfigError: There is no such file, or nobody says which model made its vectors.
@@ -162,7 +165,7 @@ def open_vectors(
     if fingerprint is None:
         raise unnamed(f"'{file}'")
     importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
-    return importer(file, fingerprint=fingerprint, cast=cast)
+    return importer(file, fingerprint=fingerprint, cast=cast, names=columns)
 
 
 def part_of(folder: Path, parts: tuple[str, ...]) -> Path:

@@ -10,15 +10,15 @@ import numpy as np
 
 from holdfast.cli.console import console, print_json
 from holdfast.cli.gallery_common import DECLARED, Model, command, model_of, open_vectors, unnamed
-from holdfast.cli.gallery_import import add_set, add_table, check_places, left_out, table_of, taken, tell
+from holdfast.cli.gallery_import import add_set, add_table, check_places, columns_of, left_out, table_of, taken, tell
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.file_columns import FileColumns
 from holdfast.errors import HoldfastError, refuse, without_intact, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
-    from holdfast.galleries.imports import Imported
-    from holdfast.galleries.tables import Table
+    from holdfast.galleries.transfer import Imported, Table
 
 _KINDS = {"i": "integer", "u": "integer", "f": "number", "b": "truth", "U": "text"}
 
@@ -56,7 +56,7 @@ def create(
         lance: Folder of LanceDB to begin with, with --table.
         postgres: URL of a database to begin with, with --table.
         table: Name of the table.
-        id_column: Column of ids, in tables and Parquet files.
+        id_column: Column of ids, in tables, Parquet and .npz files.
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; all that can
             when left out.
@@ -71,7 +71,7 @@ def create(
     types = checked_columns(dict(_column(word) for word in columns))
     refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")
     places = (embeddings, lance, postgres, table)
-    first = None if places == (None,) * 4 else _opened(*places, model, cast)
+    first = None if places == (None,) * 4 else _opened(*places, model, cast, columns_of(id_column, vector_column))
     read = {"id_column": id_column, "vector_column": vector_column, "take": taken(take)}
     refuse(bool(take) and (first is None or isinstance(first, EmbeddingSet)), "--take without a table.",
            "it with --postgres URL --table T, --lance FOLDER --table T, or Parquet files")  # fmt: skip
@@ -113,12 +113,18 @@ def _column(word: str) -> tuple[str, str]:
 
 
 def _opened(
-    embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None, model: str | None, cast: bool
+    embeddings: Path | None,
+    lance: Path | None,
+    postgres: str | None,
+    table: str | None,
+    model: str | None,
+    cast: bool,
+    called: FileColumns,
 ) -> EmbeddingSet | Table:
     check_places(embeddings, lance, postgres, table)
     fingerprint = None if model is None else f"{DECLARED}{model}"
     return table_of(embeddings, lance, postgres, table) or open_vectors(
-        embeddings or Path(), fingerprint=fingerprint, cast=cast
+        embeddings or Path(), fingerprint=fingerprint, cast=cast, columns=called
     )
 
 
@@ -132,7 +138,7 @@ def _model(
 ) -> Model:
     """Return the model whose embeddings come first."""
     from holdfast.cli.gallery_common import name_of
-    from holdfast.galleries.imports import dim_of
+    from holdfast.galleries.transfer import dim_of
     from holdfast.geometry import Hypersphere, space_from_record
 
     refuse(release is not None or dim is not None, "--embeddings with --release or --dim.", "the embeddings alone")
@@ -150,7 +156,7 @@ def _model(
 
 def _columns_of(first: EmbeddingSet | Table, **read: Any) -> dict[str, str]:
     """Return the metadata columns that embeddings have, by type; of a table those that were chosen."""
-    from holdfast.galleries.imports import columns_of
+    from holdfast.galleries.transfer import columns_of
 
     if not isinstance(first, EmbeddingSet):
         label = "label" in (first.schema if read["take"] is None else read["take"])

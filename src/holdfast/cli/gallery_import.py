@@ -11,13 +11,13 @@ import numpy as np
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery_common import command, made_by, open_vectors, opened, unnamed
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.file_columns import FileColumns
 from holdfast.errors import DataError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.imports import Imported
-    from holdfast.galleries.tables import Table
+    from holdfast.galleries.transfer import Imported, Table
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -50,7 +50,7 @@ def import_rows(
         lance: Folder of LanceDB, with --table.
         postgres: URL of a database, with --table.
         table: Name of the table.
-        id_column: Column of ids, in tables and Parquet files.
+        id_column: Column of ids, in tables, Parquet and .npz files.
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price where the gallery calls it
             otherwise; all that have the name of one of the gallery's when left out.
@@ -71,7 +71,8 @@ def import_rows(
         try:
             if found is None:
                 refuse(bool(take), "--take for a file of embeddings.", "it only with tables and Parquet files")
-                read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast)
+                called = columns_of(id_column, vector_column)
+                read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast, columns=called)
                 done = add_set(it, read, str(embeddings), skip_existing=skip_existing, batch=batch)
             else:
                 places = {"id_column": id_column, "vector_column": vector_column}
@@ -103,9 +104,16 @@ def check_places(embeddings: Path | None, lance: Path | None, postgres: str | No
     refuse((table is None) != (embeddings is not None), "--table goes with --lance and --postgres.", "both, or neither")
 
 
+def columns_of(id_column: str, vector_column: str) -> FileColumns:
+    """Return what an .npz file calls ids and vectors, where it is not as a table usually does."""
+    return FileColumns(
+        vector=() if vector_column == "vector" else (vector_column,), id=() if id_column == "id" else (id_column,)
+    )
+
+
 def table_of(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:
     """Return the table to read; None for a file of embeddings."""
-    from holdfast.galleries.tables import ParquetTable
+    from holdfast.galleries.transfer import ParquetTable
 
     if lance is not None:
         from holdfast.stores.lance.foreign import LanceTable
@@ -146,12 +154,12 @@ def left_out(table: Table, columns: Iterable[str], *, id_column: str, vector_col
 
 
 def add_table(gallery: Gallery, table: Table, fingerprint: str | None, **options: Any) -> Imported:
-    """Add the rows of a table, showing progress; see `holdfast.galleries.imports.import_table`.
+    """Add the rows of a table, showing progress; see `holdfast.galleries.transfer.import_table`.
 
     Raises:
         ConfigError: Neither the table nor anybody says which model made its vectors.
     """
-    from holdfast.galleries.imports import import_table
+    from holdfast.galleries.transfer import import_table
 
     if fingerprint is None and not table.record.get("fingerprint"):
         raise unnamed(table.name)
@@ -169,7 +177,7 @@ def add_set(
     Raises:
         DataError: An id is there already, unless those are skipped.
     """
-    from holdfast.galleries.imports import Imported
+    from holdfast.galleries.transfer import Imported
 
     refuse(not 1 <= batch <= 50_000, f"--batch {batch}.", "1 to 50,000 items")
     if not len(embeddings):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.galleries import Gallery
     from holdfast.galleries.rehearsal import Rehearsal
 
-PASSED = ("ready", "no gain")
+PASSED = ("ready", "no gain", "unlabelled")
 
 
 def rehearse(
@@ -51,7 +51,7 @@ def rehearse(
     """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
 
     The gallery is only read. The exit code is 0 if the upgrade finds as much as today or more, at the end and on the
-    way, and 1 otherwise; so it is without labels, where that cannot be told.
+    way, and 1 otherwise. Without labels that cannot be told, and it is 1 only where a step or a search failed.
 
     Args:
         gallery: Where it is.
@@ -130,16 +130,17 @@ def _queries(
 def _tell(found: Rehearsal) -> None:
     """Print the orders as a table, and what it all means."""
     from holdfast.reports.drill_words import drill_headline, findings, next_step
-    from holdfast.reports.formats import plain_text
+    from holdfast.reports.formats import MISSING, plain_text
     from holdfast.wording import metric_name
 
-    metric = found.metric
     rows = [
-        [name, *(f"{value:.3f}" for value in (curve.values[metric][0], curve.area[metric], curve.values[metric][-1]))]
+        [name, metric_name(metric), MISSING if metric not in found.before else f"{found.before[metric]:.3f}",
+         *(f"{value:.3f}" for value in (values[0], curve.area[metric], values[-1]))]
         for name, curve in found.curves.items()
-    ]
-    title = f"Rehearsal on {found.sampled:,} of {found.items:,} items: {metric_name(metric)} of new queries"
-    print_table(title, ["order", "at the swap", "mean on the way", "at the end"], rows)
+        for metric, values in curve.values.items()
+    ]  # fmt: skip
+    title = f"Rehearsal on {found.sampled:,} of {found.items:,} items: what new queries find"
+    print_table(title, ["order", "metric", "today", "at the swap", "mean on the way", "at the end"], rows)
     console.print(f"\n{plain_text(drill_headline(found))}", style="bold")
     for sentence in findings(found):
         console.print(plain_text(sentence))

@@ -92,7 +92,7 @@ def _metadata(gallery: Gallery, path: Path, sets: list[EmbeddingSet], total: int
     """Return the metadata of a Parquet file by column, None for items of further files; None for other files."""
     if path.suffix != ".parquet":
         return None
-    from holdfast.galleries.tables import ParquetTable
+    from holdfast.galleries.transfer import ParquetTable
 
     table = ParquetTable(path)
     names = [name for name in gallery.state.columns if name in table.schema]

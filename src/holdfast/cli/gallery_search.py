@@ -106,7 +106,7 @@ def search(
 def _texts_of(found: Reply, arguments: dict[str, Any]) -> dict[str, str]:
     """Return the texts of the items that were found, by id; of those that the file does not have, none."""
     from holdfast.data.texts import load_texts
-    from holdfast.galleries.item_sources import TextItems
+    from holdfast.galleries.sources import TextItems
 
     options = arguments["data_options"] if arguments["data"] is None else {}
     with console.status(f"reading {arguments['texts']}"):

@@ -57,7 +57,7 @@ def _of_files(arguments: Mapping[str, Any], gallery: Gallery) -> VectorSource:
 
 def _carried(source: VectorSource, arguments: Mapping[str, Any]) -> VectorSource:
     """Carry vectors of a frozen model over with a head or an adapter, where one is given."""
-    from holdfast.galleries.encoding import through_adapter, through_head
+    from holdfast.galleries.sources import through_adapter, through_head
 
     if arguments["release"] is not None:
         from holdfast.models.release import load_release
@@ -71,8 +71,7 @@ def _carried(source: VectorSource, arguments: Mapping[str, Any]) -> VectorSource
 
 
 def _of_images(arguments: Mapping[str, Any], gallery: Gallery) -> VectorSource:
-    from holdfast.galleries.encoding import ReleaseVectors
-    from holdfast.galleries.item_sources import ImageItems
+    from holdfast.galleries.sources import ImageItems, ReleaseVectors
 
     refuse(arguments["release"] is None, "--data without --release.", "--release NEW, which embeds these images")
     release, spec = open_for_images(arguments["release"])
@@ -105,8 +104,7 @@ def open_for_images(path: Path) -> tuple[Release, EncoderSpec]:
 def _of_texts(arguments: Mapping[str, Any], gallery: Gallery) -> VectorSource:
     from holdfast.cli.embed_texts import open_head, open_text_model
     from holdfast.data.texts import load_texts
-    from holdfast.galleries.encoding import TextVectors, through_head
-    from holdfast.galleries.item_sources import TextItems
+    from holdfast.galleries.sources import TextItems, TextVectors, through_head
 
     refuse(arguments["release"] is None and arguments["text_model"] is None, "--texts without a model.",
            "--release HEAD, or --text-model MODEL")  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.cli.gallery_common import DECLARED, command, size
+from holdfast.galleries.state import Link
 from holdfast.galleries.status import GenerationStatus, Status
 
 Table = tuple[list[str], list[list[str]]]
@@ -26,6 +27,9 @@ def bar(share: float, width: int = 24) -> str:
     full = 0 if share <= 0 else width if share >= 1 else min(width - 1, max(1, round(share * width)))
     return "█" * full + "·" * (width - full)
 
+
+OF_TEXT = "text:"
+"""How fingerprints of frozen text models begin."""
 
 WORTH_A_WORD = 1_000_000  # bytes that wait for gc
 
@@ -73,7 +77,7 @@ def standing(found: Status) -> list[str]:
     known = {one.name: one for one in found.generations}
     said = [_PHASES[found.phase](found, known)]
     if found.lacking:
-        said += [_link_words(found, link) for link in found.links if link["query"] == found.target]
+        said += [_link_words(link) for link in found.links if link.query == found.target]
     if found.retired:
         said.append(f"Vectors of {', '.join(found.retired)} wait for gc.")
     if found.waiting >= WORTH_A_WORD:
@@ -109,9 +113,9 @@ def _completed(found: Status, known: dict[str, GenerationStatus]) -> str:
 _PHASES = {"steady": _steady, "prepared": _prepared, "swapped": _swapped, "completed": _completed}
 
 
-def _link_words(found: Status, link: dict[str, str]) -> str:
-    reason = f" ({link['reason']})" if link["reason"] else ""
-    return f"{link['query']} searches vectors of {link['gallery']}, too, because of {_WHY[link['how']]}{reason}."
+def _link_words(link: Link) -> str:
+    reason = f" ({link.reason})" if link.reason else ""
+    return f"{link.query} searches vectors of {link.gallery}, too, because of {_WHY[link.how]}{reason}."
 
 
 def fill_command(found: Status, url: str) -> str:
@@ -143,10 +147,13 @@ def next_commands(found: Status, url: str) -> list[tuple[str, str]]:
 
 def _source_words(found: Status) -> list[str]:
     """Return the options that name where vectors of the generation to be filled come from."""
-    name = next(one.fingerprint for one in found.generations if one.name == found.target)
-    if name.startswith(DECLARED):
-        return ["--vectors", "FILE", "--model", name.removeprefix(DECLARED)]
-    return ["--release", "RELEASE", "--data", "DATA"]
+    target = next(one for one in found.generations if one.name == found.target)
+    if target.fingerprint.startswith(DECLARED):
+        return ["--vectors", "FILE", "--model", target.fingerprint.removeprefix(DECLARED)]
+    if target.fingerprint.startswith(OF_TEXT):
+        return ["--text-model", target.note or "MODEL", "--texts", "TEXTS"]
+    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
+    return ["--release", "RELEASE", *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
 
 
 def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:

@@ -54,8 +54,6 @@ def main(words: list[str]) -> int:
     """Print the table, or one method's documentation, or what a method promises and breaks."""
     if words[:1] == ["check"]:
         return _check(words[1:])
-    if words and not words[0].startswith("-"):
-        words = ["--method", *words]
     arguments, _ = parse(methods, words, "methods")
     name = arguments["method"]
     if name is None:
@@ -82,8 +80,6 @@ def main(words: list[str]) -> int:
 def _check(words: list[str]) -> int:
     from holdfast.testing import failures, method_contract
 
-    if words and not words[0].startswith("-"):
-        words = ["--method", *words]
     arguments, _ = parse(check, words, "methods check")
     name = arguments["method"]
     checks = method_contract(name)

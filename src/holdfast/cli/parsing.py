@@ -8,15 +8,31 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from holdfast.config import known_options, leaves, read_yaml, refuse_unknown
+from holdfast.cli.commands import first_of
+from holdfast.config import Options, Settings, known_options, leaves, read_yaml, refuse_unknown
 from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, refuse
 
-Setting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
+NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
+
+MOVED = {
+    ("evaluate", "combine"): "evaluate combine FOLDER FOLDER ...",
+    ("evaluate", "metric"): "evaluate combine FOLDER FOLDER ... --metric METRIC",
+    ("evaluate", "chain"): "evaluate chain FOLDER FOLDER ...",
+    ("evaluate", "chain_independent"): "evaluate chain FOLDER FOLDER ... --independent FOLDER ...",
+    ("evaluate", "old_baseline"): "evaluate chain FOLDER FOLDER ... --old-baseline own",
+}
+"""Options that became commands, or went with one: by command and option, what to type instead."""
+
+
+def run(function: Callable[..., int], words: Sequence[str], command: str) -> int:
+    """Call a command with what the words say, see `parse`, and return its exit code."""
+    arguments, _ = parse(function, words, command)
+    return function(**arguments)
 
 
 def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> tuple[dict[str, Any], str]:
@@ -26,22 +42,22 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
     the same, and ``--config FILE`` reads settings that later words override.
 
     Args:
-        function: Its annotated signature and docstring define the options.
+        function: Its annotated signature and docstring define the options, those of groups (`Options`) by their own.
         words: What the user typed after the command.
-        command: Name of the command, for messages.
+        command: Its name; words before all options belong to the option that `first_of` names.
 
     Raises:
         ConfigError: An option is unknown, has a wrong value, or is missing.
         SystemExit: Help was asked for.
     """
-    from jsonargparse import ArgumentParser
-
-    known = known_options(function)
-    parser = ArgumentParser(prog=f"holdfast {command}", exit_on_error=False)
-    parser.add_argument("--config", type=str, help="YAML file of these options; later words override it.")
-    parser.add_function_arguments(function, fail_untyped=True)
+    known, first = known_options(function), first_of(command)
+    if first and words and not words[0].startswith("-"):
+        words = [f"--{first}", *words]
+    parser, groups, takes_settings = _parser(function, command)
     if "-h" in words or "--help" in words:
-        parser.print_help()
+        from holdfast.cli.help import help_of
+
+        print(help_of(parser, function, command, first))
         raise SystemExit(0)
     settings = list(_settings(words, known, command))
     simple = [word for name, value in settings if name in known for word in _written(name, value, known[name], command)]
@@ -64,7 +80,26 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         ) from error
     arguments.pop("config", None)
     refuse(arguments.get("seed", 0) < 0, f"--seed {arguments.get('seed')}.", "a whole number of at least 0")
+    for name, group in groups.items():
+        arguments[name] = group(**{option: arguments.pop(option) for option in known_options(group)})
+    if takes_settings:
+        arguments[takes_settings] = Settings(text)
     return arguments, text
+
+
+def _parser(function: Callable[..., Any], command: str) -> tuple[Any, dict[str, type[Options]], str]:
+    """Return a parser of a function's options, the groups among its parameters, and which one takes the settings."""
+    from jsonargparse import ArgumentParser
+
+    hints = get_type_hints(function)
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
+    takes_settings = next((name for name, kind in hints.items() if kind is Settings), "")
+    parser = ArgumentParser(prog=f"holdfast {command}", exit_on_error=False)
+    parser.add_argument("--config", type=str, help="YAML file of these options; later words override it.")
+    parser.add_function_arguments(function, fail_untyped=True, skip={*groups, takes_settings} - {""})
+    for group in groups.values():
+        parser.add_class_arguments(group, fail_untyped=True)
+    return parser, groups, takes_settings
 
 
 def resolved(text: str, values: Mapping[str, Any]) -> str:
@@ -96,13 +131,18 @@ def _short(error: BaseException) -> str:
     return f"{text[: union.start()]}{union[1]}given {union[3]}, expected {' or '.join(kinds) or union[2]}"
 
 
-def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> Iterator[Setting]:
+def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> Iterator[NamedSetting]:
     """Yield names with their values, in order, from words and from the files they name; unknown names are refused."""
     for name, values in _groups(words, command):
         if name == "config":
             for path in values:
                 yield from leaves(read_yaml(Path(path), known), known)
             continue
+        if name not in known and (moved := MOVED.get((command, name))):
+            raise ConfigError(
+                f"`holdfast {command} --{name.replace('_', '-')}` is a command of its own now.",
+                to_do=f"`holdfast {moved}`; nothing was started.",
+            )
         refuse_unknown([name], known, f"of `holdfast {command}`", dashes="--")
         yield name, tuple(values)
 

@@ -60,7 +60,7 @@ def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
         raise DataError(
             f"Cannot read {name}: {reason}.",
             expected="a complete png, jpeg, bmp, webp, gif or tiff image",
-            to_do="replace or remove it, or unpack its archive again; nothing was changed.",
+            to_do="replace or remove it, or unpack its archive again; what was finished before is kept.",
         ) from error
 
 

@@ -28,7 +28,7 @@ _TEXTS = (
     "texts become embeddings by a model: `holdfast embed --texts FILE --text-model MODEL --out DIR`; vectors are read "
     "from .npz, .npy and .parquet files."
 )
-_RESULTS = "give the folders of embeddings; results.json belongs to --report, --combine and the like."
+_RESULTS = "give the folders of embeddings; results.json belongs to --report, `evaluate combine` and the like."
 _OTHERS = "write the vectors to a .npz, .npy or .parquet file."
 _UNPACK = "unpack it, and give the file of embeddings in it."
 

@@ -81,7 +81,7 @@ class ChainResults(Results):
     """
 
     KIND: ClassVar[str | None] = "chain"
-    WRITER: ClassVar[str] = "“holdfast evaluate --chain”"
+    WRITER: ClassVar[str] = "“holdfast evaluate chain”"
     AGAIN: ClassVar[str] = "evaluate the chain"
 
     kind: str

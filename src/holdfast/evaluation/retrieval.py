@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, EmptyOverlapError, count_of
-from holdfast.evaluation.metrics import FAMILIES, METRICS, Metric, metrics_named
+from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.ranking.engine import nearest_rows, no_rows, rank_blocks
 from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.ranking.vector_rows import EmbeddingRows
 from holdfast.evaluation.sides import check_sides, relevant_by_label, same_id
-
-__all__ = ["FAMILIES", "METRICS", "Metric", "Neighbours", "NoRelevant", "Rows", "rank_metrics", "top_k"]
 
 NoRelevant = Literal["exclude", "zero"]
 Rows = Sequence[Sequence[int] | NDArray[Any]]  # one list of gallery rows per query

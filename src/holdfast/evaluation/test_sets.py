@@ -95,7 +95,7 @@ class CombinationResults(Combination, Results):
     """
 
     KIND: ClassVar[str | None] = "combination"
-    WRITER: ClassVar[str] = "“holdfast evaluate --combine”"
+    WRITER: ClassVar[str] = "“holdfast evaluate combine”"
     AGAIN: ClassVar[str] = "combine"
 
     kind: str

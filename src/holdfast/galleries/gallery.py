@@ -30,8 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.galleries.backfill import Backfill, Backfilled
 from holdfast.galleries.backup import Backup, back_up
-from holdfast.galleries.evidence import link_from_report
-from holdfast.galleries.links import Bridge, Files, is_outside, packed_outside
+from holdfast.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
 from holdfast.galleries.sources import VectorSource

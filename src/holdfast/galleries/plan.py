@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from holdfast.errors import refuse
-from holdfast.galleries.evidence import link_from_report
 from holdfast.galleries.items import sample as sampled_items
+from holdfast.galleries.links import link_from_report
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import GalleryState, Link, advance
 

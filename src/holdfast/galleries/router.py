@@ -8,7 +8,7 @@ makes comparable, or by rank (see `holdfast.evaluation.ranking.merging`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -122,48 +122,30 @@ def merged(
     """
     own = [(source, hits) for source, hits in found if source.link is None or source.link.adapter is None]
     others = [(source, hits) for source, hits in found if source.link is not None and source.link.adapter is not None]
-    queries = range(len(found[0][1].ids)) if found else range(0)
-    lists = [[_by_score(own, query, k), *(_by_score([other], query, k) for other in others)] for query in queries]
-    if not others or not own:
-        return [_best(one[0] if own else one[1], k) for one in lists], "score"
-    calibrated = all(source.generation in score_maps for source, _ in others)
-    maps = [None, *(score_maps.get(source.generation) for source, _ in others)]
-    join = _calibrated(maps) if calibrated else _by_rank(_sizes([own, *([other] for other in others)], rows))
-    return [_best(join(one), k) for one in lists], "calibrated" if calibrated else "rank"
+    parts = [*([own] if own else []), *([other] for other in others)]  # each on one scale
+    queries = len(found[0][1].ids) if found else 0
+    lists = [[_by_score(part, query, k) for part in parts] for query in range(queries)]
+    if not own or not others:
+        return [of_query[0][:k] for of_query in lists], "score"
+    from holdfast.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
+
+    if all(source.generation in score_maps for source, _ in others):
+        maps = [None, *(score_maps[source.generation] for source, _ in others)]
+        return [_joined(one, calibrated_merge(_pairs(one), maps))[:k] for one in lists], "calibrated"
+    sizes = None if rows is None else [max(1, sum(rows[source.generation] for source, _ in part)) for part in parts]
+    return [_joined(one, reciprocal_rank_merge(_pairs(one), sizes=sizes))[:k] for one in lists], "rank"
 
 
-def _best(hits: list[Hit], k: int) -> list[Hit]:
-    return hits[:k]
-
-
-def _by_score(found: Sequence[tuple[Source, Hits]], query: int, k: int) -> list[Hit]:
+def _by_score(part: Sequence[tuple[Source, Hits]], query: int, k: int) -> list[Hit]:
+    """Return the hits of a query in sources on one scale, best first."""
     hits = [
         Hit(identifier, float(score), source.generation, metadata)
-        for source, of_source in found
+        for source, of_source in part
         for identifier, score, metadata in zip(
             of_source.ids[query], of_source.scores[query], of_source.metadata[query], strict=True
         )
     ]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k] if len(found) > 1 else hits
-
-
-def _calibrated(maps: Sequence[Any]) -> Callable[[list[list[Hit]]], list[Hit]]:
-    from holdfast.evaluation.ranking.merging import calibrated_merge
-
-    return lambda lists: _joined(lists, calibrated_merge(_pairs(lists), maps))
-
-
-def _sizes(parts: Sequence[Sequence[tuple[Source, Hits]]], rows: Mapping[str, int] | None) -> list[int] | None:
-    """Return how many items each list was found among."""
-    if rows is None:
-        return None
-    return [max(1, sum(rows[source.generation] for source, _ in part)) for part in parts]
-
-
-def _by_rank(sizes: Sequence[int] | None) -> Callable[[list[list[Hit]]], list[Hit]]:
-    from holdfast.evaluation.ranking.merging import reciprocal_rank_merge
-
-    return lambda lists: _joined(lists, reciprocal_rank_merge(_pairs(lists), sizes=sizes))
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k] if len(part) > 1 else hits
 
 
 def _pairs(lists: list[list[Hit]]) -> list[tuple[list[str], list[float]]]:

@@ -68,7 +68,10 @@ def served(reply: Reply, classes: Sequence[str], totals: Mapping[str, int], k: i
         DataError: No query is of a class that the gallery has.
     """
     found = [
-        (_first(hits, name, column), _precision(hits, name, column, min(totals[name], k)))
+        (
+            float(bool(hits) and hits[0].metadata.get(column) == name),
+            _precision(hits, name, column, min(totals[name], k)),
+        )
         for hits, name in zip(reply.hits, classes, strict=True)
         if totals.get(name)
     ]
@@ -80,10 +83,6 @@ def served(reply: Reply, classes: Sequence[str], totals: Mapping[str, int], k: i
         )
     first, precision = np.mean(found, axis=0)
     return Served(float(first), float(precision), len(found))
-
-
-def _first(hits: Sequence[Hit], name: str, column: str) -> float:
-    return float(bool(hits) and hits[0].metadata.get(column) == name)
 
 
 def _precision(hits: Sequence[Hit], name: str, column: str, relevant: int) -> float:

@@ -1,11 +1,11 @@
-"""Where the new vectors of a backfill come from: files, a Python function, or models (`galleries/encoding.py`)."""
+"""Where the new vectors of a backfill come from: files, a Python function, or models that embed the items anew."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,20 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet, Role, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.folders import model_folder
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
+from holdfast.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError, refuse
 from holdfast.galleries.id_index import IdIndex
-from holdfast.galleries.item_sources import ItemSource
 from holdfast.galleries.state import Generation
 from holdfast.geometry import Space
+
+if TYPE_CHECKING:
+    import torch
+
+    from holdfast.adapters import Adapter
+    from holdfast.data import ImageSet, RetrievalData, TextData, TextSet
+    from holdfast.models.release import Release
+    from holdfast.models.text_encoders import TextEncoder
+
+Read = TypeVar("Read", covariant=True)
 
 ROLE: Role = "document"  # what the items of a gallery are to a model
 
@@ -172,6 +181,101 @@ def _refuse_repeated(files: Sequence[Path], index: IdIndex) -> None:
         )
 
 
+class ItemSource(Protocol[Read]):
+    """Items by id; several threads may read at once."""
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], Read]:
+        """Return those of the ids that are there, in the order given, and their items: one each, in that order."""
+        ...
+
+
+class ImageItems:
+    """Images by id.
+
+    Args:
+        *sets: Sets of images of one shape; of an id in several of them the image of the first is read.
+
+    Raises:
+        ConfigError: There is no set, or they have different shapes.
+    """
+
+    def __init__(self, *sets: ImageSet) -> None:
+        shapes = sorted({images.shape for images in sets})
+        refuse(len(shapes) != 1, f"Images of the shapes {shapes}.", "one shape (channels, height, width)")
+        self.sets, self.shape = sets, shapes[0]
+        self._index = IdIndex(*(images.ids for images in sets))
+
+    @classmethod
+    def of(cls, data: RetrievalData) -> ImageItems:
+        """Take all images of a data set."""
+        parts = [data.gallery, data.query, data.train, data.validation]
+        return cls(*{id(part): part for part in parts if part is not None}.values())
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
+        """Return the known ids and their pixels, uint8 (n, channels, height, width)."""
+        known, rows = _known(self._index, ids)
+        pixels = np.empty((len(rows), *self.shape), np.uint8)
+        for part, which, places in self._index.by_part(rows):
+            pixels[which] = self.sets[part].read(places)
+        return known, pixels
+
+
+class TextItems:
+    """Texts by id.
+
+    Args:
+        *sets: Sets of texts; of an id in several of them the text of the first is read.
+    """
+
+    def __init__(self, *sets: TextSet) -> None:
+        refuse(not sets, "No texts.", "at least one set of texts")
+        self.sets = sets
+        self._index = IdIndex(*(texts.ids for texts in sets))
+
+    @classmethod
+    def of(cls, data: TextData | TextSet) -> TextItems:
+        """Take all texts of a data set, or of a file."""
+        parts = getattr(data, "parts", None)
+        return cls(data) if parts is None else cls(*parts().values())  # type: ignore[arg-type]
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the known ids and their texts."""
+        known, rows = _known(self._index, ids)
+        texts = np.empty(len(rows), object)
+        for part, which, places in self._index.by_part(rows):
+            texts[which] = list(self.sets[part].texts[places])
+        return known, texts.tolist()
+
+
+class CallableItems:
+    """Items that a Python function fetches, from wherever they are.
+
+    Args:
+        function: Takes ids, and returns one item for each in that order; None for one that is not there.
+    """
+
+    def __init__(self, function: Callable[[list[str]], Sequence[Any]]) -> None:
+        self._function = function
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[Any]]:
+        """Return the ids whose item is not None, and their items.
+
+        Raises:
+            DataError: The function did not return one item per id.
+        """
+        items = list(self._function(list(ids)))
+        if len(items) != len(ids):
+            raise DataError(f"{len(items)} items came for {len(ids)} ids.", expected="one for each, or None")
+        there = [row for row, item in enumerate(items) if item is not None]
+        return [ids[row] for row in there], [items[row] for row in there]
+
+
+def _known(index: IdIndex, ids: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    rows = index.find(ids)
+    there = rows >= 0
+    return [identifier for identifier, known in zip(ids, there, strict=True) if known], rows[there]
+
+
 class CallableVectors:
     """Vectors that a Python function makes.
 
@@ -202,6 +306,105 @@ class CallableVectors:
         return points_of(self, known, self._function(items)) if known else nothing_of(self)
 
 
+class ReleaseVectors:
+    """Vectors that a release makes of images.
+
+    Args:
+        release: Trained on images.
+        items: Reads pixels as the release takes them: uint8 (n, channels, height, width), or a list of such images.
+        batch_size: Images read and encoded at a time.
+        device: Where to compute; the CPU when left out.
+
+    Raises:
+        ReleaseError: The release takes no images.
+    """
+
+    def __init__(
+        self,
+        release: Release,
+        items: ItemSource[NDArray[np.uint8] | list[Any]],
+        *,
+        batch_size: int = 512,
+        device: torch.device | None = None,
+    ) -> None:
+        from holdfast.models.encoder import EncoderSpec
+
+        refuse(batch_size < 1, f"batch_size={batch_size}", "at least 1")
+        spec = release.record.encoder
+        if not isinstance(spec, EncoderSpec):
+            raise ReleaseError(
+                f"A release that takes {spec.input_words}, no images.",
+                expected="a release that was trained on images",
+                to_do="give the embeddings, or the texts, that it takes.",
+            )
+        self.release, self.items, self.batch_size, self.device = release, items, batch_size, device
+        self.fingerprint, self.space = release.fingerprint, release.space
+        self.shape = (spec.channels, spec.image_size, spec.image_size)
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Return what the release makes of those of the images that are there."""
+        parts = [self._embed(ids[start : start + self.batch_size]) for start in range(0, len(ids), self.batch_size)]
+        return joined_points(self, parts)
+
+    def _embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        from holdfast.data import ArrayImages, ImageSet
+        from holdfast.training.encode import embed_images
+
+        known, pixels = self.items.read(ids)
+        if not known:
+            return nothing_of(self)
+        images = ImageSet(ArrayImages(self._pixels(known, pixels)), np.zeros(len(known), np.int64), ("",), known)  # type: ignore[arg-type]
+        return embed_images(self.release, images, batch_size=self.batch_size, device=self.device)
+
+    def _pixels(self, ids: list[str], images: NDArray[np.uint8] | list[Any]) -> NDArray[np.uint8]:
+        wrong = [
+            identifier
+            for identifier, image in zip(ids, images, strict=True)
+            if getattr(image, "shape", None) != self.shape or image.dtype != np.uint8
+        ]
+        if wrong:
+            raise DataError(
+                f"{len(wrong)} images are not as the release takes them: {shown(wrong)}.",
+                expected=f"uint8 of shape {self.shape} (channels, height, width)",
+                to_do="read them as in training; `holdfast embed` does so by itself.",
+            )
+        return np.stack(list(images))
+
+
+class TextVectors:
+    """Vectors that a frozen model makes of texts.
+
+    Args:
+        encoder: The model.
+        items: Reads texts.
+        role: What the items are to the model, which decides the text it puts before each.
+        batch_size: Texts at a time.
+
+    Raises:
+        ConfigError: The model has different prefixes for queries and documents, and the role is "both".
+    """
+
+    def __init__(
+        self, encoder: TextEncoder, items: ItemSource[list[str]], *, role: Role = ROLE, batch_size: int = 64
+    ) -> None:
+        from holdfast.geometry import Hypersphere
+
+        encoder.prefix(role)
+        self.encoder, self.items, self.role, self.batch_size = encoder, items, role, batch_size
+        self.fingerprint, self.space = encoder.fingerprint, Hypersphere(encoder.dim)
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Return what the model makes of those of the texts that are there."""
+        from holdfast.data import TextSet
+        from holdfast.training.encode import embed_texts
+
+        known, texts = self.items.read(ids)
+        if not known:
+            return nothing_of(self)
+        found = TextSet(StringArray.of(texts), None, (), StringArray.of(known))
+        return embed_texts(self.encoder, found, role=self.role, batch_size=self.batch_size)
+
+
 class Carried:
     """Vectors of one source, carried over to the space of another model; no item is embedded again.
 
@@ -221,6 +424,32 @@ class Carried:
         """Return what becomes of those of the ids that the source has."""
         found = self.source.embed(ids)
         return self._carry(found) if len(found) else nothing_of(self)
+
+
+def through_head(source: VectorSource, release: Release) -> Carried:
+    """Carry vectors of a frozen model over with a head that was trained over it.
+
+    Raises:
+        ReleaseError: The release is no head over the model of the source.
+    """
+    from holdfast.training.encode import embed_features
+
+    embed_features(release, nothing_of(source))  # refuses another model now
+    return Carried(source, lambda found: embed_features(release, found), release.fingerprint, release.space)
+
+
+def through_adapter(source: VectorSource, adapter: Adapter) -> Carried:
+    """Carry vectors of a model over with an adapter that maps it.
+
+    Raises:
+        ConfigError: The adapter maps another model.
+    """
+    refuse(
+        adapter.fitted.source != source.fingerprint,
+        f"Vectors of {source.fingerprint} for an adapter that maps {adapter.fitted.source}.",
+        "the very model that the adapter maps",
+    )
+    return Carried(source, adapter.apply, adapter.mapped_fingerprint, adapter.fitted.target_space)
 
 
 class Parallel:

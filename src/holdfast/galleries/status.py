@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.galleries.router import route
-from holdfast.galleries.state import GalleryState, Phase
+from holdfast.galleries.state import GalleryState, Link, Phase
 from holdfast.stores.base import Pointer, Store
 
 
@@ -19,7 +19,7 @@ class GenerationStatus:
         fingerprint: Of its model; declared ones are vouched for by a person only.
         space: Its space, in words.
         note: What people call the model.
-        standing: "active", "prepared", "previous", "mapped" or "retired".
+        standing: "active", "prepared", "previous" or "mapped".
         rows: Items that have its vector.
         covered: Items that queries of its model find, with whatever vectors they may search.
         searches: Generations that queries of its model search, in order.
@@ -70,7 +70,7 @@ class Status:
     allowed_missing: int
     sequence: int
     generations: tuple[GenerationStatus, ...]
-    links: tuple[dict[str, Any], ...]
+    links: tuple[Link, ...]
     retired: tuple[str, ...]
     waiting: int
     columns: dict[str, str]
@@ -93,7 +93,7 @@ def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
         allowed_missing=state.allowed_missing,
         sequence=pointer.sequence,
         generations=tuple(_generation(store, pointer, state, name) for name in state.by_name),
-        links=tuple(asdict(link) for link in state.links),
+        links=state.links,
         retired=state.retired,
         waiting=store.waiting(),
         columns=dict(state.columns),
@@ -103,20 +103,16 @@ def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
 def _generation(store: Store, pointer: Pointer, state: GalleryState, name: str) -> GenerationStatus:
     generation, upkeep = state.by_name[name], store.upkeep(name)
     searches = tuple(source.generation for source in route(state, name))
+    standings = {"active": (state.active,), "prepared": (state.prepared,), "previous": state.previous}
     return GenerationStatus(
         name=name,
         fingerprint=generation.fingerprint,
         space=str(generation.geometry),
         note=generation.note,
-        standing=_standing(state, name),
+        standing=next((word for word, names in standings.items() if name in names), "mapped"),
         rows=pointer.covered([name]),
         covered=pointer.covered(searches),
         searches=searches,
         bytes=upkeep.bytes,
         indexed=upkeep.indexed,
     )
-
-
-def _standing(state: GalleryState, name: str) -> str:
-    places = {"active": (state.active,), "prepared": (state.prepared,), "previous": state.previous}
-    return next((word for word, names in places.items() if name in names), "mapped")

@@ -10,8 +10,7 @@ from holdfast.adapters.results import AdaptResults
 from holdfast.evaluation.intervals import FEW
 from holdfast.reports.adapt_tables import OLD, REEMBEDDED
 from holdfast.reports.formats import percent, score
-from holdfast.reports.words import listed
-from holdfast.wording import metric_name
+from holdfast.wording import listed, metric_name
 
 AGREEMENT_NOTE = (
     "There are no labels, so nobody can say which results are right: every number here is agreement with re-embedding, "

@@ -1,15 +1,15 @@
-"""The numbers of a leaderboard as tables: means over cells, and the score that ranks in every cell."""
+"""The numbers of a leaderboard as tables, what measures, cells and data are called there, and how fast runs trained."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
-from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard, Mean
-from holdfast.reports.formats import MISSING, plain_text, score, signed
-from holdfast.reports.leaderboard_names import cell_name, measure_name, metric_names
-from holdfast.reports.leaderboard_speed import SPEEDS, known_speeds, median_speeds, speed_notes
+from holdfast.bench.leaderboard import Board, BoardCell, CombinedRun, Entry, Leaderboard, Mean, Run, SeedMean
+from holdfast.reports.formats import MISSING, percent, plain_text, score, signed
 from holdfast.reports.tables import Table
+from holdfast.wording import metric_name
 
 MARK = "*"
 """Beside a label: a run failed or was not made, so that it shares the last rank there."""
@@ -197,3 +197,184 @@ def standings(values: _Values, lower: Sequence[bool], columns: int, rows: int) -
         for row, value in enumerate(found):
             standing[row][column] = first.index(value) + 1 if value in first else 0
     return standing
+
+
+def measure_name(measure: str) -> str:
+    """Write the name of a measure.
+
+    >>> measure_name("p_comp"), measure_name("self_new"), measure_name("ar@1"), measure_name("forgetting")
+    ('P_comp', 'self (new)', 'AR@1', 'forgetting')
+    """
+    name = metric_name(measure)
+    return name.replace("_", " ") if name == measure else name
+
+
+def metric_names(results: Leaderboard, cell: BoardCell | None = None) -> str:
+    """Write what runs were measured in, or those of a cell: "mAP", "mAP@100 or mAP"."""
+    return " or ".join(map(measure_name, results.metrics(cell)))
+
+
+def scale_name(results: Leaderboard) -> str:
+    """Write what labels are ranked by, with the metric: "cross, mAP" or "AR@1"."""
+    name, metrics = measure_name(results.board.ranked_by), metric_names(results)
+    return name if name == metrics else f"{name}, {metrics}"
+
+
+def cell_name(cell: BoardCell, results: Leaderboard) -> str:
+    """Write the name of a cell; see `cell_headline`."""
+    return ", ".join(filter(None, cell_headline(cell, results)))
+
+
+def cell_headline(cell: BoardCell, results: Leaderboard) -> tuple[str, str]:
+    """Write what a cell is, and what models trained on elsewhere.
+
+    It is its data and scenario, or the one that differs: of one data set and several scenarios, the scenario alone.
+    """
+    data, scenarios = ({one.data for one in results.board.cells}, {one.scenario for one in results.board.cells})
+    if len(data) == 1 < len(scenarios):
+        return cell.scenario, ""
+    name = cell.data if len(scenarios) == 1 < len(data) else f"{cell.data}, {cell.scenario}"
+    return name, training_words(cell.data, (run.trained_on for run in results.runs_of(cell)))
+
+
+def data_name(run: Run) -> str:
+    """Write the data that a run searched, and what its models were trained on where that is another."""
+    return ", ".join(filter(None, (run.data, training_words(run.data, [run.trained_on]))))
+
+
+def sets_name(run: CombinedRun) -> str:
+    """Write the test sets that a run searched, and what its models were trained on where that is another."""
+    training = training_words(run.data, [run.trained_on])
+    return f"{run.data} ({training})" if training else run.data
+
+
+def training_words(data: str, trained_on: Iterable[str | None]) -> str:
+    """Write what models were trained on; nothing where that is the data that was searched, or not known.
+
+    >>> training_words("roxford", ["gldv2", "gldv2"]), training_words("glyphs", ["glyphs", None])
+    ('trained on gldv2', '')
+    """
+    others = dict.fromkeys(name for name in trained_on if name not in (None, data))
+    return f"trained on {' and '.join(map(str, others))}" if others else ""
+
+
+SPEEDS = {"images_per_second": "images/s", "waiting": "waiting"}
+"""The keys of runs, and the heads of their columns."""
+
+_MEANING = {
+    "images_per_second": "images/s, the images that training went through in a second",
+    "waiting": "waiting, the share of training spent waiting for data",
+}
+
+
+def known_speeds(results: Leaderboard) -> list[str]:
+    """Return which of them any run has."""
+    return [key for key in SPEEDS if any(run.speeds[key] is not None for run in results.rows)]
+
+
+def median_speeds(results: Leaderboard, label: str) -> list[str]:
+    """Write the medians over the runs of a label of those that any run has."""
+    written = []
+    for key in known_speeds(results):
+        values = (run.speeds[key] for run in results.rows if run.label == label)
+        found = [value for value in values if value is not None]
+        written.append(speed_written(key, median(found) if found else None))
+    return written
+
+
+def speed_written(key: str, value: float | None) -> str:
+    """Write one of them.
+
+    >>> speed_written("images_per_second", 1234.5), speed_written("images_per_second", 7.25)
+    ('1,234', '7.2')
+    >>> speed_written("waiting", 0.123).replace("\N{NO-BREAK SPACE}", " "), speed_written("waiting", None)
+    ('12.3 %', '–')
+    """
+    if value is None:
+        return MISSING
+    if key == "waiting":
+        return percent(value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def speed_notes(results: Leaderboard) -> list[str]:
+    """Return what has to be said below a table of medians; nothing where no run has any."""
+    told = "; ".join(_MEANING[key] for key in known_speeds(results))
+    return [f"Medians over runs: {told}."] if told else []
+
+
+MEASURES = ("p_up", "p_comp", "p_score")
+
+
+class OverSets(NamedTuple):
+    """What labels come to over the same test sets in one scenario.
+
+    Args:
+        sets: The test sets, and what models were trained on.
+        scenario: The scenario.
+        seeds: Those that any label was run with.
+        numbers: P_comp, P_up and P_score, a row per label in the order of the board; nothing is ranked.
+        incomplete: Whether a number is of fewer seeds, and marked.
+    """
+
+    sets: str
+    scenario: str
+    seeds: list[int]
+    numbers: Numbers
+    incomplete: bool
+
+
+def over_sets(results: Leaderboard) -> list[OverSets]:
+    """Return a table for all test sets and scenarios that were measured together, in the order of their runs."""
+    groups: dict[tuple[str, str], list[CombinedRun]] = {}
+    for run in results.combined:
+        groups.setdefault((sets_name(run), run.scenario), []).append(run)
+    return [_over_sets(sets, scenario, runs, results) for (sets, scenario), runs in groups.items()]
+
+
+def _over_sets(sets: str, scenario: str, runs: Sequence[CombinedRun], results: Leaderboard) -> OverSets:
+    present = {run.label for run in runs}
+    shown = [entry for entry in results.board.in_order if entry.label in present]
+    seeds = sorted({run.seed for run in runs})
+    written, values, incomplete = [], [], False
+    for entry in shown:
+        of_label = [run for run in runs if run.label == entry.label]
+        means = [_mean_over_seeds(of_label, measure) for measure in MEASURES]
+        fewer = [mean is not None and mean.seeds < len(seeds) for mean in means]
+        cells = [
+            with_deviation(measure, mean) + MARK * less
+            for measure, mean, less in zip(MEASURES, means, fewer, strict=True)
+        ]
+        written.append([named(entry), *cells])
+        values.append([None if mean is None or less else mean.mean for mean, less in zip(means, fewer, strict=True)])
+        incomplete |= any(fewer)
+    kinds = kinds_of(shown)
+    ranked = [row for row, kind in zip(values, kinds, strict=True) if kind == "ranked"]
+    standing = standings(ranked, [False] * len(MEASURES), len(MEASURES), len(kinds))
+    numbers = Numbers(["method", *map(measure_name, MEASURES)], written, standing, kinds)
+    return OverSets(sets, scenario, seeds, numbers, incomplete)
+
+
+def _mean_over_seeds(runs: Sequence[CombinedRun], measure: str) -> SeedMean | None:
+    found = [value for run in runs if (value := run.p_metrics[measure]) is not None]
+    if not found:
+        return None
+    return SeedMean(mean=fmean(found), deviation=stdev(found) if len(found) > 1 else None, seeds=len(found))
+
+
+def over_sets_headings(found: Sequence[OverSets]) -> tuple[str, list[str]]:
+    """Return the test sets where all these tables are of the same, else nothing; and what each table is of."""
+    sets = {table.sets for table in found}
+    if len(sets) == 1:
+        return sets.pop(), [table.scenario for table in found]
+    return "", [f"{table.sets}, {table.scenario}" for table in found]
+
+
+def over_sets_notes(found: Sequence[OverSets]) -> list[str]:
+    """Return what has to be said below these tables: the mark, and that a single seed has no deviation."""
+    notes = []
+    if any(table.incomplete for table in found):
+        notes.append(f"{MARK} without this number for some seeds: the mean of the others, and never best.")
+    if found and all(len(table.seeds) == 1 for table in found):
+        notes.append("One seed: there is no deviation, and a difference may be chance.")
+    return notes

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
 from holdfast.reports import formats
 from holdfast.reports.charts.canvas import Chart
 from holdfast.wording import metric_name
 
+FILE_NAME = "report.html"
 PHONE = 350  # pixels that a chart has on a phone
 EXTRA = "pip install 'holdfast[report]'"
 
@@ -29,6 +32,20 @@ class Drawing(NamedTuple):
 
     wide: Chart | str
     narrow: Chart | str
+
+
+def in_both_widths(draw: Callable[[float], Chart | str | None], wide: float = 640) -> Drawing:
+    """Draw a chart for desks, so many pixels wide, and for phones."""
+    return Drawing(draw(wide) or "", draw(PHONE) or "")
+
+
+def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
+    """Write a page, or another text, into a folder, wholly or not at all, and return its path.
+
+    Raises:
+        DataError: The file could not be written.
+    """
+    return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8", newline=""))
 
 
 def page_template(
@@ -53,7 +70,7 @@ def page_template(
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("holdfast", "reports"),
+        loader=PackageLoader("holdfast", "reports/templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -12,7 +12,7 @@ from holdfast.evaluation.test_sets import SetScores
 from holdfast.evaluation.uncertainty import Histogram
 from holdfast.reports.change_words import agreement_finding, flips, p_words
 from holdfast.reports.formats import interval, score, signed
-from holdfast.wording import metric_name
+from holdfast.wording import listed, metric_name
 
 Judged = Evaluation | SetScores
 """What has a verdict."""
@@ -63,23 +63,28 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What an evaluation says about one new model.
+    """What results say, or what they say of one model, one test set, one subject.
 
     Args:
-        name: The model.
-        verdict: The verdict, a key of `MARKS`.
-        spoken: The verdict in words, see `spoken_verdict`.
-        sentence: What was measured, without the name.
-        next_step: What to do.
-        notes: What is missing, with what to type, or what else to know.
+        headline: The most important in a line.
+        sentences: What was measured, and after it what else there is to know.
+        next_steps: What to do.
+        verdict: A key of `MARKS`, where there is one.
+        name: Of what it is about, where that is a part of the results.
+        steps: Numbers to compare with each other, with a name each: of the system as it is, of what is new, and so on.
     """
 
-    name: str
-    verdict: str
-    spoken: str
-    sentence: str
-    next_step: str
-    notes: tuple[str, ...]
+    headline: str
+    sentences: tuple[str, ...]
+    next_steps: tuple[str, ...] = ()
+    verdict: str = ""
+    name: str = ""
+    steps: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands below the headline: what was measured, what to do, and what else to know."""
+        return [*self.sentences[:1], *(f"Next: {step}" for step in self.next_steps), *self.sentences[1:]]
 
 
 def finding(name: str, record: Evaluation) -> Finding:
@@ -87,11 +92,12 @@ def finding(name: str, record: Evaluation) -> Finding:
     verdict = record.verdict
     if verdict == "unlabelled" and record.scored:
         sentence = f"{CLICKS} {_scores(record)}"
-        return Finding(name, verdict, verdict, sentence, _UNJUDGED_NEXT, tuple(_unjudged_notes(record)))
+        return Finding(verdict, (sentence, *_unjudged_notes(record)), (_UNJUDGED_NEXT,), verdict, name)
     if verdict == "unlabelled":
         sentence = agreement_finding(record.agreement, level(record))
-        return Finding(name, verdict, verdict, sentence, _UNLABELLED_NEXT, tuple(_mapped_notes(record)[:1]))
-    return Finding(name, verdict, spoken_verdict(record), _scores(record), _next_step(record), tuple(_notes(record)))
+        return Finding(verdict, (sentence, *_mapped_notes(record)[:1]), (_UNLABELLED_NEXT,), verdict, name)
+    sentences = (_scores(record), *_notes(record))
+    return Finding(spoken_verdict(record), sentences, (_next_step(record),), verdict, name)
 
 
 def spoken_verdict(record: Judged) -> str:
@@ -373,10 +379,3 @@ def _unjudged_notes(record: Evaluation) -> list[str]:
     found = record.agreement
     notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
     return [*notes, *_mapped_notes(record)[:1]]
-
-
-def listed(names: list[str]) -> str:
-    """Write a list: "a", "a and b", "a, b and c"; nothing where there is none."""
-    if not names:
-        return ""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -127,7 +127,8 @@ def missing(path: Path, kind: str = "") -> GalleryError:
     return GalleryError(
         f"There is no gallery in '{path}'.",
         expected="the folder of one that was created",
-        to_do=f"check the path, or type `holdfast gallery create {kind}{':' if kind else ''}{path}`.",
+        to_do=f"check the path, or type `holdfast gallery create {kind}{':' if kind else ''}{path} --embeddings "
+        "FILE_OR_FOLDER`, or with --release RELEASE for an empty one.",
     )
 
 

@@ -14,16 +14,24 @@ import pytest
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
 from holdfast.reports.charts.forest import cell_dots
-from holdfast.reports.leaderboard_files import (
+from holdfast.reports.leaderboard import (
     leaderboard_csv,
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_text,
+    render_leaderboard,
+    run_rows,
 )
-from holdfast.reports.leaderboard_names import cell_name
-from holdfast.reports.leaderboard_over_sets import over_sets, over_sets_headings, over_sets_notes
-from holdfast.reports.leaderboard_page import render_leaderboard, run_rows
-from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table
+from holdfast.reports.leaderboard_tables import (
+    BEST,
+    SECOND,
+    by_cell,
+    cell_name,
+    leaderboard_table,
+    over_sets,
+    over_sets_headings,
+    over_sets_notes,
+)
 
 from ..pages import Page
 from ..reading import words

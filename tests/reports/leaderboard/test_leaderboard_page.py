@@ -13,7 +13,7 @@ import pytest
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
 from holdfast.reports.charts.forest import cell_dots
-from holdfast.reports.leaderboard_page import render_leaderboard, run_rows, write_leaderboard_page
+from holdfast.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
 from holdfast.reports.leaderboard_plots import pareto_plot, pareto_points
 from holdfast.reports.leaderboard_rank_plot import rank_diagram
 

@@ -15,15 +15,18 @@ import pytest
 from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
-from holdfast.reports.leaderboard_files import (
+from holdfast.reports.leaderboard import (
+    headline,
     leaderboard_csv,
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_text,
+    sentences,
+    steps,
+    terms,
     write_tables,
 )
 from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
-from holdfast.reports.leaderboard_words import headline, sentences, steps, terms
 
 NASTY = "50 % of $x_i^{2}$ & <b>#1</b> | \\end{table} ~*`"
 

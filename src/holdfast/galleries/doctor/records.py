@@ -14,9 +14,8 @@ import numpy as np
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import HoldfastError
 from holdfast.galleries.doctor.findings import NAMED, Finding, Severity
-from holdfast.galleries.evidence import link_from_report
 from holdfast.galleries.items import draw, pages
-from holdfast.galleries.links import adapters_of, is_outside, read_fitting_adapter, read_score_map
+from holdfast.galleries.links import adapters_of, is_outside, link_from_report, read_fitting_adapter, read_score_map
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, How, Link, replay
 from holdfast.stores.base import Pointer, Store
