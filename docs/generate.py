@@ -19,6 +19,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,7 @@ def results_pages() -> dict[str, str]:
 # ---- reference
 
 
+@cache
 def help_of(*words: str) -> str:
     """Return what a command prints for `--help`; nothing where it knows no help of its own."""
     said, width = io.StringIO(), os.environ.get("COLUMNS")
@@ -349,10 +351,12 @@ def help_of(*words: str) -> str:
     return said.getvalue()
 
 
-def subcommands(said: str) -> list[str]:
-    """Return the commands that a help lists, if it lists any."""
+def subcommands(said: str, command: str = "") -> list[str]:
+    """Return the commands that a help lists, if it lists any, and those that its sentences name."""
     usage = said.partition("\n\n  ")[0]
-    return re.findall(r"^  ([a-z][\w-]*)  +\S", said, flags=re.M) if re.search(r"\b(SUB)?COMMAND\b", usage) else []
+    listed = re.findall(r"^  ([a-z][\w-]*)  +\S", said, flags=re.M) if re.search(r"\b(SUB)?COMMAND\b", usage) else []
+    named = re.findall(rf"`holdfast\s+{command}\s+([a-z]\w+)", said) if command else []
+    return list(dict.fromkeys([*listed, *named]))
 
 
 def command_pages() -> dict[str, str]:
@@ -360,8 +364,9 @@ def command_pages() -> dict[str, str]:
     for command in subcommands(help_of()):
         said = help_of(command)
         parts = [f"# holdfast {command}", code(said)]
-        for name in subcommands(said):
-            parts += [f"## holdfast {command} {name}", code(help_of(command, name))]
+        for name in subcommands(said, command):
+            if (of_it := help_of(command, name)) not in ("", said):
+                parts += [f"## holdfast {command} {name}", code(of_it)]
         made[f"reference/commands/{command}.md"] = "\n\n".join(parts)
     return made
 

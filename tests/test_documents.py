@@ -39,6 +39,8 @@ TEXTS = {
 README = TEXTS["README.md"]
 REPORTS_TO_OTHERS = {"docs/lance_swallowed_writes.md"}
 """Pages whose code is not about holdfast; programs beside them run it."""
+EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "dataset", "protocol", "store")}
+"""Packages of one's own, installed and tested by tests/test_extending.py."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -203,7 +205,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
 
 @pytest.mark.parametrize(
     ("page", "block"),
-    [(page, block) for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS) for block in blocks(page, "python")],
+    [(page, block) for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING) for block in blocks(page, "python")],
 )
 def test_python_blocks(page: str, block: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block, page, "exec"), {"__name__": page})
@@ -213,6 +215,23 @@ def test_python_blocks(page: str, block: str, capsys: pytest.CaptureFixture[str]
 
 def test_the_readme_is_a_short_front_door() -> None:
     assert len(README.splitlines()) <= 180
+
+
+def test_commands_within_sentences_have_the_options_that_are_named(site: ModuleType) -> None:
+    """Not run, since what they speak of is not there; but each command and option must exist."""
+    known = set(site.subcommands(site.help_of()))
+    helps: dict[tuple[str, ...], str] = {}
+    for page in set(TEXTS) - {"CHANGELOG.md"}:
+        for found in re.findall(r"`holdfast ([^`]+)`", re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.S | re.M)):
+            words = found.split()
+            if words[0] in known:
+                inner = set(site.subcommands(site.help_of(words[0]), words[0]))
+                place = tuple(words[: 2 if len(words) > 1 and words[1] in inner else 1])
+                said = helps.setdefault(place, site.help_of(*place).replace("_", "-"))
+                for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", found):
+                    assert re.search(rf"{option}(?![a-z-])", said), f"{page}: {found}"
+            else:
+                assert not re.fullmatch("[a-z]+", words[0]), f"{page}: {found}"
 
 
 # ---- pages that are made

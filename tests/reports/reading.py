@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pytest
 from matplotlib.lines import Line2D
 
 from holdfast.reports.charts.canvas import Chart
@@ -42,7 +43,9 @@ def assert_page_ready(chart: Chart) -> None:
     root = ElementTree.fromstring(drawing)
     title, told = root.findtext(f"{SVG}title"), root.findtext(f"{SVG}desc")
     assert title and told and root.get("role") == "img" and root.get("aria-label") == f"{title}. {told}"
-    assert [float(part) for part in str(root.get("viewBox")).split()] == [0, 0, chart.width, chart.height]
+    assert [float(part) for part in str(root.get("viewBox")).split()] == pytest.approx(
+        [0, 0, chart.width, chart.height], abs=0.01
+    )
     assert root.get("width") is None and root.get("height") is None
     styles = ";".join(str(item.get("style", "")) for item in root.iter())
     assert "#" not in styles and "url(" not in styles and "font-family" not in styles

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from holdfast.galleries.rehearsal.results import (
     Searches,
     Timing,
 )
+from holdfast.reports.charts.bars import first_hit_bars
+from holdfast.reports.charts.lines import drill_curves
 from holdfast.reports.drill_page import (
     latency_rows,
     order_rows,
@@ -28,10 +29,10 @@ from holdfast.reports.drill_page import (
     timing_rows,
     write_drill_report,
 )
-from holdfast.reports.drill_plots import drill_curves, first_hit_bars
 from holdfast.reports.drill_words import drill_headline, next_step, order_finding, rollback_finding
 
 from .pages import Page
+from .reading import assert_page_ready, lines, points
 
 SHARES = (0.0, 0.5, 1.0)
 LABELLED = {"map": (0.5, 0.55, 0.7), "recall@1": (0.6, 0.65, 0.8)}
@@ -183,18 +184,25 @@ def test_a_drill_of_an_earlier_version_is_drawn() -> None:
 
 def test_charts_hold_their_numbers() -> None:
     results = rehearsed()
-    drawn = unescape(drill_curves(results, "map", width=520))
-    assert "Today 0.400. random: 0.500 at 0\xa0%, 0.550 at 50\xa0%, 0.700 at 100\xa0%; on average 0.575." in drawn
-    assert drawn.count('class="route') == 2 and drawn.count('class="likely"') == 1
-    assert drill_curves(results, "recall@1").count('class="likely"') == 1
-    assert drill_curves(results, "overlap@10 with old").count('class="likely"') == 0
-    bars = unescape(first_hit_bars(results, width=640))
-    assert "after the swap: 20\xa0% wrong before, right now, 10\xa0% right before, wrong now, 20\xa0% another" in bars
-    widths = [float(found) for found in re.findall(r'class="bar \w+"[^>]*width="([\d.]+)"', bars)]
-    assert sum(widths[:4]) == pytest.approx(sum(widths[4:8]), abs=0.1)
-    stepped = drill_curves(rehearsed(linked="none"), "map")
-    (level, corner, end) = re.findall(r'class="route order-0" d="M(.*?)"', stepped)[0].split("L")[-3:]
-    assert corner.split()[0] == end.split()[0] and corner.split()[1] == level.split()[1]
+    chart = drill_curves(results, "map", width=520)
+    assert_page_ready(chart)
+    assert "Today 0.400. random: 0.500 at 0\xa0%, 0.550 at 50\xa0%, 0.700 at 100\xa0%; on average 0.575." in chart.told
+    for name, found in results.curves.items():
+        expected = list(zip(found.shares, found.values["map"], strict=True))
+        assert points(lines(chart, name)[0]) == expected == [points(mark)[0] for mark in lines(chart, f"at {name}")]
+    for metric, bands in (("map", 1), ("recall@1", 1), ("overlap@10 with old", 0)):
+        areas = drill_curves(results, metric).axes.collections
+        assert [area.get_label() for area in areas] == ["likely"] * bands
+    for width in (640.0, 350.0):
+        bars = first_hit_bars(results, width=width)
+        assert_page_ready(bars)
+        swapped = "after the swap: 20\xa0% wrong before, right now, 10\xa0% right before, wrong now, 20\xa0% another"
+        assert swapped in bars.told
+        widths = [patch.get_width() for patch in bars.axes.patches]
+        assert widths[:2] == [0.2, 0.1] and sum(widths[:4]) == pytest.approx(1) == sum(widths[4:8])
+    (stepped,) = lines(drill_curves(rehearsed(linked="none"), "map"), "random")
+    level, corner, end = points(stepped)[-3:]
+    assert corner[0] == end[0] and corner[1] == level[1] != end[1]
 
 
 def test_tables() -> None:

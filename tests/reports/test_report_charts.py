@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
 
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.curve_plot import curve_plot, curve_range
-from holdfast.reports.plots import score_bars
 from holdfast.reports.svg import Scale, clean, reaching, shortened
 from holdfast.reports.trade_off_plot import trade_off
 
@@ -25,20 +22,16 @@ def words(drawing: str) -> list[str]:
 
 
 def all_charts(records: dict[str, Evaluation], width: float) -> list[str]:
-    limits = curve_range(records)
-    assert limits is not None
     drawings = [
-        score_bars(records, width=width),
         trade_off(records, width=width),
     ]
-    drawings += [curve_plot(name, record, limits, width=width) for name, record in records.items()]
     return [drawing for drawing in drawings if drawing]
 
 
 @pytest.mark.parametrize("width", [350, 640])
 def test_charts_are_well_formed_and_have_text_alternatives(results: EvaluationResults, width: float) -> None:
     drawings = all_charts(results.evaluations, width)
-    assert len(drawings) == 5
+    assert len(drawings) == 1
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         title, description = root.find(SVG + "title"), root.find(SVG + "desc")
@@ -55,37 +48,6 @@ def test_names_are_escaped_and_control_characters_dropped(results: EvaluationRes
         assert "<script" not in drawing
         assert ElementTree.fromstring(drawing) is not None
     assert clean("a\x00<b>\x1f") == "a&lt;b&gt;"
-
-
-def test_bars_are_as_long_as_their_scores(results: EvaluationResults) -> None:
-    records = results.evaluations
-    drawing = score_bars(records, width=640)
-    for system in ("cross", "self_new"):
-        bars = elements(drawing, "rect", f"bar {system}")
-        lengths = [float(str(bar.get("width"))) for bar in bars]
-        scores = [getattr(record, system)["map"] for record in records.values()]
-        factor = lengths[0] / scores[0]
-        assert lengths == pytest.approx([score * factor for score in scores], abs=0.02)
-        assert [f"{score:.3f}" in words(drawing) for score in scores] == [True] * 3
-    lines = elements(drawing, "line", "reference self_old")
-    old = records["p2s"].self_old["map"]
-    assert [float(str(item.get("x1"))) - 0.5 for item in lines] == pytest.approx([old * factor] * 3, abs=0.02)
-    assert f"old {old:.3f}" in words(drawing)
-
-
-def test_bands_and_whiskers_are_the_intervals(results: EvaluationResults) -> None:
-    record = results.evaluations["p2s"]
-    drawing = score_bars({"p2s": record}, width=640)
-    (bar,) = elements(drawing, "rect", "bar cross")
-    factor = float(str(bar.get("width"))) / record.cross["map"]
-    (band,) = elements(drawing, "rect", "band self_old")
-    low, high = record.mean_interval["self_old"]["map"]
-    assert float(str(band.get("width"))) == pytest.approx((high - low) * factor, abs=0.05)
-    whisker = elements(drawing, "line", "whisker")[0]
-    low, high = record.mean_interval["cross"]["map"]
-    assert float(str(whisker.get("x2"))) - float(str(whisker.get("x1"))) == pytest.approx(
-        (high - low) * factor, abs=0.05
-    )
 
 
 def test_trade_off_places_models_by_their_numbers(results: EvaluationResults) -> None:
@@ -115,26 +77,6 @@ def test_names_that_are_shortened_alike_keep_their_marks(results: EvaluationResu
 def test_models_without_p_metrics_are_not_placed(results: EvaluationResults) -> None:
     record = changed(results.evaluations["p2s"], lambda values: values["p_up"]["raw"].update(map=None))
     assert trade_off({"p2s": record}) is None
-
-
-def test_curves_begin_at_cross_and_end_at_self_new(results: EvaluationResults) -> None:
-    record = results.evaluations["p2s"]
-    limits = curve_range({"p2s": record})
-    assert limits is not None
-    drawing = curve_plot("p2s", record, limits) or ""
-    for order in ("random", "margin", "margin_reversed"):
-        (curve,) = elements(drawing, "path", f"curve {order}")
-        points = [tuple(map(float, point.split())) for point in str(curve.get("d"))[1:].split("L")]
-        assert len(points) == len(record.upgrade_curve.shares)
-        assert points[0][0] < points[-1][0] and points[0][1] > points[-1][1]
-        assert f"{record.upgrade_curve.area[order]:.3f}" in drawing
-    assert f"all re-embedded {record.self_new['map']:.3f}" in words(drawing)
-
-
-def test_without_a_curve_none_is_drawn(evaluated: Callable[..., Evaluation]) -> None:
-    record = evaluated("p2s", curve=False)
-    assert curve_range({"p2s": record}) is None
-    assert curve_plot("p2s", record, (0.0, 1.0)) is None
 
 
 def test_scales_keep_their_ends() -> None:

@@ -17,7 +17,6 @@ from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.uncertainty import Group, Histogram, choose_disk, ring_radius
 from holdfast.reports.disk_plot import disk_plot
 from holdfast.reports.page import render_report
-from holdfast.reports.uncertainty_plot import uncertainties, uncertainty_plot, uncertainty_range
 from holdfast.reports.words import uncertainty_finding
 
 from .changes import changed
@@ -84,44 +83,6 @@ def test_a_written_document_reads_as_it_was(measured: EvaluationResults, tmp_pat
 
     with pytest.raises(ConfigError, match=r"uncertainty\.old\.groups\.seen\.mean"):
         changed(measured, without_mean)
-
-
-def test_a_histogram_is_as_high_as_its_shares() -> None:
-    groups = {
-        "seen": Group(items=10, mean=0.32, counts=[1, 6, 3, 0]),
-        "unseen": Group(items=20, mean=0.45, counts=[0, 4, 8, 8]),
-    }
-    found = Histogram(edges=[0.2, 0.3, 0.4, 0.5, 0.6], groups=groups)
-    drawing = uncertainty_plot("old", found, (0.2, 0.6))
-    (area,) = elements(drawing, "path", "histogram seen")
-    heights = [points(area)[0][1] - y for _, y in points(area)]
-    unit = heights[3] / 60
-    assert [round(height / unit) for height in heights] == [0, 10, 10, 60, 60, 30, 30, 0, 0, 0]
-    (outline,) = elements(drawing, "path", "histogram unseen")
-    assert points(outline)[-2][1] == pytest.approx(points(outline)[0][1] - 40 * unit, abs=0.02)
-    edges = sorted({x for x, _ in points(area)})
-    assert [x for x, _ in points(area)] == [edges[place] for place in (0, 0, 1, 1, 2, 2, 3, 3, 4, 4)]
-    np.testing.assert_allclose(np.diff(edges), edges[1] - edges[0], atol=0.02)
-    (mean,) = elements(drawing, "line", "mean seen")
-    assert float(str(mean.get("x1"))) == pytest.approx(edges[0] + 1.2 * (edges[1] - edges[0]), abs=0.6)
-    assert "seen 0.320" in words(drawing)
-    description = ElementTree.fromstring(drawing).find(SVG + "desc")
-    assert description is not None and "mean 0.320, 10 items, most of them between 0.3 and 0.4" in str(description.text)
-
-
-def test_panels_share_one_scale(measured: EvaluationResults) -> None:
-    found = uncertainties(measured.evaluations)
-    assert list(found) == ["old", "hbct"]
-    limits = uncertainty_range(found)
-    assert limits == (
-        min(side.edges[0] for side in found.values()),
-        max(side.edges[-1] for side in found.values()),
-    )
-    axes = [
-        [item.get("x") for item in elements(uncertainty_plot("m", side, limits), "text", "tick")][:2]
-        for side in found.values()
-    ]
-    assert axes[0] == axes[1]
 
 
 def test_marks_stand_where_the_disk_says(hyperbolic: SimpleNamespace) -> None:

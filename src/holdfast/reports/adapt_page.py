@@ -8,11 +8,11 @@ from pathlib import Path
 from holdfast.adapters.compare import LearningCurve
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.embeddings.storage import write_atomically
-from holdfast.reports import adapt_curve_plots
 from holdfast.reports import adapt_words as words
 from holdfast.reports.adapt_tables import adapt_table, failures, thresholds
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
+from holdfast.reports.charts.lines import learning_curve, score_map_plot
 from holdfast.reports.formats import score
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import FILE_NAME
@@ -42,7 +42,6 @@ def render_adapt_report(results: AdaptResults) -> str:
     curve, advised = results.learning_curve, results.recommended
     page: str = page_template(TEMPLATE).render(
         document=results,
-        style=adapt_curve_plots.STYLE,
         headline=words.adapt_headline(results),
         steps=_steps(results),
         agreement=None if results.data.labelled else words.AGREEMENT_NOTE,
@@ -83,13 +82,13 @@ def _charts(results: AdaptResults) -> dict[str, Drawing]:
     charts = {"dots": _both(lambda width: candidate_dots(results, width=width))}
     curve, score_map = results.learning_curve, results.score_map
     if curve is not None and curve.points:
-        charts["curve"] = _both(lambda width: adapt_curve_plots.learning_curve(results, curve, width=width))
+        charts["curve"] = _both(lambda width: learning_curve(results, curve, width=width))
     if score_map is not None:
-        charts["map"] = _both(lambda width: adapt_curve_plots.score_map_plot(score_map, width=width))
+        charts["map"] = _both(lambda width: score_map_plot(score_map, width=width))
     return charts
 
 
-def _both(draw: Callable[[float], Chart | str]) -> Drawing:
+def _both(draw: Callable[[float], Chart]) -> Drawing:
     return Drawing(draw(640), draw(PHONE))
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.reports import drill_plots
 from holdfast.reports import drill_words as words
+from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import score
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.template import PHONE, Drawing, page_template
@@ -41,7 +43,6 @@ def render_drill_report(results: Rehearsal) -> str:
     shown = ("map", "recall@1") if results.labelled else ("overlap@10 with new", "overlap@10 with old")
     page: str = page_template(TEMPLATE, values={"duration": words.duration, "percent_of": words.percent_of}).render(
         document=results,
-        style=drill_plots.STYLE,
         tone=words.TONES[results.verdict],
         headline=words.drill_headline(results),
         sentences=words.findings(results),
@@ -50,8 +51,8 @@ def render_drill_report(results: Rehearsal) -> str:
         metrics={metric: words.METRICS[metric] for metric in shown},
         short=metric_name,
         orders={name: words.ORDERS.get(name, name) for name in results.curves},
-        order_swatch=drill_plots.order_swatch,
-        change_swatch=drill_plots.change_swatch,
+        order_swatch=order_swatch,
+        change_swatch=change_swatch,
         changes=_changes(results),
         charts=_charts(results, shown),
         order_finding=words.order_finding(results),
@@ -62,7 +63,7 @@ def render_drill_report(results: Rehearsal) -> str:
         latency_rows=latency_rows(results),
         rollback_finding=words.rollback_finding(results),
         rollback_rows=rollback_rows(results),
-        stage=drill_plots.stage,
+        stage=stage,
         protocol_words=words.protocol_words(results),
         link=words.LINKS[results.linked],
     )
@@ -81,20 +82,20 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
 def _changes(results: Rehearsal) -> dict[str, str]:
     """Return the kinds of changes that occur, in words."""
     judged = results.judged / results.asked
-    occurring = {kind for found in results.first_hits for kind in drill_plots.changes_of(found, judged)}
+    occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
     other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
-    return {kind: other if kind == "other" else told for kind, told in drill_plots.CHANGES.items() if kind in occurring}
+    return {kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring}
 
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
     charts = {
-        metric: _both(lambda width, metric=metric: drill_plots.drill_curves(results, metric, width=width), 520)
+        metric: _both(lambda width, metric=metric: drill_curves(results, metric, width=width), 520)
         for metric in metrics
     }
-    return charts | {"first": _both(lambda width: drill_plots.first_hit_bars(results, width=width), 640)}
+    return charts | {"first": _both(lambda width: first_hit_bars(results, width=width), 640)}
 
 
-def _both(draw: Callable[..., str], wide: float) -> Drawing:
+def _both(draw: Callable[..., Chart], wide: float) -> Drawing:
     return Drawing(draw(wide), draw(PHONE))
 
 

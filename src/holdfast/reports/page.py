@@ -14,25 +14,35 @@ from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.uncertainty import Disk
 from holdfast.reports import tables, words
-from holdfast.reports.agreement_plot import agreement_bars, agreement_rows, agreements
 from holdfast.reports.change_words import CLEAR, class_finding, flips
+from holdfast.reports.charts.bars import (
+    NAMED,
+    agreement_bars,
+    agreement_rows,
+    agreements,
+    class_changes,
+    class_plot,
+    class_range,
+    class_rows,
+    score_bars,
+)
 from holdfast.reports.charts.forest import difference_plot, measured
-from holdfast.reports.class_plot import NAMED, class_changes, class_plot, class_range, class_rows
-from holdfast.reports.curve_plot import ORDERS, curve_plot, curve_range
-from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
-from holdfast.reports.pictures import Picture, data_uris
-from holdfast.reports.plots import score_bars
-from holdfast.reports.protocol_rows import protocol_rows
-from holdfast.reports.template import PHONE, Drawing, page_template
-from holdfast.reports.trade_off_plot import trade_off, trade_off_points
-from holdfast.reports.uncertainty_plot import (
+from holdfast.reports.charts.lines import (
     GROUPS,
+    ORDERS,
+    curve_plot,
+    curve_range,
     group_swatch,
     histogram_rows,
     uncertainties,
     uncertainty_plot,
     uncertainty_range,
 )
+from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
+from holdfast.reports.pictures import Picture, data_uris
+from holdfast.reports.protocol_rows import protocol_rows
+from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.trade_off_plot import trade_off, trade_off_points
 
 FILE_NAME = "report.html"
 

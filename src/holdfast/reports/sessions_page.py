@@ -11,8 +11,20 @@ from holdfast.continual.plans import Plan
 from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
-from holdfast.reports import heat_map, plan_picture, sessions_cost_plots, sessions_plots
+from holdfast.reports import heat_map, plan_picture, sessions_plots
 from holdfast.reports import sessions_words as words
+from holdfast.reports.charts.bars import (
+    KINDS,
+    Growth,
+    cost_columns,
+    growth_plot,
+    growths,
+    images_of,
+    layer_swatch,
+    seconds_by_session,
+)
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
 from holdfast.reports.formats import percent, score
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import FILE_NAME
@@ -29,7 +41,7 @@ _MAP_MEANS = (
     "outlined: the session's own classes",
 )
 
-STYLE = sessions_plots.STYLE + sessions_cost_plots.STYLE + heat_map.STYLE + plan_picture.STYLE
+STYLE = heat_map.STYLE + plan_picture.STYLE
 
 
 def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Path) -> Path:
@@ -60,10 +72,11 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
         findings=words.sessions_findings(standing),
         terms=_terms(results),
         ranking=_ranking(results, standing),
-        swatches={name: sessions_plots.swatch(look) for name, look in sessions_plots.looks(results).items()},
+        swatches={name: learner_swatch(look) for name, look in looks(results).items()},
         charts=_charts(results, learners, plan),
-        growths=sessions_cost_plots.growths(learners),
-        kinds=sessions_cost_plots.KINDS,
+        growths=growths(learners),
+        kinds=KINDS,
+        layer_swatch=layer_swatch,
         summary=sessions_table(results, typeset=True),
         by_session={name: session_rows(learner) for name, learner in learners.items()},
         by_age={name: age_rows(learner) for name, learner in learners.items()},
@@ -104,10 +117,10 @@ def _ranking(results: SessionsResults, standing: words.Standing) -> Table:
 
 def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], plan: Plan) -> dict[str, Any]:
     limits = sessions_plots.recall_range(results)
-    grown = sessions_cost_plots.growths(learners)
+    grown = growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
-        "recall": _both(lambda width: sessions_plots.recall_lines(results, width=width), 640),
+        "recall": _both(lambda width: recall_lines(results, width=width), 640),
         "maps": {name: sessions_plots.recall_map(name, learner, limits) for name, learner in learners.items()},
         "map_key": _both(lambda width: heat_map.heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
         "growth": [_both(partial(_growth, growth, most), 520) for growth in grown],
@@ -117,26 +130,24 @@ def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], pl
     }
 
 
-def _both(draw: Callable[[float], str], wide: float) -> Drawing:
+def _both(draw: Callable[[float], Chart | str], wide: float) -> Drawing:
     return Drawing(draw(wide), draw(PHONE))
 
 
-def _growth(growth: sessions_cost_plots.Growth, most: int, width: float) -> str:
-    return sessions_cost_plots.growth_plot(growth, most, width=width)
+def _growth(growth: Growth, most: int, width: float) -> Chart:
+    return growth_plot(growth, most, width=width)
 
 
-def _images(learners: Mapping[str, LearnerResults], width: float) -> str:
-    costs = {name: sessions_cost_plots.images_of(learner) for name, learner in learners.items()}
+def _images(learners: Mapping[str, LearnerResults], width: float) -> Chart:
+    costs = {name: images_of(learner) for name, learner in learners.items()}
     kinds = ("through training steps", "only embedded")
-    return sessions_cost_plots.cost_columns(
-        "Images by session", costs, kinds, sessions_cost_plots.count_of, width=width
-    )
+    return cost_columns("Images by session", costs, kinds, words.count_of, width=width)
 
 
-def _seconds(learners: Mapping[str, LearnerResults], width: float) -> str:
-    costs = {name: sessions_cost_plots.seconds_by_session(learner) for name, learner in learners.items()}
+def _seconds(learners: Mapping[str, LearnerResults], width: float) -> Chart:
+    costs = {name: seconds_by_session(learner) for name, learner in learners.items()}
     kinds = ("of training", "of everything else")
-    return sessions_cost_plots.cost_columns("Time by session", costs, kinds, sessions_cost_plots.duration, width=width)
+    return cost_columns("Time by session", costs, kinds, words.duration, width=width)
 
 
 def session_rows(learner: LearnerResults) -> Table:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.continual.results import SessionsResults
 from holdfast.reports.formats import percent, score
-from holdfast.reports.sessions_cost_plots import count_of, duration
 from holdfast.reports.words import Finding
 from holdfast.wording import listed
 
@@ -230,3 +230,26 @@ def _sessions(found: Standing) -> str:
     done, planned = found.results.done, found.results.plan.sessions
     counted = f"{done} session{'' if done == 1 else 's'}"
     return counted if done == planned else f"{done} of {planned} sessions"
+
+
+def count_of(images: float) -> str:
+    """Write a number of images.
+
+    >>> count_of(48_210.0), count_of(12_345_678)
+    ('48,210', '12.3 million')
+    """
+    return f"{images:,.0f}" if images < 10_000_000 else f"{images / 1e6:,.1f} million"
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the unit that suits it, with a space that does not break.
+
+    >>> [duration(seconds).split() for seconds in (0.42, 75, 130, 2_300, 9_000)]
+    [['0.4', 's'], ['75', 's'], ['2.2', 'min'], ['38', 'min'], ['2.5', 'h']]
+    """
+    number, unit = next(
+        (seconds / size, unit)
+        for size, unit, end in ((1, "s", 100), (60, "min", 5_400), (3_600, "h", math.inf))
+        if seconds < end
+    )
+    return f"{number:.{1 if number < 10 else 0}f}\N{NO-BREAK SPACE}{unit}"

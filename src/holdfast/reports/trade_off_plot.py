@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.reports.charts.bars import Evaluations
 from holdfast.reports.charts.forest import measured
 from holdfast.reports.formats import signed
 from holdfast.reports.p_plane import beyond, named_marks, plane_parts, plane_scales
-from holdfast.reports.plots import Evaluations
 from holdfast.reports.svg import chart, shortened
 
 

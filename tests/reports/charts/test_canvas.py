@@ -11,7 +11,7 @@ from holdfast.reports.charts.canvas import CROSS, PAPER, VARIABLES, Chart, own_s
 
 from ..reading import SVG, assert_page_ready
 
-STYLE = (resources.files("holdfast.reports") / "report_style.html").read_text()
+STYLE = (resources.files("holdfast.reports") / "templates" / "report_style.html").read_text()
 
 
 @own_style

@@ -83,6 +83,13 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(float(tick), 10) + 0.0 for tick in ticks]
 
 
+def close_ticks(low: float, high: float, about: int = 5) -> tuple[tuple[float, float], list[float]]:
+    """Return ends close around a range, on values twice as fine as ticks are, and about so many round ticks within."""
+    ends = round_ticks(low, high, 2 * about)
+    ticks = [tick for tick in round_ticks(ends[0], ends[-1], about) if ends[0] <= tick <= ends[-1]]
+    return (ends[0], ends[-1]), ticks
+
+
 class Chart:
     """One pair of axes, and what it says in words.
 
@@ -121,6 +128,17 @@ class Chart:
         """Return how many pixels from the left a value is."""
         low, high = self.axes.get_xlim()
         return self.start + self.inner * (x - low) / (high - low)
+
+    def down(self, y: float) -> float:
+        """Return how many pixels from the top a value is."""
+        low, high = self.axes.get_ylim()
+        return self.bottom - (self.bottom - self.top) * (y - low) / (high - low)
+
+    def value(self, right: float, down: float) -> tuple[float, float]:
+        """Return the values that are at a place of the drawing, in pixels from the left and from the top."""
+        (left, end), (low, high) = self.axes.get_xlim(), self.axes.get_ylim()
+        across, up = (right - self.start) / self.inner, (self.bottom - down) / (self.bottom - self.top)
+        return left + across * (end - left), low + up * (high - low)
 
     def x_axis(self, ticks: Sequence[float], title: str, *, labels: Sequence[str] | None = None) -> None:
         """Draw a grid line for every value, write them below, and the title below all."""
@@ -292,6 +310,38 @@ class Chart:
             clip_on=False,
             zorder=2.5,
         )
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        colour: str,
+        *,
+        alpha: float = 1.0,
+        edge: str | None = None,
+        line: float = 0.0,
+        dashes: tuple[float, ...] | None = None,
+        note: str = "",
+        label: str = "",
+    ) -> None:
+        """Draw a rectangle from a corner at two values of the axes, with a line around it where it has an edge."""
+        from matplotlib.patches import Rectangle
+
+        rectangle = Rectangle(
+            (x, y),
+            width,
+            height,
+            facecolor=(colour, alpha),
+            edgecolor=edge or "none",
+            linewidth=line,
+            linestyle=(0, tuple(length / line for length in dashes)) if dashes else "-",
+            gid=noted(note),
+            label=label or "_",
+            clip_on=False,
+        )
+        self.axes.add_artist(rectangle)
 
     def __html__(self) -> str:
         """Return the drawing as SVG for a page; what a template writes."""

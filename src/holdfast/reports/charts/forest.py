@@ -165,7 +165,7 @@ def forest(
             for place, row in enumerate(rows)
             if row in drawn
         ]
-    _levels(chart, levels, spans, head)
+    _levels(chart, levels, spans, head, min(letters, 13.0) if step > 30 else 11.5)
     if zero:
         _zero(chart, head)
     for place, row in enumerate(rows):
@@ -202,7 +202,7 @@ def forest(
     return chart
 
 
-def _levels(chart: Chart, levels: Sequence[Level], spans: Sequence[Ends], head: float) -> None:
+def _levels(chart: Chart, levels: Sequence[Level], spans: Sequence[Ends], head: float, size: float) -> None:
     for place, level in enumerate(levels):
         for top, bottom in spans:
             if level.ends:
@@ -219,9 +219,17 @@ def _levels(chart: Chart, levels: Sequence[Level], spans: Sequence[Ends], head: 
                 label=f"level {level.label}",
                 behind=True,
             )
-        half = width_of(level.name) / 2
+        half = width_of(level.name, size) / 2
         inside = min(max(chart.at(level.value), half), chart.width - half)
-        chart.write(inside, head - 8 - 20 * place, level.name, across="page", colour=level.colour, align="center")
+        chart.write(
+            inside,
+            head - 8 - 1.5 * size * place,
+            level.name,
+            across="page",
+            size=size,
+            colour=level.colour,
+            align="center",
+        )
 
 
 def _zero(chart: Chart, head: float) -> None:
@@ -523,7 +531,7 @@ def cell_dots(results: Leaderboard, cell: BoardCell, *, width: float = 340) -> C
     axis = measure_name(name) + (f", {metric_names(results, cell)}" if len(results.metrics()) > 1 else "")
     chart = forest(
         f"{measure_name(name)} in {cell_name(cell, results)}", "; ".join(told) + ".", rows, _cell_reach(board, cell),
-        axis, width=width, step=24, head=60 + 16 * elsewhere, names=names, numbers=52, about=3, levels=levels,
+        axis, width=width, step=24, head=56 + 16 * elsewhere, names=names, numbers=52, about=3, levels=levels,
         letters=12.5,
     )  # fmt: skip
     headline, training = cell_headline(cell, results)
