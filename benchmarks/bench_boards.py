@@ -10,8 +10,8 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from holdfast.bench.board import leaderboard_of
 from holdfast.bench.leaderboard import BenchRuns
+from holdfast.bench.ranking import leaderboard_of
 from holdfast.reports.leaderboard import headline, write_leaderboard_page, write_tables
 
 RESULTS = Path(__file__).parent / "results" / "bench"

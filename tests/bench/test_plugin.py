@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.code_version import code_version
-from holdfast.bench.plan import Planner
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.run import Bench
+from holdfast.bench.tasks import Planner, Task, code_version, in_order
 from holdfast.cli import main
 from holdfast.methods import METHODS
 from holdfast.training.code import version_of
@@ -51,10 +49,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("own_method", None)
 
 
-def cells_of(suite: Any) -> dict[str, Cell]:
-    """Return all cells of a suite by what people call them."""
+def tasks_of(suite: Any) -> dict[str, Task]:
+    """Return all tasks of a suite by what people call them."""
     rows = Planner(suite, None, {}).rows()
-    return {cell.label: cell for cell in in_order(row.score for row in rows)}
+    return {task.label: task for task in in_order(row.score for row in rows)}
 
 
 def test_it_is_listed_and_explained_beside_those_of_holdfast(installed, capsys) -> None:
@@ -71,23 +69,23 @@ def test_it_keeps_what_all_methods_promise(installed, capsys) -> None:
 def test_a_suite_runs_it_and_its_pull_brings_new_queries_closer_to_the_old_gallery(installed, small, tmp_path) -> None:
     methods = {"class_pull": {}, "no pull": {"method": "class_pull", "options": {"weight": 0}}}
     suite = small(methods=methods, recipe={"epochs": 4, "batch_size": 8, "learning_rate": 0.05})
-    rows = Bench(CellCache(tmp_path / "cells")).run(suite).rows
+    rows = Bench(TaskCache(tmp_path / "tasks")).run(suite).rows
     assert [row.failure for row in rows] == [None, None]
     assert [row.options for row in rows] == [{"weight": 5.0, "slack": 0.0}, {"weight": 0, "slack": 0.0}]
     assert rows[0].scores["cross"] > rows[1].scores["cross"]
 
 
-def test_a_changed_line_of_it_changes_its_own_cells_and_no_other(installed, small) -> None:
+def test_a_changed_line_of_it_changes_its_own_tasks_and_no_other(installed, small) -> None:
     suite = small(methods={"class_pull": {}, "p2s": {}})
-    before, own = cells_of(suite), installed / "own_method.py"
+    before, own = tasks_of(suite), installed / "own_method.py"
     code = own.read_text()
     own.write_text(code.replace(".sum()", ".square().sum()"))
-    after = cells_of(suite)
+    after = tasks_of(suite)
     changed = {label for label in before if before[label].address != after[label].address}
     assert changed == {label for label in before if "class_pull" in label} and len(changed) == 3
     own.write_text("# a comment\n" + code.replace("Average the old points by class.", "Average old points."))
-    assert {label: cell.address for label, cell in cells_of(suite).items()} == {
-        label: cell.address for label, cell in before.items()
+    assert {label: task.address for label, task in tasks_of(suite).items()} == {
+        label: task.address for label, task in before.items()
     }
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_1samp
 
-from holdfast.bench.cache import CellCache
-from holdfast.bench.facts import facts_of
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.leaderboard import Facts
 from holdfast.bench.recommend import (
     SCENARIO_KINDS,
@@ -24,7 +23,7 @@ from holdfast.bench.recommend import (
     places_of,
     read_places,
 )
-from holdfast.bench.run import Bench, final_rows
+from holdfast.bench.run import Bench, facts_of, final_rows
 from holdfast.bench.suite import suite_from
 from holdfast.cli.parsing import parse
 from holdfast.cli.train import train
@@ -249,7 +248,7 @@ def test_a_situation_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 def test_facts_come_from_the_records_of_a_run(content: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    suite, cache = suite_from(content(), "a test"), CellCache(tmp_path / "cells")
+    suite, cache = suite_from(content(), "a test"), TaskCache(tmp_path / "tasks")
     rows = final_rows(suite, [], None)
     assert facts_of(rows, cache) == {}
     found = Bench(cache).run(suite)

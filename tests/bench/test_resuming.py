@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.cache import CellCache
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import suite_from
@@ -24,23 +24,23 @@ from holdfast.bench.suite import suite_from
 SCRIPT = """
 import json, os, signal, sys, torch
 from pathlib import Path
-from holdfast.bench.cache import CellCache
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import read_suite
 
-finish = CellCache.finish
+finish = TaskCache.finish
 
-def finish_or_die(cells, cell, *values):  # in every process, since each imports this
-    if cell.kind == os.environ.get("DIE_BEFORE_THE_RECORD_OF"):
+def finish_or_die(tasks, task, *values):  # in every process, since each imports this
+    if task.kind == os.environ.get("DIE_BEFORE_THE_RECORD_OF"):
         os.killpg(0, signal.SIGKILL)
-    finish(cells, cell, *values)
+    finish(tasks, task, *values)
 
-CellCache.finish = finish_or_die
+TaskCache.finish = finish_or_die
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # as the tests do: other numbers of threads add in other orders
-    suite, cells, out, processes = sys.argv[1:]
-    found = Bench(CellCache(Path(cells)), processes=int(processes)).run(read_suite(Path(suite)))
+    suite, tasks, out, processes = sys.argv[1:]
+    found = Bench(TaskCache(Path(tasks)), processes=int(processes)).run(read_suite(Path(suite)))
     Path(out).write_text(json.dumps(found.to_dict()))
 """
 
@@ -49,13 +49,13 @@ class Killed:
     """A suite that is run by processes of its own, which can be killed all at once."""
 
     def __init__(self, folder: Path, content: Mapping[str, Any], processes: int) -> None:
-        self.folder, self.cells, self.processes = folder, folder / "cells", processes
+        self.folder, self.tasks, self.processes = folder, folder / "tasks", processes
         (folder / "suite.yaml").write_text(json.dumps(content))  # JSON is YAML
         (folder / "run.py").write_text(SCRIPT)
 
     @contextmanager
     def started(self, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-        words = [self.folder / "suite.yaml", self.cells, self.folder / "document.json", str(self.processes)]
+        words = [self.folder / "suite.yaml", self.tasks, self.folder / "document.json", str(self.processes)]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, self.folder / "run.py", *words],
@@ -72,7 +72,7 @@ class Killed:
             process.wait()
 
     def kill_after(self, records: int, files: int, seconds: float) -> list[str]:
-        """Run until so many cells are finished and so many files more are there, then kill; return what was begun."""
+        """Run until so many tasks are finished and so many files more are there, then kill; return what was begun."""
         wanted = None
         with self.started() as process:
             until = time.monotonic() + 300
@@ -87,7 +87,7 @@ class Killed:
         return self.unfinished()
 
     def kill_before_the_record_of(self, kind: str) -> list[str]:
-        """Run until a cell of this kind has made all its files, and kill; return what was begun."""
+        """Run until a task of this kind has made all its files, and kill; return what was begun."""
         with self.started(DIE_BEFORE_THE_RECORD_OF=kind) as process:
             assert process.wait(300) == -signal.SIGKILL, (self.folder / "log").read_text()
         return self.unfinished()
@@ -98,15 +98,15 @@ class Killed:
         return BenchRuns.model_validate_json((self.folder / "document.json").read_text())
 
     def written(self) -> int:
-        return sum(path.is_file() for path in self.cells.rglob("*"))
+        return sum(path.is_file() for path in self.tasks.rglob("*"))
 
     def finished(self) -> dict[Path, tuple[int, str]]:
         """Return the records, and when they were written."""
-        return {path: (path.stat().st_mtime_ns, path.read_text()) for path in self.cells.glob("*/*/cell.json")}
+        return {path: (path.stat().st_mtime_ns, path.read_text()) for path in self.tasks.glob("*/*/cell.json")}
 
     def unfinished(self) -> list[str]:
-        """Return the kinds of the cells that were begun and are not finished."""
-        return [path.parent.name for path in self.cells.glob("*/*") if _is_begun(path)]
+        """Return the kinds of the tasks that were begun and are not finished."""
+        return [path.parent.name for path in self.tasks.glob("*/*") if _is_begun(path)]
 
 
 def _is_begun(folder: Path) -> bool:
@@ -118,7 +118,7 @@ def uninterrupted(tmp_path) -> Callable[[Mapping[str, Any]], BenchRuns]:
     """Run a suite here, in a cache of its own."""
 
     def run(content: Mapping[str, Any]) -> BenchRuns:
-        return Bench(CellCache(tmp_path / "other cells")).run(suite_from(content, "the test"))
+        return Bench(TaskCache(tmp_path / "other tasks")).run(suite_from(content, "the test"))
 
     return run
 
@@ -134,7 +134,7 @@ def test_killed_once_it_goes_on_and_ends_alike(content, uninterrupted, comparabl
     run.kill_after(records=1, files=3, seconds=0.0)
     before = run.finished()
     assert 1 <= len(before) < 10
-    found = Bench(CellCache(run.cells)).run(suite_from(suite, "the test"))
+    found = Bench(TaskCache(run.tasks)).run(suite_from(suite, "the test"))
     assert_nothing_was_run_twice(before, run.finished())
     assert comparable(found) == comparable(uninterrupted(suite))
     assert all(row.failure is None for row in found.rows)
@@ -158,7 +158,7 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
     for kind in ("train", "embed"):
         assert kind in run.kill_before_the_record_of(kind)
         look()
-    for records in (6, 9, 12):  # of 20 cells; and within a cell by what it wrote
+    for records in (6, 9, 12):  # of 20 tasks; and within a task by what it wrote
         run.kill_after(records, files=int(generator.integers(0, 4)), seconds=float(generator.uniform(0, 0.05)))
         look()
     found = run.to_the_end()
@@ -169,15 +169,15 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
 
 
 @pytest.mark.parametrize("kind", ["train", "embed", "score"])
-def test_without_its_record_what_a_cell_made_does_not_count(kind, content, comparable, tmp_path) -> None:
+def test_without_its_record_what_a_task_made_does_not_count(kind, content, comparable, tmp_path) -> None:
     suite = content(methods={"p2s": {}})
-    cells = CellCache(tmp_path / "cells")
-    expected = comparable(Bench(cells).run(suite_from(suite, "the test")))
-    records = sorted(cells.root.glob(f"{kind}/*/cell.json"))
+    tasks = TaskCache(tmp_path / "tasks")
+    expected = comparable(Bench(tasks).run(suite_from(suite, "the test")))
+    records = sorted(tasks.root.glob(f"{kind}/*/cell.json"))
     for place, record in enumerate(records):  # as a kill leaves it: no record, or half of one under another name
         record.rename(record.with_name(".cell.json.1.part")) if place else record.unlink()
-    assert comparable(Bench(cells).run(suite_from(suite, "the test"))) == expected
-    assert sorted(cells.root.glob(f"{kind}/*/cell.json")) == records
+    assert comparable(Bench(tasks).run(suite_from(suite, "the test"))) == expected
+    assert sorted(tasks.root.glob(f"{kind}/*/cell.json")) == records
 
 
 @pytest.mark.slow
@@ -188,22 +188,22 @@ def test_sessions_killed_in_the_middle_go_on_with_the_session_they_were_in(
     suite["methods"] = {"finetune": {}}
     run = Killed(tmp_path, suite, processes=1)
     run.kill_after(records=1, files=22, seconds=0.0)
-    learner = next(run.cells.glob("sessions/*"))
+    learner = next(run.tasks.glob("sessions/*"))
     begun = {path: path.stat().st_mtime_ns for path in learner.glob("run/learner/*/session.json")}
     assert not (learner / "cell.json").exists() and begun
-    found = Bench(CellCache(run.cells)).run(suite_from(suite, "the test"))
+    found = Bench(TaskCache(run.tasks)).run(suite_from(suite, "the test"))
     assert {path: path.stat().st_mtime_ns for path in begun} == begun
     assert comparable(found) == comparable(uninterrupted(suite))
 
 
 def test_the_seconds_of_an_interrupted_training_are_those_of_all_its_parts(content, tmp_path) -> None:
-    cells = CellCache(tmp_path / "cells")
-    Bench(cells).run(suite_from(content(methods={"p2s": {}}), "the test"))
-    records = cells.root.glob("train/*/cell.json")
+    tasks = TaskCache(tmp_path / "tasks")
+    Bench(tasks).run(suite_from(content(methods={"p2s": {}}), "the test"))
+    records = tasks.root.glob("train/*/cell.json")
     record = next(path for path in records if json.loads(path.read_text())["label"].startswith("p2s"))
     history = record.parent / "release" / "history.json"
     values = json.loads(history.read_text())
     history.write_text(json.dumps(values | {"seconds": 1234.5}))  # as after a long first part
     record.unlink()
-    found = Bench(cells).run(suite_from(content(methods={"p2s": {}}), "the test"))
+    found = Bench(tasks).run(suite_from(content(methods={"p2s": {}}), "the test"))
     assert json.loads(record.read_text())["seconds"] == 1234.5 < found.rows[0].seconds

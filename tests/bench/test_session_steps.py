@@ -1,4 +1,4 @@
-"""The track "sessions": cells of learners come to the numbers of `run_sessions`, and share the first session."""
+"""The track "sessions": tasks of learners come to the numbers of `run_sessions`, and share the first session."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import in_order
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.plan import Planner
 from holdfast.bench.run import Bench
-from holdfast.bench.session_steps import hand_over, open_setting
 from holdfast.bench.settings import experiment_on
+from holdfast.bench.sources import open_setting
+from holdfast.bench.steps import hand_over
 from holdfast.bench.suite import SESSION_SCORES, Suite
+from holdfast.bench.tasks import Planner, in_order
 from holdfast.continual.results import SessionRecord, average_recall, forgetting
 from holdfast.continual.runner import run_sessions
 
@@ -31,13 +31,13 @@ def suite(small: Callable[..., Suite]) -> Suite:
 
 
 @pytest.fixture(scope="module")
-def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCache, BenchRuns]:
-    cache = CellCache(tmp_path_factory.mktemp("cells"))
+def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskCache, BenchRuns]:
+    cache = TaskCache(tmp_path_factory.mktemp("tasks"))
     return cache, Bench(cache).run(suite)
 
 
 def kinds(suite: Suite) -> list[str]:
-    return [cell.kind for cell in in_order(row.score for row in Planner(suite, None, {}).rows())]
+    return [task.kind for task in in_order(row.score for row in Planner(suite, None, {}).rows())]
 
 
 def without_seconds(records: list[SessionRecord]) -> list[dict[str, Any]]:
@@ -47,13 +47,13 @@ def without_seconds(records: list[SessionRecord]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_learner_comes_to_what_it_comes_to_beside_the_others(plan, suite, ran, tmp_path) -> None:
     cache, bench = ran
-    cells = {row.label: row.score for row in Planner(suite, None, {}).rows() if row.scenario == plan}
-    learners = {label: experiment_on(cell.settings["experiment"], "cpu") for label, cell in cells.items()}
-    setting = open_setting(cells["cvs"].settings, None)
+    tasks = {row.label: row.score for row in Planner(suite, None, {}).rows() if row.scenario == plan}
+    learners = {label: experiment_on(task.settings["experiment"], "cpu") for label, task in tasks.items()}
+    setting = open_setting(tasks["cvs"].settings, None)
     records = run_sessions(setting, learners, tmp_path)
     rows = {row.label: row for row in bench.rows if row.scenario == plan}
     for label, expected in records.items():
-        found = cache.record(cells[label])
+        found = cache.record(tasks[label])
         records_found = [SessionRecord(**one) for one in found["values"]["sessions"]] if found else []
         assert without_seconds(records_found) == without_seconds(expected)
         recall = {f"ar@{k}": value for k, value in average_recall([one.recall for one in expected]).items()}
@@ -71,7 +71,7 @@ def test_rows_have_the_scores_of_sessions_and_no_p(ran) -> None:
         assert row.p_up is row.p_comp is row.p_score is row.verdict is None and row.seconds > 0
 
 
-def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watch_it(suite, ran) -> None:
+def test_the_first_session_is_one_task_for_all_learners_but_one_that_has_to_watch_it(suite, ran) -> None:
     cache, _ = ran
     assert sorted(kinds(suite)) == ["first-session"] * 2 + ["sessions"] * 8
     rows = list(Planner(suite, None, {}).rows())
@@ -86,16 +86,16 @@ def test_the_first_session_is_one_cell_for_all_learners_but_one_that_has_to_watc
 
 def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -> None:
     cache, bench = ran
-    cells = [row.score for row in Planner(suite, None, {}).rows()]
-    needed = [{one.address for one in cell.needs.values()} for cell in cells]
-    for row, cell in zip(bench.rows, cells, strict=True):
-        record = cache.record(cell) or {}
+    tasks = [row.score for row in Planner(suite, None, {}).rows()]
+    needed = [{one.address for one in task.needs.values()} for task in tasks]
+    for row, task in zip(bench.rows, tasks, strict=True):
+        record = cache.record(task) or {}
         parts = [list(one["seconds"].values()) for one in record["values"]["sessions"]]
-        shared = record["values"]["sessions"][0]["seconds"]["training"] if cell.needs else 0.0
+        shared = record["values"]["sessions"][0]["seconds"]["training"] if task.needs else 0.0
         assert record["values"]["seconds"] == pytest.approx(sum(map(sum, parts)) - shared)
-        spent = (cache.record(cell) or {})["seconds"] + sum(
+        spent = (cache.record(task) or {})["seconds"] + sum(
             (cache.record(one) or {})["seconds"] / sum(one.address in known for known in needed)
-            for one in cell.needs.values()
+            for one in task.needs.values()
         )
         assert row.seconds == pytest.approx(spent)
 
@@ -114,10 +114,10 @@ def test_a_change_reaches_the_first_session_only_where_it_decides_it(what, suite
     parts, first, learners = CHANGES[what]
     values = {"track": "sessions", "plans": PLANS, "test_images": 1, "budget": 6, "methods": METHODS, **parts}
     before, after = (
-        {cell.label: cell for cell in in_order(row.score for row in Planner(one, None, {}).rows())}
+        {task.label: task for task in in_order(row.score for row in Planner(one, None, {}).rows())}
         for one in (suite, small(**values))
     )
-    changed = [cell.kind for label, cell in after.items() if cell.address != before[label].address]
+    changed = [task.kind for label, task in after.items() if task.address != before[label].address]
     assert (changed.count("first-session"), changed.count("sessions")) == (first, learners)
 
 
@@ -138,6 +138,6 @@ def test_a_first_session_is_handed_over_whole_or_not_at_all(tmp_path) -> None:
 def test_a_learner_that_cannot_be_trained_is_a_row_that_failed(small, tmp_path) -> None:
     methods = {"finetune": {}, "crowded": {"method": "finetune", "recipe": {"items_per_class": 1}}}
     suite = small(track="sessions", plans={"disjoint": PLANS["disjoint"]}, test_images=1, methods=methods)
-    rows = {row.label: row for row in Bench(CellCache(tmp_path)).run(suite).rows}
+    rows = {row.label: row for row in Bench(TaskCache(tmp_path)).run(suite).rows}
     assert rows["finetune"].failure is None and rows["crowded"].scores is None
     assert rows["crowded"].failure.startswith("first session")  # 8 classes a batch, and 4 in a session

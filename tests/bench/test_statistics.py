@@ -16,10 +16,10 @@ from holdfast.bench.statistics import (
     cell_ranks,
     critical_difference,
     friedman,
+    indistinct_groups,
     mean_over_seeds,
-    not_told_apart,
-    of_data_sets,
     pareto_front,
+    ranks_by_data_set,
     seed_means,
 )
 from holdfast.errors import ConfigError, DataError
@@ -70,7 +70,7 @@ def test_the_example_of_the_paper(demsar: np.ndarray) -> None:
     assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
     assert critical_difference(4, 14, level=0.10) == pytest.approx(1.12, abs=0.005)
     # at 0.10 the paper finds C4.5 worse than with m, and than with both, and nothing else
-    assert not_told_apart(ranks.mean(axis=0), 1.12) == [[3, 1, 2], [2, 0]]
+    assert indistinct_groups(ranks.mean(axis=0), 1.12) == [[3, 1, 2], [2, 0]]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_friedman_agrees_with_scipy_where_nothing_ties() -> None:
 def test_cells_of_one_data_set_are_one_piece_of_evidence() -> None:
     ranks = [[1, 2, 3]] * 6
     assert friedman(ranks).p_value < 0.001  # six independent data sets that agree
-    pooled = of_data_sets(ranks, ["omniglot"] * 3 + ["glyphs"] * 3)  # three scenarios of each
+    pooled = ranks_by_data_set(ranks, ["omniglot"] * 3 + ["glyphs"] * 3)  # three scenarios of each
     assert pooled.tolist() == [[1, 2, 3], [1, 2, 3]]
     assert friedman(pooled).p_value == pytest.approx(1 / 6, rel=0.05)
-    mixed = of_data_sets([[1, 3, 2], [2, 3, 1], [1, 2, 3]], ["a", "a", "b"])  # of "a": 1.5, 3 and 1.5
+    mixed = ranks_by_data_set([[1, 3, 2], [2, 3, 1], [1, 2, 3]], ["a", "a", "b"])  # of "a": 1.5, 3 and 1.5
     assert mixed.tolist() == [[1.5, 3, 1.5], [1, 2, 3]]
 
 
@@ -169,7 +169,7 @@ def test_equal_points_share_the_front_and_nan_has_no_part() -> None:
 @given(st.lists(st.integers(2, 20), min_size=2, max_size=8), st.integers(1, 12))
 def test_groups_are_all_that_is_not_told_apart(doubled: list[int], reach: int) -> None:
     ranks, difference = np.array(doubled) / 2, reach / 2
-    groups = [set(group) for group in not_told_apart(ranks, difference)]
+    groups = [set(group) for group in indistinct_groups(ranks, difference)]
     for i, j in itertools.combinations(range(len(ranks)), 2):
         joined = any({i, j} <= group for group in groups)
         assert joined == (abs(ranks[i] - ranks[j]) < difference)

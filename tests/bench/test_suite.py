@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from holdfast.bench.plan import Planner, refuse_without_validation
-from holdfast.bench.suite import SESSION_SCORES, Suite, read_suite, suite_from
-from holdfast.bench.suite_schema import Entry, Overrides
-from holdfast.bench.tuning import planned_trials
+from holdfast.bench.run import planned_trials
+from holdfast.bench.suite import SESSION_SCORES, Entry, Overrides, Suite, read_suite, suite_from
+from holdfast.bench.tasks import Planner, refuse_without_validation
 from holdfast.cli import bench
 from holdfast.data.datasets import Dataset, load_dataset
 from holdfast.data.text_data import TextData
@@ -260,7 +259,7 @@ def test_sets_that_labels_answer_are_measured_as_the_suite_says(content, images)
 
 def test_the_command_refuses_it_and_runs_nothing(content, tmp_path) -> None:
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump(content(methods={"p2z": {}})))
-    places = ["--cache", str(tmp_path / "cells"), "--out", str(tmp_path / "out")]
+    places = ["--cache", str(tmp_path / "tasks"), "--out", str(tmp_path / "out")]
     with pytest.raises(ConfigError, match="Did you mean 'p2s'"):
         bench.main([str(tmp_path / "suite.yaml"), *places])
     assert [path.name for path in tmp_path.iterdir()] == ["suite.yaml"]

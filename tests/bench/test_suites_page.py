@@ -9,9 +9,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from holdfast.bench.plan import VALIDATION_OPTIONS
-from holdfast.bench.suite import read_suite, suite_from
-from holdfast.bench.suite_schema import (
+from holdfast.bench.suite import (
+    PAGE,
     SESSION_SCORES,
     Entry,
     EvaluationSet,
@@ -19,8 +18,10 @@ from holdfast.bench.suite_schema import (
     Overrides,
     Suite,
     Tuning,
+    read_suite,
+    suite_from,
 )
-from holdfast.bench.suite_words import PAGE
+from holdfast.bench.tasks import VALIDATION_OPTIONS
 from holdfast.cli import main
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import DATASETS, arrays, image_folder

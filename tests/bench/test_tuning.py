@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.plan import Row
-from holdfast.bench.run import Bench, estimate
+from holdfast.bench.cache import TaskCache
+from holdfast.bench.run import Bench, chosen_settings, estimate, planned_trials, trial_outcomes, trials_of
 from holdfast.bench.sources import VALIDATION_SHARE, set_apart
 from holdfast.bench.suite import suite_from
-from holdfast.bench.tuning import chosen, judged, planned_trials, trials_of
+from holdfast.bench.tasks import Row, Task, in_order
 from holdfast.data.text_data import TextData
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import StringArray
@@ -54,13 +52,13 @@ def test_a_row_with_a_single_way_to_be_set_takes_it_without_a_trial(small, image
     suite = small(methods=methods, tuning={"budget": 4, "search": RATES})
     assert {row.label for row in planned_trials(suite, None)} == {"l2"}
     place = (str(images), "extended-class", "p2s")
-    assert chosen(suite, []) == {place: {"options.weight": 3.0}}
+    assert chosen_settings(suite, []) == {place: {"options.weight": 3.0}}
 
 
 class Trials:
     """Trials of one row whose records say what each came to, P_up and P_comp with an old model of 0 and one of 1."""
 
-    def __init__(self, cache: CellCache) -> None:
+    def __init__(self, cache: TaskCache) -> None:
         self.cache, self.rows = cache, []
 
     def add(self, up: float, comp: float, *, seed: int = 0, name: int | None = None, independent: float = 0.5) -> None:
@@ -77,16 +75,16 @@ class Trials:
         self.rows.append(row)
 
     def row(self, changes: dict[str, Any], seed: int) -> Row:
-        model = Cell("train", {"experiment": {"method": "p2s", "options": changes, "seed": seed}}, label="p2s")
-        return Row("data", "scenario", "p2s", seed, Cell("score", {}, {"model": model}), changes, "data", "map", {})
+        model = Task("train", {"experiment": {"method": "p2s", "options": changes, "seed": seed}}, label="p2s")
+        return Row("data", "scenario", "p2s", seed, Task("score", {}, {"model": model}), changes, "data", "map", {})
 
     def chosen(self) -> list[int]:
-        return [trial.changes["options.weight"] for trial in judged(self.rows, self.cache) if trial.chosen]
+        return [trial.changes["options.weight"] for trial in trial_outcomes(self.rows, self.cache) if trial.chosen]
 
 
 @pytest.fixture
 def trials(tmp_path: Path) -> Trials:
-    return Trials(CellCache(tmp_path))
+    return Trials(TaskCache(tmp_path))
 
 
 RULE: dict[str, tuple[Sequence[tuple[float, float]], int]] = {
@@ -112,28 +110,28 @@ def test_seeds_are_averaged_before_the_choice(trials) -> None:
     for name, comps in enumerate([(0.1, 0.9), (0.45, 0.45)]):
         for seed, comp in enumerate(comps):
             trials.add(0.0, comp, seed=seed, name=name)
-    found = judged(trials.rows, trials.cache)
+    found = trial_outcomes(trials.rows, trials.cache)
     assert [trial.p_comp for trial in found] == pytest.approx([0.5, 0.45]) and trials.chosen() == [0]
 
 
 def test_a_trial_that_failed_is_shown_and_never_chosen(trials) -> None:
     trials.fail()
     trials.add(-0.9, -0.9)
-    found = judged(trials.rows, trials.cache)
+    found = trial_outcomes(trials.rows, trials.cache)
     assert found[0].failure == "p2s: the loss is not finite" and found[0].p_comp is None
     assert trials.chosen() == [1]
 
 
 def test_where_all_failed_nothing_is_chosen_and_the_row_stays_as_written(trials, small) -> None:
     trials.fail(), trials.fail()
-    found = judged(trials.rows, trials.cache)
-    assert trials.chosen() == [] and chosen(small(), found) == {}
+    found = trial_outcomes(trials.rows, trials.cache)
+    assert trials.chosen() == [] and chosen_settings(small(), found) == {}
 
 
 def test_where_p_comp_is_not_defined_the_first_is_taken(trials) -> None:
     for comp in (0.1, 0.9):
         trials.add(0.0, comp, independent=0.1)
-    assert [trial.p_comp for trial in judged(trials.rows, trials.cache)] == [None, None]
+    assert [trial.p_comp for trial in trial_outcomes(trials.rows, trials.cache)] == [None, None]
     assert trials.chosen() == [0]
 
 
@@ -143,7 +141,7 @@ TUNING = {"budget": 2, "search": {"options.weight": [0.1, 20.0]}}
 def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp_path) -> None:
     """They come to the same where no image of the evaluation can be read at all, and where there is none like it."""
     suite = suite_from(content(own_images, methods={"p2s": {}}, tuning=TUNING), "the test")
-    bench = Bench(CellCache(tmp_path / "cells"))
+    bench = Bench(TaskCache(tmp_path / "tasks"))
     untouched = bench.run(suite)
     spoiled = tmp_path / "spoiled" / "crosses"
     shutil.copytree(own_images, spoiled)
@@ -151,7 +149,7 @@ def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp
         for path in (spoiled / part).rglob("*.png"):
             path.write_bytes(b"no image")
     other = suite_from(content(spoiled, methods={"p2s": {}}, tuning=TUNING), "the test")
-    found = Bench(CellCache(tmp_path / "other cells")).run(other)
+    found = Bench(TaskCache(tmp_path / "other tasks")).run(other)
     assert [trial["p_comp"] for trial in found.tuning] == [trial["p_comp"] for trial in untouched.tuning]
     assert [trial["chosen"] for trial in found.tuning] == [trial["chosen"] for trial in untouched.tuning]
     assert all(trial["failure"] is None for trial in found.tuning)
@@ -161,8 +159,8 @@ def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp
 
 def test_what_was_chosen_is_what_the_row_is_run_with(content, images, tmp_path) -> None:
     suite = suite_from(content(images, methods={"p2s": {}, "l2": {"search": {}}}, tuning=TUNING), "the test")
-    cache = CellCache(tmp_path)
-    assert len([cell for cell in estimate(suite, cache, None).unfinished if cell.kind == "train"]) == 5
+    cache = TaskCache(tmp_path)
+    assert len([task for task in estimate(suite, cache, None).unfinished if task.kind == "train"]) == 5
     found = Bench(cache).run(suite)
     best = next(trial for trial in found.tuning if trial["chosen"])
     rows = {row.label: row for row in found.rows}
@@ -176,7 +174,7 @@ def test_trials_and_final_rows_of_the_same_settings_share_their_models(small) ->
     suite = small(methods={"p2s": {}}, tuning=TUNING)
     final = in_order([row.score for row in planned_trials(suite.model_copy(update={"tuning": None}), None)])
     assert final == []
-    kinds = [cell.kind for cell in in_order(row.score for row in planned_trials(suite, None))]
+    kinds = [task.kind for task in in_order(row.score for row in planned_trials(suite, None))]
     assert kinds.count("train") == 4 and kinds.count("score") == 2  # old and independent once
 
 
@@ -184,8 +182,8 @@ def test_data_without_validation_images_is_refused_before_anything_is_run(conten
     shutil.rmtree(own_images / "val")
     suite = suite_from(content(own_images, tuning=TUNING | {"search": RATES}), "the test")
     with pytest.raises(ConfigError, match="no validation images"):
-        Bench(CellCache(tmp_path / "cells")).run(suite)
-    assert not (tmp_path / "cells").exists()
+        Bench(TaskCache(tmp_path / "tasks")).run(suite)
+    assert not (tmp_path / "tasks").exists()
 
 
 def texts(classes: int, each: int, prefix: str) -> TextSet:

@@ -9,9 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.bench.recipes import RECIPES, recipe_named
-from holdfast.bench.suite import Suite
-from holdfast.bench.tuning import space_of, trials_of
+from holdfast.bench.run import space_of, trials_of
+from holdfast.bench.suite import RECIPES, Suite, recipe_named
 from holdfast.methods import METHODS, build_method
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuning_grids.py"

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell
+from holdfast.bench.cache import TaskCache
+from holdfast.bench.executor import Progress
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.pool import Progress
-from holdfast.bench.recipes import recipe_named
 from holdfast.bench.run import estimate
+from holdfast.bench.suite import recipe_named
+from holdfast.bench.tasks import Task
 from holdfast.cli import bench_progress, main
 from holdfast.cli.bench import bench, without_commas
 from holdfast.cli.bench_plan import failure_sentences
@@ -50,7 +50,7 @@ def suite(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def places(tmp_path: Path) -> list[str]:
-    return ["--cache", str(tmp_path / "cells"), "--out", str(tmp_path / "out")]
+    return ["--cache", str(tmp_path / "tasks"), "--out", str(tmp_path / "out")]
 
 
 Fails = Callable[..., str]
@@ -80,7 +80,7 @@ def test_a_dry_run_finds_a_clash_of_channels_before_anything_is_run(
             said = fails("bench", suite, *words, *places)
             assert f"The images of '{data}' have 3 channels, and the model '" in said and "takes 1" in said
             assert f"model: {{channels: 3}}, or let the data have them: {data}: {{channels: 1}}" in said
-    assert not (tmp_path / "cells").exists() and not (tmp_path / "out").exists()
+    assert not (tmp_path / "tasks").exists() and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_wrong_option_is_told_with_what_would_be_right(
 ) -> None:
     said = fails("bench", suite, *places, *words)
     assert given in said and expected in said and following in said
-    assert not (suite.parent / "cells").exists()
+    assert not (suite.parent / "tasks").exists()
 
 
 @pytest.mark.parametrize("option", ["out", "cache"])
@@ -112,7 +112,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_is_run(
     said = fails("bench", suite, *places, f"--{option}", suite / below)
     assert f"--{option}" in said and "mine.yaml' is a file" in said
     assert f"Expected: a folder, or a name that is free Next: choose another: --{option} FOLDER" in said
-    assert not (suite.parent / "cells").exists() and json.loads(suite.read_text())["title"] == "Mine"
+    assert not (suite.parent / "tasks").exists() and json.loads(suite.read_text())["title"] == "Mine"
 
 
 def test_a_cache_that_cannot_be_written_is_told_with_another_way_out(suite: Path, fails: Fails, places) -> None:
@@ -148,14 +148,14 @@ def test_a_dry_run_says_what_is_left_and_changes_nothing(suite: Path, planned) -
         0,
     )
     assert "Mine: 10 steps to run, 0 finished" in told and "nobody can say how long they take" in told
-    assert not (suite.parent / "cells").exists() and not (suite.parent / "out").exists()
+    assert not (suite.parent / "tasks").exists() and not (suite.parent / "out").exists()
     where = told.index("nobody can say"), told.index("score p2s (")
     assert told.index("train 4 embed 4 score 2") < min(where) and where == tuple(sorted(where))
 
 
 def test_a_dry_run_counts_what_failed_and_leaves_it_so(suite: Path, planned, tmp_path: Path) -> None:
-    cache = CellCache(tmp_path / "cells")
-    bad = next(cell for cell in estimate(recipe_named(suite), cache, None).unfinished if cell.label.startswith("l2"))
+    cache = TaskCache(tmp_path / "tasks")
+    bad = next(task for task in estimate(recipe_named(suite), cache, None).unfinished if task.label.startswith("l2"))
     cache.fail(bad, "the loss is not finite")
     document, told = planned()
     assert document["failed"] == 3  # the model, its embeddings and their score
@@ -223,17 +223,17 @@ def test_the_board_of_another_suite_is_never_overwritten(
         said = fails("bench", suite, *places, *more)
         assert words in said and "board of 'mine', titled 'Mine'" in said and "--out FOLDER" in said
     assert (out / "results.json").read_bytes() == before and [path.name for path in out.iterdir()] == ["results.json"]
-    assert not (suite.parent / "cells").exists()
+    assert not (suite.parent / "tasks").exists()
     (out / "results.json").write_text("{")
     assert "results that are no board" in fails("bench", suite, *places)
 
 
 @pytest.fixture
-def failing(suite: Path, tmp_path: Path) -> tuple[CellCache, list[Cell]]:
+def failing(suite: Path, tmp_path: Path) -> tuple[TaskCache, list[Task]]:
     """The old model failed, so nothing of the suite can be run; and a model of another suite did."""
-    cache = CellCache(tmp_path / "cells")
-    old = next(cell for cell in estimate(recipe_named(suite), cache, None).unfinished if cell.label.startswith("old"))
-    other = Cell("train", {"of": "another suite"})
+    cache = TaskCache(tmp_path / "tasks")
+    old = next(task for task in estimate(recipe_named(suite), cache, None).unfinished if task.label.startswith("old"))
+    other = Task("train", {"of": "another suite"})
     cache.fail(old, "the loss is not finite"), cache.fail(other, "no room")
     return cache, [old, other]
 
@@ -265,7 +265,7 @@ def test_trials_that_failed_are_counted_beside_runs() -> None:
     assert list(failure_sentences(found.model_copy(update={"tuning": []}), Path("here"))) == []
 
 
-STEPS = [Cell("train", {"number": number}, label=f"model {number}") for number in range(3)]
+STEPS = [Task("train", {"number": number}, label=f"model {number}") for number in range(3)]
 
 
 def test_somebody_who_reads_a_log_is_told_every_so_many_seconds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ class Adapted:
         return _followed(self.comparison, self.recommendation)
 
 
-def suiting(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
+def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
     """Return the names of the adapters that can be fitted between the dimensions of two models."""
     return tuple(name for name, adapter in ADAPTERS.items() if old.dim == new.dim or not adapter.equal_dimensions)
 
@@ -178,7 +178,7 @@ def adapt(
         EmptyOverlapError: No id occurs in both sets.
         SpaceMismatchError: A set is not on the hypersphere.
     """
-    choice = choice or Choice(suiting(old, new))
+    choice = choice or Choice(suitable_adapters(old, new))
     direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)

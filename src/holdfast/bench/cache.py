@@ -1,4 +1,4 @@
-"""What is finished: a folder per cell, by its content address."""
+"""What is finished: a folder per task, by its content address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.tasks import Task, in_order
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
@@ -20,10 +20,10 @@ RECORDED = ("address", "kind", "settings", "work", "seconds", "machine", "values
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that knows none: nobody is kept out
 
 
-class CellCache:
-    """A folder of cells that suites share.
+class TaskCache:
+    """A folder of tasks that suites share.
 
-    A cell's folder holds what it made and, written last, its record; without the record it is unfinished, and whoever
+    A task's folder holds what it made and, written last, its record; without the record it is unfinished, and whoever
     runs it again finds there what it had, such as a checkpoint.
 
     Args:
@@ -33,62 +33,62 @@ class CellCache:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def folder(self, cell: Cell) -> Path:
-        """Return where a cell's products are or will be."""
-        return self.root / cell.kind / cell.address[:24]
+    def folder(self, task: Task) -> Path:
+        """Return where a task's products are or will be."""
+        return self.root / task.kind / task.address[:24]
 
-    def record(self, cell: Cell) -> dict[str, Any] | None:
-        """Return the record of a finished cell: "values", "seconds" and what it is; None if it is not finished."""
-        found = self._read(self.folder(cell) / RECORD, *RECORDED)
-        if found is not None and found["address"] != cell.address:
+    def record(self, task: Task) -> dict[str, Any] | None:
+        """Return the record of a finished task: "values", "seconds" and what it is; None if it is not finished."""
+        found = self._read(self.folder(task) / RECORD, *RECORDED)
+        if found is not None and found["address"] != task.address:
             raise DataError(
-                f"The folder '{self.folder(cell)}' is of another step, {found['address'][:24]}.",
+                f"The folder '{self.folder(task)}' is of another step, {found['address'][:24]}.",
                 expected="folders as the bench made them",
                 to_do="remove it; it will be made again.",
             )
         return found
 
-    def failure(self, cell: Cell) -> str | None:
-        """Return why a cell failed when it was last run; None if it did not."""
-        found = self._read(self.folder(cell) / FAILURE, "reason")
+    def failure(self, task: Task) -> str | None:
+        """Return why a task failed when it was last run; None if it did not."""
+        found = self._read(self.folder(task) / FAILURE, "reason")
         return None if found is None else str(found["reason"])
 
-    def finish(self, cell: Cell, values: Mapping[str, Any], seconds: float, machine: str = "") -> None:
-        """Mark a cell as finished."""
+    def finish(self, task: Task, values: Mapping[str, Any], seconds: float, machine: str = "") -> None:
+        """Mark a task as finished."""
         record = {
-            "address": cell.address,
-            **cell.identity(),
-            "label": cell.label,
-            "work": cell.work,
+            "address": task.address,
+            **task.identity(),
+            "label": task.label,
+            "work": task.work,
             "seconds": round(seconds, 3),
             "machine": machine,
             "values": dict(values),
         }
-        self._write(self.folder(cell) / RECORD, record)
-        (self.folder(cell) / FAILURE).unlink(missing_ok=True)
+        self._write(self.folder(task) / RECORD, record)
+        (self.folder(task) / FAILURE).unlink(missing_ok=True)
 
-    def fail(self, cell: Cell, reason: str, traceback: str = "") -> None:
-        """Note why a cell failed.
+    def fail(self, task: Task, reason: str, traceback: str = "") -> None:
+        """Note why a task failed.
 
         Args:
-            cell: The cell.
+            task: The task.
             reason: One line for boards.
             traceback: Where in the code, for whoever looks into it.
         """
-        content = {"address": cell.address, "label": cell.label, "reason": reason, "traceback": traceback}
-        self._write(self.folder(cell) / FAILURE, content)
+        content = {"address": task.address, "label": task.label, "reason": reason, "traceback": traceback}
+        self._write(self.folder(task) / FAILURE, content)
 
     @contextmanager
-    def held(self, cell: Cell) -> Iterator[None]:
-        """Keep all other processes out of the folder of a cell: two benches may share a cache.
+    def held(self, task: Task) -> Iterator[None]:
+        """Keep all other processes out of the folder of a task: two benches may share a cache.
 
-        It waits while another process holds the cell, and the hold ends with its process, however that dies. Whoever
-        has waited looks again whether the cell is finished.
+        It waits while another process holds the task, and the hold ends with its process, however that dies. Whoever
+        has waited looks again whether the task is finished.
 
         Raises:
             DataError: The folder cannot be made or written.
         """
-        path = self._lock(cell)
+        path = self._lock(task)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = path.open("ab")
@@ -106,10 +106,10 @@ class CellCache:
                 with suppress(OSError):
                     fcntl.flock(handle, fcntl.LOCK_UN)
 
-    def is_held(self, cell: Cell) -> bool:
-        """Return whether another process, or another part of this one, holds the folder of a cell now."""
+    def is_held(self, task: Task) -> bool:
+        """Return whether another process, or another part of this one, holds the folder of a task now."""
         try:
-            with self._lock(cell).open("rb") as handle:
+            with self._lock(task).open("rb") as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -117,26 +117,26 @@ class CellCache:
             return False
         return False
 
-    def _lock(self, cell: Cell) -> Path:
-        """Return the file that is locked: not in the folder of the cell, which people may remove to run it again."""
-        return self.root / LOCKS / f"{cell.kind}-{cell.address[:24]}"
+    def _lock(self, task: Task) -> Path:
+        """Return the file that is locked: not in the folder of the task, which people may remove to run it again."""
+        return self.root / LOCKS / f"{task.kind}-{task.address[:24]}"
 
-    def forget_failures(self, cells: Iterable[Cell]) -> int:
-        """Let those of these cells, and of all that they need, that failed be run again; return how many there were.
+    def forget_failures(self, tasks: Iterable[Task]) -> int:
+        """Let those of these tasks, and of all that they need, that failed be run again; return how many there were.
 
-        Failures of other cells stay: suites share a cache, and to know that a training fails may have taken hours.
+        Failures of other tasks stay: suites share a cache, and to know that a training fails may have taken hours.
         """
-        found = [path for cell in in_order(cells) if (path := self.folder(cell) / FAILURE).exists()]
+        found = [path for task in in_order(tasks) if (path := self.folder(task) / FAILURE).exists()]
         for path in found:
             path.unlink(missing_ok=True)
         return len(found)
 
-    def remove(self, cell: Cell) -> None:
-        """Forget a cell and what it made."""
-        shutil.rmtree(self.folder(cell), ignore_errors=True)
+    def remove(self, task: Task) -> None:
+        """Forget a task and what it made."""
+        shutil.rmtree(self.folder(task), ignore_errors=True)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the records of all finished cells, of whatever suite, for estimates."""
+        """Return the records of all finished tasks, of whatever suite, for estimates."""
         found = (self._read(path, *RECORDED) for path in sorted(self.root.glob(f"*/*/{RECORD}")))
         return [record for record in found if record is not None]
 

@@ -1,6 +1,6 @@
 """A leaderboard as a typed value: the runs of a bench as they came, and the board with the range of every number.
 
-What it holds is gathered by `holdfast.bench.board`. Nothing is measured or ranked here, and nothing else of the bench
+What it holds is gathered by `holdfast.bench.ranking`. Nothing is measured or ranked here, and nothing else of the bench
 is imported: reports read it too.
 """
 

@@ -1,26 +1,263 @@
-"""A suite from its first trial to the runs of its board."""
+"""A suite from its first trial to the runs of its leaderboard."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.code_version import code_version
-from holdfast.bench.facts import facts_of
-from holdfast.bench.leaderboard import BenchRuns, SuiteRecord
-from holdfast.bench.over_sets import over_sets
-from holdfast.bench.plan import Planner, Row
-from holdfast.bench.pool import Progress, run_cells
-from holdfast.bench.results import own_cells, result_of
-from holdfast.bench.suite import Suite
-from holdfast.bench.tuning import Trial, chosen, judged, planned_trials
+from holdfast.bench.cache import TaskCache
+from holdfast.bench.executor import Progress, blocked_by, run_tasks
+from holdfast.bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord
+from holdfast.bench.ranking import combined_over_test_sets
+from holdfast.bench.sources import VALIDATION
+from holdfast.bench.suite import Suite, Tuning
+from holdfast.bench.tasks import Planner, Row, Task, code_version, in_order
+from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
+
+Changes = Mapping[str, Any]
+Place = tuple[str, str, str]  # data set, scenario, label
+
+LEAST_P_UP = -0.05
+"""What costs the new model more of its own quality is taken only where all trials do."""
+_ROUNDING = 1e-9  # means nearer than this are equal: their sums were added in another order
+
+
+class Trial(NamedTuple):
+    """One way to set a row, and how it did on validation data, averaged over seeds."""
+
+    place: Place
+    changes: Changes
+    p_comp: float | None
+    p_up: float | None
+    failure: str | None
+    chosen: bool
+
+
+def space_of(suite: Suite, label: str) -> dict[str, list[Any]]:
+    """Return what is searched for a row: its own space, or that of the suite."""
+    own = suite.methods[label].search
+    return dict(own if own is not None else suite.tuning.search if suite.tuning is not None else {})
+
+
+def trials_of(space: Mapping[str, Sequence[Any]], budget: int) -> list[Changes]:
+    """Return the settings to try: all of a space that fits the budget, else so many drawn from it without repetition.
+
+    >>> trials_of({"options.weight": [1, 2], "recipe.learning_rate": [0.1]}, budget=5)
+    [{'options.weight': 1, 'recipe.learning_rate': 0.1}, {'options.weight': 2, 'recipe.learning_rate': 0.1}]
+    """
+    every: list[Changes] = (
+        [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())] if space else []
+    )
+    if len(every) <= budget:
+        return every
+    rows = np.sort(np.random.default_rng(0).choice(len(every), budget, replace=False))
+    return [every[row] for row in rows.tolist()]
+
+
+def planned_trials(suite: Suite, root: Any) -> list[Row]:
+    """Return the rows of all trials; none where a row has a single way to be set."""
+    tuning = suite.tuning
+    if tuning is None:
+        return []
+    planner = Planner(suite, root, tuning.data_options, VALIDATION)
+    return [
+        row
+        for data in suite.data
+        for scenario in suite.conditions
+        for label in suite.methods
+        for changes in _worth_trying(suite, label, tuning)
+        for seed in tuning.seeds
+        for row in planner.of(data, scenario, label, seed, changes)
+    ]
+
+
+def _worth_trying(suite: Suite, label: str, tuning: Tuning) -> list[Changes]:
+    found = trials_of(space_of(suite, label), tuning.budget)
+    return found if len(found) > 1 else []
+
+
+def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
+    """Return how every trial did, the best of each place marked.
+
+    The best has the highest mean P_comp among those whose mean P_up is at least -0.05; where none has, the highest
+    P_up. The first of equals is taken, and the first of all where P_comp is not defined, the independent model being no
+    better than the old one; a trial that failed is never chosen.
+    """
+    found: dict[tuple[Place, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault(((row.trained_on, row.scenario, row.label), repr(sorted(row.changes.items()))), []).append(row)
+    trials = [_trial(place, of_one, cache) for (place, _), of_one in found.items()]
+    best: dict[Place, Trial] = {}
+    for trial in trials:
+        known = best.get(trial.place)
+        if trial.failure is None and (known is None or _order(trial) > _order(known)):
+            best[trial.place] = trial
+    return [trial._replace(chosen=best.get(trial.place) is trial) for trial in trials]
+
+
+def chosen_settings(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Changes]:
+    """Return the settings of every place: those of its best trial, or the only ones there are."""
+    single = {
+        (data, scenario, label): ways[0]
+        for label in suite.methods
+        if suite.tuning is not None and len(ways := trials_of(space_of(suite, label), suite.tuning.budget)) == 1
+        for data in suite.data
+        for scenario in suite.conditions
+    }
+    return single | {trial.place: trial.changes for trial in trials if trial.chosen}
+
+
+def _order(trial: Trial) -> tuple[bool, float]:
+    up, comp = trial.p_up, trial.p_comp
+    if up is None or comp is None:
+        return False, -np.inf
+    return (True, comp) if up >= LEAST_P_UP - _ROUNDING else (False, up)
+
+
+def _trial(place: Place, rows: Sequence[Row], cache: TaskCache) -> Trial:
+    failure = next((reason for row in rows if (reason := blocked_by(row.score, cache)) is not None), None)
+    if failure is not None:
+        return Trial(place, rows[0].changes, None, None, failure, chosen=False)
+    results = [result_of(row, cache) for row in rows]
+    p_comp, p_up = _mean(result.p_comp for result in results), _mean(result.p_up for result in results)
+    return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None where one is not defined."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if len(known) == len(found) else None
+
+
+def facts_of(rows: Sequence[Row], cache: TaskCache) -> FactsByPlace:
+    """Return images and classes by data set and scenario, from the records of the first finished run of each.
+
+    Returns:
+        By data set and scenario, those of the old model where one was trained too. Nothing where no run is finished,
+        or where its models do not say.
+    """
+    found: FactsByPlace = {}
+    for row in rows:
+        if row.scenario in found.get(row.data, {}) or not (new := _seen(row.score.needs.get("model"), cache)):
+            continue
+        side = row.score.needs.get("old")
+        old = _seen(None if side is None else side.needs.get("model"), cache)
+        found.setdefault(row.data, {})[row.scenario] = Facts(
+            **new, **{f"old_{name}": size for name, size in old.items()}
+        )
+    return found
+
+
+def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
+    """Return what a model was trained on; nothing where it is not known."""
+    record = None if model is None else cache.record(model)
+    if record is None:
+        return {}
+    values = record["values"]
+    seen = {"images": values.get("images", values.get("pairs")), "classes": values.get("classes")}
+    return {} if None in seen.values() else seen
+
+
+Values = Mapping[str, Any]
+
+
+def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> Run:
+    """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
+
+    "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
+    "seconds" are those of the row's own model, what it embeds and its scores, and not those of the models that rows
+    share; "images_per_second" and "waiting", the share of time spent waiting for data, are those of its training.
+
+    Args:
+        row: The row.
+        cache: Where its tasks are.
+        sharing: How many rows have a task for their own, by its address, such as one for each of several test sets:
+            each is told its part of the seconds. One, where it is left out.
+    """
+    head: dict[str, Any] = {
+        "data": row.data,
+        "trained_on": row.trained_on,
+        "scenario": row.scenario,
+        "label": row.label,
+        "changes": dict(row.changes),
+        "settings": dict(row.settings),
+        "seed": row.seed,
+        "metric": row.metric,
+    }
+    reading = READINGS[row.score.kind]
+    experiment = reading.trained(row.score).settings["experiment"]
+    head |= {"method": experiment["method"], "options": experiment["options"]}
+    record = cache.record(row.score)
+    if record is None:
+        reason = blocked_by(row.score, cache) or "it was not run"
+        return Run(**head, scores=None, failure=reason)
+    seconds = sum(
+        found["seconds"] / (sharing or {}).get(task.address, 1)
+        for task in own_tasks(row)
+        if (found := cache.record(task)) is not None
+    )
+    speed = _speed(cache.record(reading.trained(row.score)))
+    return Run(**head, **reading.values(record["values"], row.metric), **speed, seconds=seconds)
+
+
+def own_tasks(row: Row) -> list[Task]:
+    """Return the tasks that are made for a row, each address once: its model, what that embeds, and its score."""
+    roles = READINGS[row.score.kind].own
+    tasks = (row.score, *(task for role, task in row.score.needs.items() if role in roles))
+    return list({task.address: task for task in tasks}.values())
+
+
+def _speed(trained: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return how fast a model was trained, where its task says so."""
+    values = {} if trained is None else trained["values"]
+    seen, seconds = values.get("seen"), values.get("seconds")
+    if not seen or not seconds:
+        return {}
+    return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
+
+
+def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
+    scores = values["scores"][metric]
+    return {"scores": scores, **_p(scores), "verdict": values["verdict"], "worse": values.get("worse")}
+
+
+def _of_sessions(values: Values, metric: str) -> dict[str, Any]:
+    """Return what sessions are measured by, whichever of it ranks; there is no old model that P could compare with."""
+    return {"scores": values["scores"]}
+
+
+class Reading(NamedTuple):
+    """How a row is read from its task.
+
+    Args:
+        trained: Returns the task whose experiment the row is about.
+        own: Roles of the tasks, beside the one that scores, that are made for the row alone.
+        values: Returns scores, P metrics and verdict from the values of the record and the metric that ranks.
+    """
+
+    trained: Callable[[Task], Task]
+    own: tuple[str, ...]
+    values: Callable[[Values, str], dict[str, Any]]
+
+
+READINGS = {
+    "score": Reading(lambda task: task.needs["model"], ("new", "model"), _of_upgrade),
+    "sessions": Reading(lambda task: task, ("first",), _of_sessions),
+}
+"""By the kind of the task that a row ends with."""
+
+
+def _p(scores: dict[str, float]) -> dict[str, float | None]:
+    systems = ("self_old", "self_independent", "self_new", "cross")
+    found = PMetrics.of(SelfAndCross(*(scores[system] for system in systems)))
+    return {"p_up": found.p_up["raw"], "p_comp": found.p_comp["raw"], "p_score": found.p_score}
 
 
 @dataclass(frozen=True)
@@ -28,14 +265,14 @@ class Bench:
     """Where and how suites are run.
 
     Args:
-        cache: Finished cells.
+        cache: Finished tasks.
         root: Folder that holds the folders of the named data sets.
-        processes: Cells at once.
+        processes: Tasks at once.
         devices: Where models are trained.
-        watch: Told when cells are begun, and after every cell.
+        watch: Told when tasks are begun, and after every task.
     """
 
-    cache: CellCache
+    cache: TaskCache
     root: Path | None = None
     processes: int = 1
     devices: Sequence[str] = ("cpu",)
@@ -45,28 +282,28 @@ class Bench:
         """Run what is not finished of a suite, and return what all of it came to."""
         attempts = planned_trials(suite, self.root)
         self._run(attempts)
-        trials = judged(attempts, self.cache)
+        trials = trial_outcomes(attempts, self.cache)
         rows = final_rows(suite, trials, self.root)
         self._run(rows)
         return bench_runs(suite, rows, trials, self.cache)
 
     def _run(self, rows: Sequence[Row]) -> None:
         options = {"root": self.root, "processes": self.processes, "devices": self.devices, "watch": self.watch}
-        run_cells([row.score for row in rows], self.cache, **options)  # type: ignore[arg-type]
+        run_tasks([row.score for row in rows], self.cache, **options)  # type: ignore[arg-type]
 
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
     """Return the rows of a board, as they were chosen."""
-    return list(Planner(suite, root, {}, chosen=chosen(suite, trials)).rows())
+    return list(Planner(suite, root, {}, chosen=chosen_settings(suite, trials)).rows())
 
 
-def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: CellCache) -> BenchRuns:
+def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: TaskCache) -> BenchRuns:
     """Return what a leaderboard is made of: every run, failed ones too, and every trial."""
-    sharing = Counter(cell.address for row in rows for cell in own_cells(row))
+    sharing = Counter(task.address for row in rows for task in own_tasks(row))
     results = [result_of(row, cache, sharing) for row in rows]
-    cells = in_order(row.score for row in rows)
-    machines = {record["machine"] for cell in cells if (record := cache.record(cell)) is not None}
-    told = SuiteRecord(
+    tasks = in_order(row.score for row in rows)
+    machines = {record["machine"] for task in tasks if (record := cache.record(task)) is not None}
+    described = SuiteRecord(
         name=suite.name,
         title=suite.title,
         description=suite.description,
@@ -76,10 +313,10 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
         facts=facts_of(rows, cache),
     )
     return BenchRuns(
-        suite=told,
+        suite=described,
         machine="; ".join(sorted(machines)),
         rows=results,
-        combined=over_sets(results),
+        combined=combined_over_test_sets(results),
         tuning=[{**trial._asdict(), "place": list(trial.place), "changes": dict(trial.changes)} for trial in trials],
     )
 
@@ -89,39 +326,39 @@ class Estimate:
     """What a suite would run.
 
     Args:
-        unfinished: Cells that are not finished, in order.
+        unfinished: Tasks that are not finished, in order.
         finished: How many are.
         seconds: About how long the unfinished ones take one after another; None where nothing like it was ever run.
         unknown: How many of them nothing is known about.
-        trials: What a trial tries, by the addresses of the cells that are made for it.
+        trials: What a trial tries, by the addresses of the tasks that are made for it.
     """
 
-    unfinished: list[Cell]
+    unfinished: list[Task]
     finished: int
     seconds: float | None
     unknown: int
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def estimate(suite: Suite, cache: CellCache, root: Path | None) -> Estimate:
+def estimate(suite: Suite, cache: TaskCache, root: Path | None) -> Estimate:
     """Return what is left of a suite; tuned rows whose trials are not finished are counted as they are written."""
     attempts = planned_trials(suite, root)
-    rows = final_rows(suite, judged(attempts, cache), root)
-    cells = in_order(row.score for row in (*attempts, *rows))
-    left = [cell for cell in cells if cache.record(cell) is None]
-    speeds = _speeds(cache, {cell.address: cell.work for cell in cells})
-    known = [speeds[key] * cell.work for cell in left if (key := _alike(cell.kind, dict(cell.settings))) in speeds]
-    trials = {cell.address: row.changes for row in attempts for cell in own_cells(row)}
-    return Estimate(left, len(cells) - len(left), sum(known) if known else None, len(left) - len(known), trials)
+    rows = final_rows(suite, trial_outcomes(attempts, cache), root)
+    tasks = in_order(row.score for row in (*attempts, *rows))
+    left = [task for task in tasks if cache.record(task) is None]
+    speeds = _speeds(cache, {task.address: task.work for task in tasks})
+    known = [speeds[key] * task.work for task in left if (key := _alike(task.kind, dict(task.settings))) in speeds]
+    trials = {task.address: row.changes for row in attempts for task in own_tasks(row)}
+    return Estimate(left, len(tasks) - len(left), sum(known) if known else None, len(left) - len(known), trials)
 
 
-def _speeds(cache: CellCache, works: Mapping[str, float]) -> dict[tuple[str, str], float]:
-    """Return the median seconds per unit of work of cells that are alike.
+def _speeds(cache: TaskCache, works: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """Return the median seconds per unit of work of tasks that are alike.
 
-    Cells that other versions of the code made count only where this one made none.
+    Tasks that other versions of the code made count only where this one made none.
 
     Args:
-        cache: Finished cells.
+        cache: Finished tasks.
         works: How much there is to do in some of them, by address, as it is counted now; others have what their
             record says, which may have been counted otherwise.
     """
@@ -134,7 +371,7 @@ def _speeds(cache: CellCache, works: Mapping[str, float]) -> dict[tuple[str, str
 
 
 def _alike(kind: str, settings: dict[str, Any]) -> tuple[str, str]:
-    """Return what the speed of a cell mostly hangs on: its kind, and the network where one is trained."""
+    """Return what the speed of a task mostly hangs on: its kind, and the network where one is trained."""
     model = settings.get("experiment", {}).get("model", {})
     options = model.get("backbone_options", {})
     return kind, f"{model.get('backbone', settings.get('model', ''))} {model.get('image_size', '')} {options}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.suite_schema import Entry, Values
+from holdfast.bench.suite import Entry, Values
 from holdfast.errors import DataError
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
@@ -31,8 +31,8 @@ def changed(values: Values, changes: Changes) -> Values:
     return result
 
 
-def resolved(values: Values, seed: int, root: Path | None) -> Values:
-    """Return everything that decides a run, defaults too: what the address of its cell is made of."""
+def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
+    """Return everything that decides a run, defaults too: what the address of its task is made of."""
     found: Values = {"experiment": Experiment.from_settings({**values, "seed": seed}).settings()}
     if (weights := values.get("weights")) is not None:
         found["weights_digest"] = weights_digest(weights, root)
@@ -41,10 +41,10 @@ def resolved(values: Values, seed: int, root: Path | None) -> Values:
     return found
 
 
-def told(entry: Entry, changes: Changes) -> Values:
+def own_settings(entry: Entry, changes: Changes) -> Values:
     """Return the settings of a row that are its own, beside the options of its method, by dotted name.
 
-    >>> told(Entry(model={"projection": "mlp"}, options={"weight": 2}), {"options.weight": 3, "recipe.epochs": 4})
+    >>> own_settings(Entry(model={"projection": "mlp"}), {"options.weight": 3, "recipe.epochs": 4})
     {'model.projection': 'mlp', 'recipe.epochs': 4}
     """
     return {name: value for name, value in (*_written(entry), *changes.items()) if name.partition(".")[0] != "options"}

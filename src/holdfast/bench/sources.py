@@ -1,4 +1,4 @@
-"""The data that cells are made from, opened by what their settings say of it."""
+"""The data that tasks are made from, opened by what their settings say of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.continual.plans import PLANS, Setting
 from holdfast.data.class_hold_out import classes_apart
+from holdfast.data.closed_set import closed_set
 from holdfast.data.datasets import DATASETS, load_dataset, option_names
 from holdfast.data.hold_out import held_out_rows
 from holdfast.data.image_set import ImageSet
@@ -232,3 +234,16 @@ def set_apart(data: TextData) -> TextData:
         chosen.select(~asking),
         f"{data.description}; for choosing settings, {len(chosen.class_names)} classes to fit on are searched instead",
     )
+
+
+def open_setting(settings: Settings, root: Path | None) -> Setting:
+    """Return images, queries, plan and memory of a task.
+
+    Args:
+        settings: "data", "divided" (see `closed_set`), "plan" with its name and options, and "budget", which a first
+            session does without: it replays nothing, whatever its learners will.
+        root: Folder that holds the folders of the named data sets.
+    """
+    data = closed_set(open_images(settings["data"], root), **settings["divided"])
+    plan = PLANS[settings["plan"]["name"]](data.train.labels, **settings["plan"]["options"])
+    return Setting.of(data.name, data.train, data.test, plan, budget=settings.get("budget"))

@@ -117,7 +117,7 @@ def cell_ranks(values: ArrayLike, *, higher_is_better: bool = True) -> NDArray[n
     return np.asarray(rankdata(badness, axis=1), np.float64)
 
 
-def of_data_sets(ranks: ArrayLike, data: Sequence[Hashable]) -> NDArray[np.float64]:
+def ranks_by_data_set(ranks: ArrayLike, data: Sequence[Hashable]) -> NDArray[np.float64]:
     """Return ranks with one row per data set: labels ranked by their mean rank over its cells.
 
     Scenarios of one data set, and test sets that the same models search, share images, splits and often an old model:
@@ -131,7 +131,7 @@ def of_data_sets(ranks: ArrayLike, data: Sequence[Hashable]) -> NDArray[np.float
     Returns:
         (data sets, k), in the order of their first cells; each in [1, k].
 
-    >>> of_data_sets([[1, 2], [1, 2], [2, 1]], ["a", "a", "b"]).tolist()
+    >>> ranks_by_data_set([[1, 2], [1, 2], [2, 1]], ["a", "a", "b"]).tolist()
     [[1.0, 2.0], [2.0, 1.0]]
     """
     found = np.asarray(ranks, np.float64)
@@ -154,7 +154,7 @@ def friedman(ranks: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> 
     shuffled within every cell, and ``p_value`` is (count + 1) / (resamples + 1), never 0 (Phipson and Smyth, 2010).
 
     Args:
-        ranks: Rows that are independent of one another, see `of_data_sets`, (N, k).
+        ranks: Rows that are independent of one another, see `ranks_by_data_set`, (N, k).
         resamples: How many times to shuffle.
         seed: Seed of the shuffles.
 
@@ -221,7 +221,7 @@ def critical_difference(labels: int, cells: int, *, level: float = LEVEL) -> flo
     return float(q * np.sqrt(labels * (labels + 1) / (6 * cells)))
 
 
-def not_told_apart(average_ranks: ArrayLike, difference: float) -> list[list[int]]:
+def indistinct_groups(average_ranks: ArrayLike, difference: float) -> list[list[int]]:
     """Return the groups of labels that the bars of a critical-difference diagram join (Demšar, section 3.2.4).
 
     Args:
@@ -232,7 +232,7 @@ def not_told_apart(average_ranks: ArrayLike, difference: float) -> list[list[int
         Positions of the labels of every group, best first. A group is as large as can be, and of two at least: its
         best and worst are less than the difference apart.
 
-    >>> not_told_apart([2.0, 3.5, 1.0, 2.75], 1.5)
+    >>> indistinct_groups([2.0, 3.5, 1.0, 2.75], 1.5)
     [[2, 0], [0, 3], [3, 1]]
     """
     ranks = np.asarray(average_ranks, np.float64)

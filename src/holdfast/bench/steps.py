@@ -1,7 +1,8 @@
-"""What cells of each kind do."""
+"""What tasks of each kind do."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,67 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.bench.pool import Place, Step
-from holdfast.bench.session_steps import first_session, sessions
+from holdfast.bench.executor import Place, Step
 from holdfast.bench.settings import experiment_on
-from holdfast.bench.sources import EVALUATION, Settings, open_images, open_texts, protocol_digest, protocol_of, searched
+from holdfast.bench.sources import (
+    EVALUATION,
+    Settings,
+    open_images,
+    open_setting,
+    open_texts,
+    protocol_digest,
+    protocol_of,
+    searched,
+)
+from holdfast.continual.results import LearnerResults
+from holdfast.continual.runner import run_sessions
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.evaluation.compatibility import clearly_worse, verdict
-from holdfast.evaluation.intervals import clusters_of, counted_clusters, drawn, mean_intervals
+from holdfast.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
+
+RUN, LEARNER, FIRST = "run", "learner", "session-1"
+
+
+def first_session(settings: Settings, place: Place) -> dict[str, Any]:
+    """Train the model that all learners of a plan begin with, and embed its gallery."""
+    setting = open_setting(settings, place.root)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
+    (record,) = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN, sessions=1)[LEARNER]
+    return {"fingerprint": record.fingerprint, "images": record.trained_images, "recall": record.recall}
+
+
+def sessions(settings: Settings, place: Place) -> dict[str, Any]:
+    """Train one learner through all sessions of a plan; with "first" in its needs, from that first session on."""
+    setting = open_setting(settings, place.root)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
+    if "first" in place.needs:
+        hand_over(place.needs["first"] / RUN / FIRST, place.folder / RUN / FIRST)
+    records = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN)[LEARNER]
+    learner = LearnerResults.of(experiment, records)
+    recall = {f"ar@{k}": value for k, value in learner.average_recall.items()}
+    last = {"last": records[-1].recall["1"], "forgetting": learner.forgetting}
+    known = records[0].seconds.training if "first" in place.needs else 0.0  # that task's
+    return {
+        "scores": {**recall, **last},
+        "sessions": [record.to_dict() for record in records],
+        "seconds": learner.seconds - known,
+    }
+
+
+def hand_over(first: Path, folder: Path) -> None:
+    """Copy a finished first session to where `run_sessions` looks for it, wholly or not at all."""
+    if folder.exists():
+        return
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(first, part)
+    part.rename(folder)
+
 
 Sides = tuple[EmbeddingSet, EmbeddingSet]
 
@@ -109,7 +159,7 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
             for metric in settings["metrics"]
         },
         "interval": list(intervals[gate]),
-        "drawn": drawn(gains[gate], clusters),
+        "drawn": groups_drawn(gains[gate], clusters),
         "verdict": verdict(intervals[gate], worse) if protocol.judges else None,
         "worse": worse,
         "queries": len(sides["old"][0]),
@@ -170,12 +220,12 @@ def embedded_of(whole: EmbeddingSet, part: TextSet) -> EmbeddingSet:
 
 
 def query_path(folder: Path) -> Path:
-    """Return where the queries of a cell are."""
+    """Return where the queries of a task are."""
     return folder / "query.safetensors"
 
 
 def read_sides(folder: Path) -> Sides:
-    """Return queries and gallery of a cell."""
+    """Return queries and gallery of a task."""
     query, gallery = (_stored(folder, part) for part in SEARCHED)
     return query, gallery
 
@@ -197,9 +247,9 @@ STEPS: dict[str, Step] = {
     **{"train": train, "embed": embed, "score": score, "texts": texts, "head": head},
     **{"first-session": first_session, "sessions": sessions},
 }
-"""By the kind of a cell."""
+"""By the kind of a task."""
 
 
 def released(folder: Path) -> Release:
-    """Return the release that a cell trained."""
+    """Return the release that a task trained."""
     return load_release(folder / "release")

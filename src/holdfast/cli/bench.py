@@ -15,7 +15,7 @@ from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from holdfast.bench.pool import Progress
+    from holdfast.bench.executor import Progress
     from holdfast.bench.run import Bench
     from holdfast.bench.suite import Suite
 
@@ -26,7 +26,7 @@ LISTS = ("seeds", "device")
 def bench(
     suite: str | None = None,
     out: Path | None = None,
-    cache: Path = Path("runs/bench/cells"),
+    cache: Path = Path("runs/bench/tasks"),
     seeds: list[int] = [],  # noqa: B006 - read only
     processes: int | None = None,
     device: list[str] = [],  # noqa: B006
@@ -63,10 +63,10 @@ def bench(
 
 def main(words: list[str]) -> int:
     """Run a suite, write its leaderboard and show it; 1 if something failed."""
-    from holdfast.bench.cache import CellCache
-    from holdfast.bench.pool import blocked_by
-    from holdfast.bench.recipes import recipe_named
+    from holdfast.bench.cache import TaskCache
+    from holdfast.bench.executor import blocked_by
     from holdfast.bench.run import Bench, estimate
+    from holdfast.bench.suite import recipe_named
     from holdfast.cli.bench_plan import seeds_in_words, show_plan
 
     if words and not words[0].startswith("-"):
@@ -83,12 +83,12 @@ def main(words: list[str]) -> int:
     former = _former_seeds(out, suite)
     devices = _devices(arguments["device"])
     processes = _processes(arguments["processes"], devices)
-    cache, root = CellCache(arguments["cache"]), root_of(arguments["data_root"])
+    cache, root = TaskCache(arguments["cache"]), root_of(arguments["data_root"])
     if arguments["dry_run"] or arguments["retry_failed"]:
         with console.status("reading data"):
             found = estimate(suite, cache, root)
     if arguments["dry_run"]:
-        failed = [] if arguments["retry_failed"] else [cell for cell in found.unfinished if blocked_by(cell, cache)]
+        failed = [] if arguments["retry_failed"] else [task for task in found.unfinished if blocked_by(task, cache)]
         return show_plan(suite, found, len(failed), processes, arguments["json"])
     if arguments["retry_failed"]:
         cache.forget_failures(found.unfinished)
@@ -173,7 +173,7 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
     """Run to the end, write the board, and say what was found."""
     from dataclasses import replace
 
-    from holdfast.bench.board import leaderboard_of
+    from holdfast.bench.ranking import leaderboard_of
     from holdfast.cli.bench_plan import failure_sentences
     from holdfast.cli.bench_progress import steps_progress, worked_before
     from holdfast.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
@@ -182,7 +182,7 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
 
         def after(progress: Progress) -> None:
             watch(progress)
-            if progress.cell is not None:
+            if progress.task is not None:
                 worked.note()
 
         found = replace(bench, watch=after).run(suite)
@@ -213,7 +213,7 @@ def _references(suite: Suite) -> dict[str, str]:
 
 
 def _list_suites(as_json: bool) -> int:
-    from holdfast.bench.recipes import RECIPES, recipe_named
+    from holdfast.bench.suite import RECIPES, recipe_named
 
     suites = {name: recipe_named(name) for name in RECIPES}
     if as_json:

@@ -12,10 +12,10 @@ from holdfast.cli.console import console, in_words, print_json, print_table
 from holdfast.wording import counted
 
 if TYPE_CHECKING:
-    from holdfast.bench.cells import Cell
     from holdfast.bench.leaderboard import BenchRuns
     from holdfast.bench.run import Estimate
     from holdfast.bench.suite import Suite
+    from holdfast.bench.tasks import Task
 
 SHOWN = 20
 """So many steps are named; the numbers above them should stay in sight."""
@@ -25,13 +25,13 @@ def show_plan(suite: Suite, found: Estimate, failed: int, processes: int, as_jso
     """Say what would be run, and about how long that takes."""
     if as_json:
         steps = [
-            {"kind": cell.kind, "label": cell.label, "work": cell.work, "trial": found.trials.get(cell.address)}
-            for cell in found.unfinished
+            {"kind": task.kind, "label": task.label, "work": task.work, "trial": found.trials.get(task.address)}
+            for task in found.unfinished
         ]
         numbers = {"finished": found.finished, "failed": failed, "seconds": found.seconds, "unknown": found.unknown}
         print_json({"suite": suite.name, "unfinished": steps, **numbers, "processes": processes})
         return 0
-    kinds = Counter(cell.kind for cell in found.unfinished)
+    kinds = Counter(task.kind for task in found.unfinished)
     title = f"{suite.title}: {counted(len(found.unfinished), 'step')} to run, {found.finished} finished"
     print_table(title, ["kind", "steps"], [[kind, str(count)] for kind, count in kinds.items()])
     for line in (*plan_sentences(found, failed, processes), *step_lines(found)):
@@ -57,18 +57,18 @@ def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str
 
 def step_lines(found: Estimate) -> Iterator[str]:
     """Name the first steps, those of trials with what they try."""
-    for cell in found.unfinished[:SHOWN]:
-        yield f"  {_named(cell, found.trials)}"
+    for task in found.unfinished[:SHOWN]:
+        yield f"  {_named(task, found.trials)}"
     more = len(found.unfinished) - SHOWN
     if more > 0:
         yield f"  … and {more:,} more (--json lists all)"
 
 
-def _named(cell: Cell, trials: Mapping[str, Mapping[str, Any]]) -> str:
-    changes = trials.get(cell.address)
+def _named(task: Task, trials: Mapping[str, Mapping[str, Any]]) -> str:
+    changes = trials.get(task.address)
     if changes is None:
-        return cell.label
-    return f"{cell.label}, trial: {', '.join(f'{name} {value}' for name, value in changes.items())}"
+        return task.label
+    return f"{task.label}, trial: {', '.join(f'{name} {value}' for name, value in changes.items())}"
 
 
 def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:

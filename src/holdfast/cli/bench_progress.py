@@ -14,7 +14,7 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
 if TYPE_CHECKING:
-    from holdfast.bench.pool import Progress
+    from holdfast.bench.executor import Progress
 
 _CLOCK = "worked.json"
 ON_A_TERMINAL = 1.0
@@ -79,8 +79,8 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
         begins, last = last is None, progress
         if begins or console.is_terminal:
             show(words())
-        if progress.cell is not None and progress.failure is not None:
-            console.print(f"failed: {progress.cell.label}: {progress.failure}", highlight=False)
+        if progress.task is not None and progress.failure is not None:
+            console.print(f"failed: {progress.task.label}: {progress.failure}", highlight=False)
 
     try:
         often = ON_A_TERMINAL if console.is_terminal else every
@@ -94,17 +94,17 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
 def progress_words(progress: Progress | None, seconds: float) -> str:
     """Write how far a bench is.
 
-    >>> from holdfast.bench.cells import Cell
-    >>> from holdfast.bench.pool import Progress
-    >>> cells = tuple(Cell("train", {}, label=name) for name in ("bct (omniglot)", "p2s (omniglot)", "lce (omniglot)"))
-    >>> progress_words(Progress(None, 12, 250, running=cells[:1]), 180), progress_words(None, 90)
+    >>> from holdfast.bench.tasks import Task
+    >>> from holdfast.bench.executor import Progress
+    >>> tasks = tuple(Task("train", {}, label=name) for name in ("bct (omniglot)", "p2s (omniglot)", "lce (omniglot)"))
+    >>> progress_words(Progress(None, 12, 250, running=tasks[:1]), 180), progress_words(None, 90)
     ('12 of 250 steps, 3 minutes: bct (omniglot)', 'reading data, 2 minutes')
-    >>> progress_words(Progress(None, 0, 10, running=cells), 0)
+    >>> progress_words(Progress(None, 0, 10, running=tasks), 0)
     '0 of 10 steps, 0 seconds: bct (omniglot); p2s (omniglot) and 1 more'
     """
     if progress is None:
         return f"reading data, {in_words(seconds)}"
-    names = [cell.label or cell.kind for cell in progress.running]
+    names = [task.label or task.kind for task in progress.running]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     now = f": {'; '.join(names[:SHOWN])}{more}" if names else ""
     return f"{progress.done} of {progress.total} steps, {in_words(seconds)}{now}"

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.board import leaderboard_of
 from holdfast.bench.leaderboard import BenchRuns, Leaderboard
+from holdfast.bench.ranking import leaderboard_of
 
 Label = tuple[str, float, float]  # method, P_comp and P_up about which its runs lie
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.board import leaderboard_of
 from holdfast.bench.leaderboard import BenchRuns, Board, CellMean, Entry, Front, SeedMean
+from holdfast.bench.ranking import leaderboard_of
 from holdfast.errors import ConfigError, DataError
 
 NAN = float("nan")

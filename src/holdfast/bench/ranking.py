@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from holdfast.bench.leaderboard import (
     BenchRuns,
     Board,
     BoardCell,
+    CellMean,
+    CombinedRun,
     Entry,
     FriedmanTest,
     Front,
@@ -22,18 +26,142 @@ from holdfast.bench.leaderboard import (
     Run,
     SeedMean,
 )
-from holdfast.bench.runs import Place, Runs, measures
 from holdfast.bench.statistics import (
     LEVEL,
     cell_ranks,
     critical_difference,
     friedman,
+    indistinct_groups,
     mean_over_seeds,
-    not_told_apart,
-    of_data_sets,
     pareto_front,
+    ranks_by_data_set,
+    seed_means,
 )
 from holdfast.errors import DataError, unknown_name
+from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
+
+SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
+
+
+def combined_over_test_sets(rows: Sequence[Run]) -> list[CombinedRun]:
+    """Return one row for every run that searched several test sets, P metrics averaged over these.
+
+    Every set counts by its own metric (AdvBCT, section 4.1; NDPP, section IV). A run that failed on one of them has
+    none.
+    """
+    runs: dict[tuple[str | None, str, str, str, int], list[Run]] = {}
+    for row in rows:
+        runs.setdefault((row.trained_on, row.scenario, row.label, row.method, row.seed), []).append(row)
+    return [
+        _averaged(found)
+        for found in runs.values()
+        if len(found) > 1 and all(row.scores and row.scores.keys() >= set(SYSTEMS) for row in found)
+    ]
+
+
+def _averaged(runs: Sequence[Run]) -> CombinedRun:
+    first, names = runs[0], list(dict.fromkeys(run.data for run in runs))
+    found = PMetrics.mean([PMetrics.of(SelfAndCross(*(run.number(system) for system in SYSTEMS))) for run in runs])
+    return CombinedRun(
+        data=f"{', '.join(names[:-1])} and {names[-1]}",
+        trained_on=first.trained_on,
+        scenario=first.scenario,
+        method=first.method,
+        label=first.label,
+        seed=first.seed,
+        p_up=found.p_up["raw"],
+        p_comp=found.p_comp["raw"],
+        p_score=found.p_score,
+        tests=names,
+    )
+
+
+P_MEASURES = ("p_up", "p_comp", "p_score")
+
+Place = tuple[str, str]  # data, scenario
+
+
+def measures(rows: Sequence[Run]) -> list[str]:
+    """Return the scores that runs have, in the order of their appearance, and those of P that any has."""
+    scores = dict.fromkeys(name for row in rows for name in row.scores or {})
+    return [*scores, *(name for name in P_MEASURES if any(row.p_metrics[name] is not None for row in rows))]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs, by where and of what they are."""
+
+    rows: Sequence[Run]
+
+    @cached_property
+    def cells(self) -> dict[Place, list[int]]:
+        """The seeds that were asked of every cell, of any label."""
+        found: dict[Place, set[int]] = {}
+        for row in self.rows:
+            found.setdefault((row.data, row.scenario), set()).add(row.seed)
+        return {place: sorted(seeds) for place, seeds in found.items()}
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The labels, in the order of their appearance."""
+        return list(dict.fromkeys(row.label for row in self.rows))
+
+    @cached_property
+    def means(self) -> dict[str, dict[tuple[str, str, str], SeedMean | None]]:
+        """Mean and deviation over seeds by measure, cell and label."""
+        return {name: seed_means(self.rows, name) for name in measures(self.rows)}
+
+    def of(self, label: str, place: Place | None = None) -> list[Run]:
+        """Return the runs of a label, everywhere or in a cell."""
+        places = self.cells if place is None else (place,)
+        return [row for row in self.rows if row.label == label and (row.data, row.scenario) in places]
+
+    def models_of(self, place: Place) -> Place:
+        """Return what the models of a cell are of: the data that they were trained on, and the scenario."""
+        row = next(row for row in self.rows if (row.data, row.scenario) == place)
+        return row.trained_on or row.data, place[1]
+
+    def mean(self, measure: str, place: Place, label: str) -> SeedMean | None:
+        """Return mean and deviation over the seeds of a label that have the number; None where none has."""
+        return self.means.get(measure, {}).get((*place, label))
+
+    def complete(self, measure: str, place: Place, label: str) -> bool:
+        """Return whether a label has the number for every seed that was asked of a cell."""
+        found = self.mean(measure, place, label)
+        return found is not None and found.seeds == len(self.cells[place])
+
+    def defined(self, measure: str) -> list[Place]:
+        """Return the cells where at least one label is complete: P_comp, for one, is not defined in every cell."""
+        return [place for place in self.cells if any(self.complete(measure, place, label) for label in self.labels)]
+
+    def values(self, measure: str, places: Sequence[Place], labels: Sequence[str]) -> NDArray[np.float64]:
+        """Return the means over seeds (cells, labels), NaN where a label is not complete."""
+        found = np.full((len(places), len(labels)), np.nan)
+        for i, place in enumerate(places):
+            for j, label in enumerate(labels):
+                mean = self.mean(measure, place, label)
+                if mean is not None and self.complete(measure, place, label):
+                    found[i, j] = mean.mean
+        return found
+
+    def overall(self, measure: str, label: str) -> CellMean | None:
+        """Return the mean over the cells where a measure is defined; None where the label is not complete in all.
+
+        The deviation is that of the means over cells of each seed; None for one seed, or where cells have others.
+        """
+        places = self.defined(measure)
+        if not places or not all(self.complete(measure, place, label) for place in places):
+            return None
+        by_cell = [self._by_seed(measure, place, label) for place in places]
+        mean, deviation = float(np.mean([np.mean(list(found.values())) for found in by_cell])), None
+        if len({tuple(found) for found in by_cell}) == 1:
+            by_seed = mean_over_seeds(np.mean([list(found.values()) for found in by_cell], axis=0))
+            deviation = by_seed.deviation if by_seed else None
+        return CellMean(mean=mean, deviation=deviation, cells=len(places))
+
+    def _by_seed(self, measure: str, place: Place, label: str) -> dict[int, float]:
+        return {run.seed: run.number(measure) for run in sorted(self.of(label, place), key=lambda run: run.seed)}
+
 
 REFERENCES = ("self_old", "self_independent")
 """Scores that belong to the models that are given, not to a label."""
@@ -102,7 +230,7 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
     places = [place for place in runs.cells if any(runs.complete(ranked_by, place, label) for label in ranked)]
     values = runs.values(ranked_by, places, ranked)
     ranks = cell_ranks(values, higher_is_better=ranked_by not in lower)
-    judged = of_data_sets(ranks, [runs.models_of(place)[0] for place in places])
+    judged = ranks_by_data_set(ranks, [runs.models_of(place)[0] for place in places])
     averaged = judged if len(judged) > 1 else ranks  # of one data set there is nothing to test, and cells say more
     average = dict(zip(ranked, averaged.mean(axis=0).tolist(), strict=True)) if places and ranked else {}
     rank_of = {place: dict(zip(ranked, row.tolist(), strict=True)) for place, row in zip(places, ranks, strict=True)}
@@ -228,7 +356,7 @@ def _tests(ranks: NDArray[np.float64], labels: Sequence[str]) -> dict[str, Any]:
     tested = friedman(ranks)
     difference = critical_difference(count, sets)
     differ = tested.p_value < LEVEL
-    groups = not_told_apart(ranks.mean(axis=0), difference if differ else math.inf)
+    groups = indistinct_groups(ranks.mean(axis=0), difference if differ else math.inf)
     f = tested.f if math.isfinite(tested.f) else None
     named = [[labels[place] for place in group] for group in groups]
     return {

@@ -1,4 +1,4 @@
-"""Running cells: once each, in an order that needs nothing unfinished, and on past what fails."""
+"""Running tasks: once each, in an order that needs nothing unfinished, and on past what fails."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 
 from holdfast.bench import steps
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell
-from holdfast.bench.failures import reason_of
+from holdfast.bench.cache import TaskCache
+from holdfast.bench.executor import Progress, blocked_by, ready_tasks, reason_of, run_tasks
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.pool import Progress, blocked_by, ready, run_cells
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import Suite
+from holdfast.bench.tasks import Task
 from holdfast.errors import ConfigError, DataError
 
 
@@ -43,33 +42,33 @@ def note(settings: Any, place: Any) -> dict[str, Any]:
 LINE = next(
     number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "raise KeyError(" in line
 )
-PLAIN = f"KeyError: 'no such thing' (test_pool.py:{LINE})"
+PLAIN = f"KeyError: 'no such thing' (test_executor.py:{LINE})"
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellCache:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskCache:
     monkeypatch.setitem(steps.STEPS, "note", note)
-    return CellCache(tmp_path)
+    return TaskCache(tmp_path)
 
 
-def cell(name: str, *needs: Cell, **settings: Any) -> Cell:
+def task(name: str, *needs: Task, **settings: Any) -> Task:
     work = settings.pop("work", 1.0)
-    return Cell("note", {"name": name, **settings}, {str(i): one for i, one in enumerate(needs)}, work, name)
+    return Task("note", {"name": name, **settings}, {str(i): one for i, one in enumerate(needs)}, work, name)
 
 
-def ran(cache: CellCache) -> list[str]:
+def ran(cache: TaskCache) -> list[str]:
     log = cache.root / "ran"
     return log.read_text().split() if log.exists() else []
 
 
 def test_what_is_needed_is_run_first_and_everything_once(cache) -> None:
-    base = cell("base")
-    left, right = cell("left", base), cell("right", base)
-    top = cell("top", left, right, cell("base"))
-    run_cells([top, left, cell("top", left, right, base)], cache)
+    base = task("base")
+    left, right = task("left", base), task("right", base)
+    top = task("top", left, right, task("base"))
+    run_tasks([top, left, task("top", left, right, base)], cache)
     assert ran(cache) == ["base", "left", "right", "top"]
     assert cache.record(top)["values"] == {"sum": 6}
-    run_cells([top], cache)
+    run_tasks([top], cache)
     assert len(ran(cache)) == 4
 
 
@@ -77,18 +76,18 @@ def test_what_is_needed_is_run_first_and_everything_once(cache) -> None:
     ("fails", "reason"), [("holdfast", "It was meant to fail. Expected: nothing else."), ("plain", PLAIN)]
 )
 def test_a_failure_is_noted_with_its_reason_and_stops_only_what_needs_it(cache, fails, reason) -> None:
-    bad, good = cell("bad", fails=fails), cell("good")
-    above, further, beside = cell("above", bad, good), cell("further", good), cell("beside")
-    last = cell("last", above)
-    run_cells([last, further, beside], cache)
+    bad, good = task("bad", fails=fails), task("good")
+    above, further, beside = task("above", bad, good), task("further", good), task("beside")
+    last = task("last", above)
+    run_tasks([last, further, beside], cache)
     assert ran(cache) == ["bad", "good", "further", "beside"]
     assert blocked_by(bad, cache) == reason
     assert blocked_by(above, cache) == blocked_by(last, cache) == f"bad: {reason}"
     assert blocked_by(further, cache) is None and cache.failure(above) is None
-    run_cells([last], cache)
+    run_tasks([last], cache)
     assert len(ran(cache)) == 4  # not tried again by itself
     assert cache.forget_failures([further]) == 0 and cache.forget_failures([last]) == 1
-    run_cells([last], cache)
+    run_tasks([last], cache)
     assert ran(cache)[4:] == ["bad"]
 
 
@@ -110,18 +109,18 @@ def test_a_reason_has_all_that_holdfast_says_on_one_line(error: Exception, reaso
 
 
 def test_the_traceback_of_a_failure_is_kept(cache) -> None:
-    bad = cell("bad", fails="plain")
-    run_cells([bad], cache)
+    bad = task("bad", fails="plain")
+    run_tasks([bad], cache)
     kept = json.loads((cache.folder(bad) / "failure.json").read_text())
-    assert kept["traceback"].startswith("Traceback") and f'test_pool.py", line {LINE}, in note' in kept["traceback"]
+    assert kept["traceback"].startswith("Traceback") and f'test_executor.py", line {LINE}, in note' in kept["traceback"]
     assert kept["reason"] == PLAIN
 
 
-def test_the_watcher_is_told_of_every_cell_that_begins_and_ends(cache) -> None:
+def test_the_watcher_is_told_of_every_task_that_begins_and_ends(cache) -> None:
     seen: list[Progress] = []
-    one, bad = cell("one"), cell("bad", fails="plain")
-    run_cells([one, bad, cell("above", bad)], cache, watch=seen.append)
-    assert [(found.cell, found.done, found.total, found.running) for found in seen] == [
+    one, bad = task("one"), task("bad", fails="plain")
+    run_tasks([one, bad, task("above", bad)], cache, watch=seen.append)
+    assert [(found.task, found.done, found.total, found.running) for found in seen] == [
         (None, 0, 3, (one,)), (one, 1, 3, ()), (None, 1, 3, (bad,)), (bad, 2, 3, ()),
     ]  # fmt: skip
     assert [found.failure for found in seen] == [None, None, None, PLAIN]
@@ -133,8 +132,8 @@ def test_a_stop_from_the_keyboard_is_no_failure(cache, monkeypatch) -> None:
 
     monkeypatch.setitem(steps.STEPS, "note", stop)
     with pytest.raises(KeyboardInterrupt):
-        run_cells([cell("one")], cache)
-    assert cache.failure(cell("one")) is None and cache.record(cell("one")) is None
+        run_tasks([task("one")], cache)
+    assert cache.failure(task("one")) is None and cache.record(task("one")) is None
 
 
 def full(path: Path) -> None:
@@ -156,7 +155,7 @@ def told_by_another(path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [full, told_in_words, told_by_another])
-def test_a_full_disk_stops_the_run_and_is_no_failure_of_the_cell(cache, monkeypatch, write) -> None:
+def test_a_full_disk_stops_the_run_and_is_no_failure_of_the_task(cache, monkeypatch, write) -> None:
     def fill(settings: Any, place: Any) -> dict[str, Any]:
         note(settings, place)
         write(Path("/dev/full"))
@@ -164,29 +163,29 @@ def test_a_full_disk_stops_the_run_and_is_no_failure_of_the_cell(cache, monkeypa
 
     monkeypatch.setitem(steps.STEPS, "note", fill)
     with pytest.raises(DataError, match="no room left for 'one'") as caught:
-        run_cells([cell("one"), cell("two")], cache)
+        run_tasks([task("one"), task("two")], cache)
     assert "same command" in caught.value.to_do and ran(cache) == ["one"]
-    assert cache.failure(cell("one")) is None and cache.record(cell("one")) is None
+    assert cache.failure(task("one")) is None and cache.record(task("one")) is None
     monkeypatch.setitem(steps.STEPS, "note", note)
-    run_cells([cell("one")], cache)
-    assert cache.record(cell("one")) is not None
+    run_tasks([task("one")], cache)
+    assert cache.record(task("one")) is not None
 
 
 TOO_HOT = {"method": "p2s", "recipe": {"learning_rate": 1e30}}
 
 
-def run_suite(suite: Suite, folder: Path, processes: int) -> tuple[BenchRuns, list[Cell]]:
-    """Return what was run, and the cells in the order in which they were finished."""
+def run_suite(suite: Suite, folder: Path, processes: int) -> tuple[BenchRuns, list[Task]]:
+    """Return what was run, and the tasks in the order in which they were finished."""
     seen: list[Progress] = []
-    found = Bench(CellCache(folder), processes=processes, watch=seen.append).run(suite)
-    return found, [progress.cell for progress in seen if progress.cell is not None]
+    found = Bench(TaskCache(folder), processes=processes, watch=seen.append).run(suite)
+    return found, [progress.task for progress in seen if progress.task is not None]
 
 
 @pytest.fixture(scope="module")
-def run_here(small, tmp_path_factory) -> tuple[BenchRuns, list[Cell]]:
+def run_here(small, tmp_path_factory) -> tuple[BenchRuns, list[Task]]:
     """A suite in which a row fails."""
     suite = small(methods={"p2s": {}, "too hot": TOO_HOT, "l2": {}})
-    return run_suite(suite, tmp_path_factory.mktemp("cells"), 1)
+    return run_suite(suite, tmp_path_factory.mktemp("tasks"), 1)
 
 
 def test_a_row_that_failed_says_why_and_the_others_have_scores(run_here) -> None:
@@ -198,40 +197,40 @@ def test_a_row_that_failed_says_why_and_the_others_have_scores(run_here) -> None
 
 
 def test_rows_share_the_old_and_the_independent_model(run_here) -> None:
-    _, cells = run_here
-    assert [cell.kind for cell in cells].count("train") == 5  # old, independent, and one for each row
-    assert [cell.label.partition(" ")[0] for cell in cells].count("independent") == 1
-    assert len({cell.address for cell in cells}) == len(cells)
+    _, tasks = run_here
+    assert [task.kind for task in tasks].count("train") == 5  # old, independent, and one for each row
+    assert [task.label.partition(" ")[0] for task in tasks].count("independent") == 1
+    assert len({task.address for task in tasks}) == len(tasks)
 
 
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(small, run_here, comparable, tmp_path) -> None:
-    found, cells = run_suite(small(methods={"p2s": {}, "too hot": TOO_HOT, "l2": {}}), tmp_path, 2)
+    found, tasks = run_suite(small(methods={"p2s": {}, "too hot": TOO_HOT, "l2": {}}), tmp_path, 2)
     assert comparable(found) == comparable(run_here[0])
-    assert {cell.address for cell in cells} == {cell.address for cell in run_here[1]} and len(cells) == len(run_here[1])
+    assert {task.address for task in tasks} == {task.address for task in run_here[1]} and len(tasks) == len(run_here[1])
 
 
-def test_of_the_cells_whose_needs_are_finished_the_longest_are_begun_first(cache) -> None:
-    base = cell("base")
-    run_cells([base], cache)
-    waiting = [cell("short", base, work=1.0), cell("long", base, work=9.0), cell("middle", work=5.0)]
-    waiting.append(cell("blocked", cell("never"), work=99.0))
-    assert [found.label for found in ready(waiting, cache, 2)] == ["long", "middle"]
-    assert [found.label for found in ready(waiting, cache, 9)] == ["long", "middle", "short"]
-    assert ready(waiting, cache, 0) == []
+def test_of_the_tasks_whose_needs_are_finished_the_longest_are_begun_first(cache) -> None:
+    base = task("base")
+    run_tasks([base], cache)
+    waiting = [task("short", base, work=1.0), task("long", base, work=9.0), task("middle", work=5.0)]
+    waiting.append(task("blocked", task("never"), work=99.0))
+    assert [found.label for found in ready_tasks(waiting, cache, 2)] == ["long", "middle"]
+    assert [found.label for found in ready_tasks(waiting, cache, 9)] == ["long", "middle", "short"]
+    assert ready_tasks(waiting, cache, 0) == []
     with cache.held(waiting[1]):  # by another bench
-        assert [found.label for found in ready(waiting, cache, 9)] == ["middle", "short", "long"]
-    assert [found.label for found in ready(waiting, cache, 1)] == ["long"]
+        assert [found.label for found in ready_tasks(waiting, cache, 9)] == ["middle", "short", "long"]
+    assert [found.label for found in ready_tasks(waiting, cache, 1)] == ["long"]
 
 
 DEATH = """
 import os, sys
 from pathlib import Path
 from holdfast.bench import steps
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell
+from holdfast.bench.cache import TaskCache
+from holdfast.bench.tasks import Task
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.pool import run_cells
+from holdfast.bench.executor import run_tasks
 
 def die(settings, place):
     os._exit(9)
@@ -241,25 +240,25 @@ def live(settings, place):
 
 steps.STEPS |= {"die": die, "live": live}  # at the import by a worker, too
 if __name__ == "__main__":
-    bad, good = Cell("die", {}), [Cell("live", {"number": number}) for number in range(4)]
-    above = Cell("live", {}, {"one": bad})
-    cache = CellCache(Path(sys.argv[1]))
+    bad, good = Task("die", {}), [Task("live", {"number": number}) for number in range(4)]
+    above = Task("live", {}, {"one": bad})
+    cache = TaskCache(Path(sys.argv[1]))
     told = []
-    run_cells([good[0], bad, above, *good[1:]], cache, processes=2, watch=told.append)
-    assert (told[0].cell, told[0].done, told[0].total, len(told[0].running)) == (None, 0, 6, 2), told[0]
+    run_tasks([good[0], bad, above, *good[1:]], cache, processes=2, watch=told.append)
+    assert (told[0].task, told[0].done, told[0].total, len(told[0].running)) == (None, 0, 6, 2), told[0]
     assert (told[-1].done, told[-1].running) == (5, ()), told[-1]
-    assert max(len(found.running) for found in told) == 2 and bad in [found.cell for found in told]
-    assert all(cache.record(cell) for cell in good), "a cell that was running beside it has no record"
+    assert max(len(found.running) for found in told) == 2 and bad in [found.task for found in told]
+    assert all(cache.record(task) for task in good), "a task that was running beside it has no record"
     assert "died" in cache.failure(bad) and cache.record(above) is None
     print("as it should be")
 """
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_costs_only_the_cell_that_killed_it(tmp_path) -> None:
+def test_a_worker_that_dies_costs_only_the_task_that_killed_it(tmp_path) -> None:
     script = tmp_path / "death.py"
     script.write_text(DEATH)
-    done = subprocess.run([sys.executable, script, tmp_path / "cells"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, script, tmp_path / "tasks"], capture_output=True, text=True, timeout=300)
     assert done.stdout == "as it should be\n", done.stderr
 
 
@@ -267,11 +266,11 @@ TWO = """
 import os, sys, time
 from pathlib import Path
 from holdfast.bench import steps
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell
-from holdfast.bench.code_version import code_version
+from holdfast.bench.cache import TaskCache
+from holdfast.bench.tasks import Task
+from holdfast.bench.tasks import code_version
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.pool import run_cells
+from holdfast.bench.executor import run_tasks
 
 def count(settings, place):
     with (root / "ran").open("a") as log:
@@ -284,11 +283,11 @@ def count(settings, place):
     return {}
 
 def bench():
-    first = Cell("count", {"name": "first"})
-    cells = [Cell("count", {"name": name}, {"one": first}) for name in ("second", "third")]
-    bad = Cell("count", {"name": "bad"})
+    first = Task("count", {"name": "first"})
+    tasks = [Task("count", {"name": name}, {"one": first}) for name in ("second", "third")]
+    bad = Task("count", {"name": "bad"})
     (root / f"begun {own}").touch()
-    run_cells([*cells, bad, Cell("count", {"name": "never"}, {"one": bad})], CellCache(root))
+    run_tasks([*tasks, bad, Task("count", {"name": "never"}, {"one": bad})], TaskCache(root))
     (root / f"ended {own}").touch()
 
 steps.STEPS["count"] = count
@@ -304,7 +303,7 @@ for line in sys.stdin:  # a process for every line, which all share the seconds 
 
 
 class Benches:
-    """Processes that run the same cells in one cache; the first cell ends when it is told to."""
+    """Processes that run the same tasks in one cache; the first task ends when it is told to."""
 
     def __init__(self, folder: Path, parent: subprocess.Popen[str]) -> None:
         self.folder, self.parent = folder, parent
@@ -352,7 +351,7 @@ def benches(tmp_path: Path, parent) -> Iterator[Benches]:
         os.kill(process, signal.SIGKILL)
 
 
-def test_two_benches_on_one_cache_run_every_cell_once(benches) -> None:
+def test_two_benches_on_one_cache_run_every_task_once(benches) -> None:
     benches.start(0)
     benches.until(lambda: benches.ran() == ["first 0"])
     benches.start(1)
@@ -375,15 +374,15 @@ def test_the_hold_of_a_bench_that_is_killed_ends_with_it(benches) -> None:
     assert benches.ran()[2:] == ["first 1", "second 1", "third 1"]
 
 
-def test_a_cell_is_held_by_whoever_runs_it_and_by_nobody_after_that(cache, monkeypatch) -> None:
+def test_a_task_is_held_by_whoever_runs_it_and_by_nobody_after_that(cache, monkeypatch) -> None:
     seen = []
-    one, two = cell("one"), cell("two", fails="plain")
+    one, two = task("one"), task("two", fails="plain")
 
     def look(settings: Any, place: Any) -> dict[str, Any]:
         seen.append((settings["name"], cache.is_held(one), cache.is_held(two)))
         return note(settings, place)
 
     monkeypatch.setitem(steps.STEPS, "note", look)
-    run_cells([one, two], cache)
+    run_tasks([one, two], cache)
     assert seen == [("one", True, False), ("two", False, True)]
-    assert not cache.is_held(one) and not cache.is_held(two) and not cache.is_held(cell("never"))
+    assert not cache.is_held(one) and not cache.is_held(two) and not cache.is_held(task("never"))

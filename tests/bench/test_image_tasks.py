@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench import image_cells
-from holdfast.bench.board import leaderboard_of
-from holdfast.bench.cache import CellCache
-from holdfast.bench.cells import Cell, in_order
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.plan import Planner, Row
-from holdfast.bench.results import own_cells
-from holdfast.bench.run import Bench
-from holdfast.bench.sources import Searched, protocol_digest
+from holdfast.bench.ranking import leaderboard_of
+from holdfast.bench.run import Bench, own_tasks
+from holdfast.bench.sources import Searched, protocol_digest, searched_facts
 from holdfast.bench.steps import read_sides
 from holdfast.bench.suite import Suite
+from holdfast.bench.tasks import Planner, Row, Task, in_order
 from holdfast.errors import ConfigError
 from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
 from holdfast.evaluation.protocols import PROTOCOLS
@@ -46,8 +43,8 @@ def planned(suite: Suite) -> dict[tuple[str, str], Row]:
     return {(row.scenario, row.label): row for row in Planner(suite, None, {}).rows()}
 
 
-def models_of(rows: dict[tuple[str, str], Row]) -> list[Cell]:
-    return [cell for cell in in_order(row.score for row in rows.values()) if cell.kind == "train"]
+def models_of(rows: dict[tuple[str, str], Row]) -> list[Task]:
+    return [task for task in in_order(row.score for row in rows.values()) if task.kind == "train"]
 
 
 def test_models_of_a_chain_are_trained_once(small: Small) -> None:
@@ -79,7 +76,7 @@ def test_predecessors_are_trained_as_they_were_chosen(small: Small) -> None:
 
 
 def test_the_scores_of_a_chain_are_those_of_its_galleries(small: Small, tmp_path: Path) -> None:
-    cache = CellCache(tmp_path / "cells")
+    cache = TaskCache(tmp_path / "tasks")
     suite = small(**CHAIN, methods={"p2s": {}})
     found = {row.scenario: row.scores for row in Bench(cache).run(suite).rows}
     rows = planned(suite)
@@ -100,7 +97,7 @@ def test_the_scores_of_a_chain_are_those_of_its_galleries(small: Small, tmp_path
 
 
 def test_a_board_shows_no_old_system_where_every_label_has_its_own(small: Small, tmp_path: Path) -> None:
-    bench = Bench(CellCache(tmp_path / "cells")).run(small(**CHAIN, methods={"p2s": {}, "bct": {}}))
+    bench = Bench(TaskCache(tmp_path / "tasks")).run(small(**CHAIN, methods={"p2s": {}, "bct": {}}))
     board = leaderboard_of(bench, command="", wall_seconds=1.0).board
     given = {cell.scenario: set(cell.references) for cell in board.cells}
     assert given == {
@@ -111,13 +108,13 @@ def test_a_board_shows_no_old_system_where_every_label_has_its_own(small: Small,
     assert board.references["self_old"] is None
 
 
-def test_a_cell_that_is_handed_over_is_the_same_without_what_others_need(small: Small) -> None:
-    cell = planned(small(**CHAIN, methods={"p2s": {}}))["2-to-3", "p2s"].score.needs["model"]
-    light = copy.deepcopy(cell.to_run())  # as a pool hands it over
-    assert light.address == cell.address and light.identity() == cell.identity()
-    assert np.array_equal(light.hints["train_on"], cell.hints["train_on"])
+def test_a_task_that_is_handed_over_is_the_same_without_what_others_need(small: Small) -> None:
+    task = planned(small(**CHAIN, methods={"p2s": {}}))["2-to-3", "p2s"].score.needs["model"]
+    light = copy.deepcopy(task.to_run())  # as a pool hands it over
+    assert light.address == task.address and light.identity() == task.identity()
+    assert np.array_equal(light.hints["train_on"], task.hints["train_on"])
     assert [(one.kind, one.address) for one in light.needs.values()] == [
-        (one.kind, one.address) for one in cell.needs.values()
+        (one.kind, one.address) for one in task.needs.values()
     ]
     assert not any(one.needs or one.hints for one in light.needs.values())
 
@@ -143,7 +140,7 @@ def test_scenarios_share_the_models_that_see_the_same(small: Small) -> None:
 def test_the_upper_bound_may_see_everything(small: Small, tmp_path: Path) -> None:
     counts = {}
     for bound in ("new", "everything"):
-        cache = CellCache(tmp_path / bound)
+        cache = TaskCache(tmp_path / bound)
         suite = small(scenarios={"open-class": {}}, methods={"independent": {}}, upper_bound=bound)
         [row] = planned(suite).values()
         Bench(cache).run(suite)
@@ -154,12 +151,12 @@ def test_the_upper_bound_may_see_everything(small: Small, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def ran(small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[CellCache, Suite, BenchRuns]:
+def ran(small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskCache, Suite, BenchRuns]:
     """A suite that searches two test sets, one by its labels, one by pairs in a file, and what it came to."""
     data = next(iter(small().data))
     pairs = images / "pairs.csv"
     names = sorted(f"{path.parent.name}/{path.name}" for path in (images / "query").rglob("*.png"))
-    opened = image_cells.searched_facts({"name": data, "options": small().data[data]}, None, "evaluation")
+    opened = searched_facts({"name": data, "options": small().data[data]}, None, "evaluation")
     assert not opened.leave_one_out
     from holdfast.data.datasets import load_dataset
 
@@ -176,11 +173,11 @@ def ran(small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory) ->
                          "metrics": ["recall@5"], "gate_metric": "recall@5"},
         },
     )  # fmt: skip
-    cache = CellCache(tmp_path_factory.mktemp("sets") / "cells")
+    cache = TaskCache(tmp_path_factory.mktemp("sets") / "tasks")
     return cache, suite, Bench(cache).run(suite)
 
 
-def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     _, suite, bench = ran
     rows = bench.rows
     assert [(row.data, row.label, row.metric) for row in rows] == [
@@ -192,16 +189,16 @@ def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[CellCache, Suite,
     assert rows[0].scores != rows[1].scores
 
 
-def test_test_sets_share_the_models(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+def test_test_sets_share_the_models(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     _, suite, _ = ran
     rows = list(Planner(suite, None, {}).rows())
     assert len({row.score.needs["model"].address for row in rows}) == 2
-    cells = in_order(row.score for row in rows)
-    assert sum(cell.kind == "train" for cell in cells) == 3, "old, independent, p2s"
-    assert sum(cell.kind == "embed" for cell in cells) == 3, "the same images under two protocols are embedded once"
+    tasks = in_order(row.score for row in rows)
+    assert sum(task.kind == "train" for task in tasks) == 3, "old, independent, p2s"
+    assert sum(task.kind == "embed" for task in tasks) == 3, "the same images under two protocols are embedded once"
 
 
-def test_p_metrics_are_averaged_over_test_sets(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+def test_p_metrics_are_averaged_over_test_sets(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     _, suite, bench = ran
     assert [row.label for row in bench.combined] == ["p2s", "independent"]
     found = bench.combined[0]
@@ -216,7 +213,7 @@ def test_p_metrics_are_averaged_over_test_sets(ran: tuple[CellCache, Suite, Benc
 
 
 def test_another_ground_truth_scores_again_and_nothing_else(
-    ran: tuple[CellCache, Suite, BenchRuns], images: Path
+    ran: tuple[TaskCache, Suite, BenchRuns], images: Path
 ) -> None:
     _, suite, _ = ran
     before = list(Planner(suite, None, {}).rows())
@@ -231,18 +228,18 @@ def test_another_ground_truth_scores_again_and_nothing_else(
     assert [row.score.needs["new"].address for row in before] == [row.score.needs["new"].address for row in after]
 
 
-def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     cache, suite, bench = ran
     rows = [row for row in Planner(suite, None, {}).rows() if row.label == "p2s"]
-    cells = {cell.address: cell for row in rows for cell in own_cells(row)}.values()
-    spent = sum((cache.record(cell) or {})["seconds"] for cell in cells)
+    tasks = {task.address: task for row in rows for task in own_tasks(row)}.values()
+    spent = sum((cache.record(task) or {})["seconds"] for task in tasks)
     told = sum(row.seconds for row in bench.rows if row.label == "p2s")
-    assert len(cells) == 4, "one model, its embeddings, two scores"
+    assert len(tasks) == 4, "one model, its embeddings, two scores"
     assert told == pytest.approx(spent)
 
 
-def test_test_sets_of_the_same_models_are_one_cell_to_the_test_of_ranks(
-    ran: tuple[CellCache, Suite, BenchRuns],
+def test_test_sets_of_the_same_models_are_one_task_to_the_test_of_ranks(
+    ran: tuple[TaskCache, Suite, BenchRuns],
 ) -> None:
     _, _, bench = ran
     board = leaderboard_of(bench, command="", wall_seconds=1.0).board
@@ -262,14 +259,16 @@ def test_the_digest_of_a_ground_truth_knows_every_pair(tmp_path: Path, place: in
     assert digests[0] != digests[1]
 
 
-def test_what_may_not_judge_speaks_no_verdict(ran: tuple[CellCache, Suite, BenchRuns]) -> None:
+def test_what_may_not_judge_speaks_no_verdict(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     _, _, bench = ran
     verdicts = {row.data: row.verdict for row in bench.rows}
     assert verdicts["by pairs"] is None and verdicts["by label"] in ("compatible", "not compatible", "inconclusive")
 
 
 def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_cells, "searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False))
+    monkeypatch.setattr(
+        "holdfast.bench.tasks.searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False)
+    )
     with pytest.raises(ConfigError, match="have no labels that say who answers what"):
         list(Planner(small(), None, {}).rows())
 

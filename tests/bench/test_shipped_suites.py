@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.plan import Planner, Row
-from holdfast.bench.recipes import RECIPES, recipe_named
+from holdfast.bench.run import planned_trials
 from holdfast.bench.settings import experiment_on, weights_digest
 from holdfast.bench.steps import embedded_of, joined
-from holdfast.bench.suite import Suite, suite_from
-from holdfast.bench.tuning import planned_trials
+from holdfast.bench.suite import RECIPES, Suite, recipe_named, suite_from
+from holdfast.bench.tasks import Planner, Row, Task, in_order
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import DATASETS
 from holdfast.data.face_alignment import TEMPLATE
@@ -296,22 +294,22 @@ def over_landmarks(name: str, **parts: Any) -> Suite:
 def test_every_generation_of_hbct_is_trained_once_and_searches_all_before_it(official: Path) -> None:
     suite = over_landmarks("hbct-figure-5", test_sets=BUILDINGS)
     rows = {(row.scenario, row.label): row for row in Planner(suite, official, {}).rows()}
-    models = [cell for cell in in_order(row.score for row in rows.values()) if cell.kind == "train"]
+    models = [task for task in in_order(row.score for row in rows.values()) if task.kind == "train"]
     assert len(rows) == 20 and len(models) == 1 + 4 + 4, "the first, four of hbct, four independent ones"
     of = {("1-to-2", "old"): 1} | {(f"1-to-{generation}", "model"): generation for generation in range(2, 6)}
-    cells = {generation: _model(rows[name, "hbct"], role) for (name, role), generation in of.items()}
-    assert len({cell.address for cell in cells.values()}) == 5
+    tasks = {generation: _model(rows[name, "hbct"], role) for (name, role), generation in of.items()}
+    assert len({task.address for task in tasks.values()}) == 5
     for old, new in combinations(range(1, 6), 2):
         row = rows[f"{old}-to-{new}", "hbct"]
-        assert _model(row, "model").address == cells[new].address
-        assert _model(row, "model").needs["old"].address == cells[new - 1].address
-        assert _model(row, "searched").address == _model(row, "old").address == cells[old].address
+        assert _model(row, "model").address == tasks[new].address
+        assert _model(row, "model").needs["old"].address == tasks[new - 1].address
+        assert _model(row, "searched").address == _model(row, "old").address == tasks[old].address
         sees = [_model(row, role).settings["rows"] for role in ("independent", "new")]
-        assert sees[0] == sees[1] and len({cell.settings["rows"] for cell in cells.values()}) == 5
+        assert sees[0] == sees[1] and len({task.settings["rows"] for task in tasks.values()}) == 5
 
 
-def _model(row: Row, role: str) -> Cell:
-    """Return the cell of a model of a row, by what it is there."""
+def _model(row: Row, role: str) -> Task:
+    """Return the task of a model of a row, by what it is there."""
     found = row.score.needs[role]
     return found if role == "model" else found.needs["model"]
 
@@ -328,7 +326,7 @@ def test_third_models_succeed_the_second_and_are_held_against_the_independent_on
         assert _model(near, "old").address == _model(first, "independent").address
         if label != "independent":
             assert _model(far, "model").needs["old"].address == _model(first, "new").address
-    models = {cell.address for cell in in_order(row.score for row in rows.values()) if cell.kind == "train"}
+    models = {task.address for task in in_order(row.score for row in rows.values()) if task.kind == "train"}
     assert len(models) == 1 + 2 * len(suite.methods)
 
 
@@ -485,13 +483,13 @@ def test_small_suites_plan_what_they_say(name: str, folder: str, rows: int, tria
 def test_the_small_chain_and_the_small_sessions_plan_what_they_say(root: Path) -> None:
     if not (root / "omniglot").is_dir():
         pytest.skip("no folder 'omniglot' in HOLDFAST_DATA")
-    cells: dict[str, Counter[str]] = {}
+    tasks: dict[str, Counter[str]] = {}
     for name in ("omniglot-chain-small", "omniglot-sessions-small"):
         suite = EVERY[name].model_copy(update={"seeds": (0,)})
-        cells[name] = Counter(cell.kind for cell in in_order(row.score for row in Planner(suite, root, {}).rows()))
+        tasks[name] = Counter(task.kind for task in in_order(row.score for row in Planner(suite, root, {}).rows()))
         assert EVERY[name].seeds == (0, 1, 2)
-    assert cells["omniglot-chain-small"] == {"train": 1 + 6 * 2, "embed": 13, "score": 6 * 3}
-    assert cells["omniglot-sessions-small"] == {"first-session": 3, "sessions": 9 * 3}
+    assert tasks["omniglot-chain-small"] == {"train": 1 + 6 * 2, "embed": 13, "score": 6 * 3}
+    assert tasks["omniglot-sessions-small"] == {"first-session": 3, "sessions": 9 * 3}
 
 
 def test_heads_share_the_texts_that_a_model_has_embedded(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Addresses: what decides a cell changes its address and those that hang on it; nothing else does."""
+"""Addresses: what decides a task changes its address and those that hang on it; nothing else does."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ import pytest
 from PIL import Image
 
 import holdfast
-from holdfast.bench.cells import Cell, in_order
-from holdfast.bench.code_version import COMPUTING, MODULES, code_version
-from holdfast.bench.plan import Planner
 from holdfast.bench.sources import _digest, _images, _searched
 from holdfast.bench.suite import Suite, suite_from
+from holdfast.bench.tasks import COMPUTING, MODULES, Planner, Task, code_version, in_order
 
 
-def cells_of(suite: Suite) -> dict[str, str]:
-    """Return the addresses of a suite by what people call the cells."""
+def tasks_of(suite: Suite) -> dict[str, str]:
+    """Return the addresses of a suite by what people call the tasks."""
     rows = Planner(suite, None, {}).rows()
-    return {cell.label: cell.address for cell in in_order(row.score for row in rows)}
+    return {task.label: task.address for task in in_order(row.score for row in rows)}
 
 
 def changed_by(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
@@ -58,14 +56,14 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_reaches_the_cells_that_hang_on_it_and_no_others(what, small) -> None:
+def test_a_change_reaches_the_tasks_that_hang_on_it_and_no_others(what, small) -> None:
     parts, expected = CHANGES[what]
-    assert changed_by(cells_of(small()), cells_of(small(**parts))) == expected
+    assert changed_by(tasks_of(small()), tasks_of(small(**parts))) == expected
 
 
-def test_another_seed_shares_no_cell_and_another_row_shares_all_it_can(small) -> None:
+def test_another_seed_shares_no_task_and_another_row_shares_all_it_can(small) -> None:
     one, two, more = (
-        set(cells_of(small(**parts)).values())
+        set(tasks_of(small(**parts)).values())
         for parts in ({}, {"seeds": [1]}, {"methods": {"p2s": {}, "l2": {}, "bct": {}}})
     )
     assert not one & two and one < more and len(more - one) == 3
@@ -116,52 +114,52 @@ COMMITTED_SUITES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", COMMITTED_SUITES)
 def test_the_addresses_of_committed_suites_stay(name, content, images, monkeypatch) -> None:
-    """Whoever has finished cells keeps them: settings are written into addresses as they always were."""
-    monkeypatch.setattr("holdfast.bench.cells.code_version", lambda: "0" * 16)
+    """Whoever has finished tasks keeps them: settings are written into addresses as they always were."""
+    monkeypatch.setattr("holdfast.bench.tasks.code_version", lambda: "0" * 16)
     monkeypatch.chdir(images.parent)
     parts = {"data": {"crosses": {"image_size": 12, "channels": 1}}, **COMMITTED_SUITES[name]}
     rows = Planner(suite_from(content(**parts), "the test"), None, {}).rows()
-    found = {cell.label: cell.address for cell in in_order(row.score for row in rows)}
+    found = {task.label: task.address for task in in_order(row.score for row in rows)}
     assert found == json.loads(COMMITTED.read_text(encoding="utf-8"))[name]
 
 
 def test_a_row_with_another_name_is_the_same_cells(small) -> None:
     renamed = small(methods={"ours": {"method": "p2s"}, "l2": {}})
-    assert set(cells_of(renamed).values()) == set(cells_of(small()).values())
+    assert set(tasks_of(renamed).values()) == set(tasks_of(small()).values())
 
 
-def test_the_order_of_settings_and_what_people_call_a_cell_do_not_matter() -> None:
-    needed, other = Cell("a", {"x": 1}), Cell("a", {"x": 2})
-    one = Cell("b", {"x": 1, "y": {"p": 1, "q": [1, 2]}}, {"left": needed, "right": other}, work=3.0, label="one")
-    two = Cell("b", {"y": {"q": [1, 2], "p": 1}, "x": 1}, {"right": other, "left": needed}, work=4.0, label="two")
+def test_the_order_of_settings_and_what_people_call_a_task_do_not_matter() -> None:
+    needed, other = Task("a", {"x": 1}), Task("a", {"x": 2})
+    one = Task("b", {"x": 1, "y": {"p": 1, "q": [1, 2]}}, {"left": needed, "right": other}, work=3.0, label="one")
+    two = Task("b", {"y": {"q": [1, 2], "p": 1}, "x": 1}, {"right": other, "left": needed}, work=4.0, label="two")
     assert one.address == two.address and len(one.address) == 64
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Cell("c", {"x": 1}, {"left": Cell("a", {})}),
-        Cell("b", {"x": 2}, {"left": Cell("a", {})}),
-        Cell("b", {"x": "1"}, {"left": Cell("a", {})}),
-        Cell("b", {"x": 1}, {"right": Cell("a", {})}),
-        Cell("b", {"x": 1}, {"left": Cell("a", {"deep": Cell("z", {}).address})}),
-        Cell("b", {"x": 1}, {"left": Cell("a", {}, {"deep": Cell("z", {})})}),
-        Cell("b", {"x": 1}),
+        Task("c", {"x": 1}, {"left": Task("a", {})}),
+        Task("b", {"x": 2}, {"left": Task("a", {})}),
+        Task("b", {"x": "1"}, {"left": Task("a", {})}),
+        Task("b", {"x": 1}, {"right": Task("a", {})}),
+        Task("b", {"x": 1}, {"left": Task("a", {"deep": Task("z", {}).address})}),
+        Task("b", {"x": 1}, {"left": Task("a", {}, {"deep": Task("z", {})})}),
+        Task("b", {"x": 1}),
     ],
 )
 def test_kind_settings_roles_and_needs_however_deep_decide_the_address(other) -> None:
-    assert Cell("b", {"x": 1}, {"left": Cell("a", {})}).address != other.address
+    assert Task("b", {"x": 1}, {"left": Task("a", {})}).address != other.address
 
 
 def test_the_code_is_part_of_every_address(monkeypatch) -> None:
-    before = Cell("a", {}).address
-    monkeypatch.setattr("holdfast.bench.cells.code_version", lambda: "0" * 16)
-    assert Cell("a", {}).address != before
+    before = Task("a", {}).address
+    monkeypatch.setattr("holdfast.bench.tasks.code_version", lambda: "0" * 16)
+    assert Task("a", {}).address != before
 
 
-def test_the_code_that_computes_cells_counts_and_that_of_pages_does_not(monkeypatch, tmp_path) -> None:
+def test_the_code_that_computes_tasks_counts_and_that_of_pages_does_not(monkeypatch, tmp_path) -> None:
     computing = ["methods/p2s.py", "losses/inner/contrast.py", *MODULES]
-    pages = ["reports/page.py", "cli/bench.py", "bench/board.py"]
+    pages = ["reports/page.py", "cli/bench.py", "bench/ranking.py"]
     for module in (*computing, *pages):
         (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / module).write_text("KNOWN = 1\n")
@@ -191,16 +189,16 @@ PARTS = {
 @pytest.mark.parametrize("part", PARTS)
 def test_other_images_change_what_reads_them(part, small, content, own_images) -> None:
     suite = suite_from(content(own_images), "the test")
-    before = cells_of(suite)
+    before = tasks_of(suite)
     path = next((own_images / part).rglob("*.png"))
     with Image.open(path) as image:
         image.point(lambda value: 255 - value).save(path)
     _images.cache_clear(), _digest.cache_clear(), _searched.cache_clear()  # as another process would find it
-    assert changed_by(before, cells_of(suite)) == PARTS[part]
+    assert changed_by(before, tasks_of(suite)) == PARTS[part]
 
 
-def test_every_cell_comes_once_and_after_those_it_needs() -> None:
-    base = Cell("a", {"x": 0})
-    left, right = Cell("b", {}, {"one": base}), Cell("c", {}, {"one": Cell("a", {"x": 0})})
-    top = Cell("d", {}, {"left": left, "right": right})
-    assert [cell.kind for cell in in_order([top, right, base])] == ["a", "b", "c", "d"]
+def test_every_task_comes_once_and_after_those_it_needs() -> None:
+    base = Task("a", {"x": 0})
+    left, right = Task("b", {}, {"one": base}), Task("c", {}, {"one": Task("a", {"x": 0})})
+    top = Task("d", {}, {"left": left, "right": right})
+    assert [task.kind for task in in_order([top, right, base])] == ["a", "b", "c", "d"]
