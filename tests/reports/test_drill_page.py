@@ -29,7 +29,7 @@ from holdfast.reports.drill_page import (
     timing_rows,
     write_drill_report,
 )
-from holdfast.reports.drill_words import drill_headline, next_step, order_finding, rollback_finding
+from holdfast.reports.rehearsal import drill_headline, next_step, order_finding, rollback_finding
 
 from .pages import Page
 from .reading import assert_page_ready, lines, points

@@ -243,7 +243,7 @@ def _tell(
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
     from holdfast.reports.adapt_tables import adapt_table, failures
-    from holdfast.reports.adapt_words import adapt_headline
+    from holdfast.reports.adapt import adapt_headline
 
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)

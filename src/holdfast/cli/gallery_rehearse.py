@@ -129,7 +129,7 @@ def _queries(
 
 def _tell(found: Rehearsal) -> None:
     """Print the orders as a table, and what it all means."""
-    from holdfast.reports.drill_words import drill_headline, findings, next_step
+    from holdfast.reports.rehearsal import drill_headline, findings, next_step
     from holdfast.reports.formats import MISSING, plain_text
     from holdfast.wording import metric_name
 

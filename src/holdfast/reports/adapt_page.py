@@ -7,19 +7,15 @@ from pathlib import Path
 
 from holdfast.adapters.compare import LearningCurve
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
-from holdfast.embeddings.storage import write_atomically
-from holdfast.reports import adapt_words as words
 from holdfast.reports.adapt_tables import adapt_table, failures, thresholds
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
 from holdfast.reports.charts.lines import learning_curve, score_map_plot
 from holdfast.reports.formats import score
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.page import FILE_NAME
-from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 
-TEMPLATE = "adapt.html"
 
 
 def write_adapt_report(results: AdaptResults, folder: str | Path) -> Path:
@@ -33,20 +29,19 @@ def write_adapt_report(results: AdaptResults, folder: str | Path) -> Path:
         ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_adapt_report(results)
-    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_page(render_adapt_report(results), folder)
 
 
 def render_adapt_report(results: AdaptResults) -> str:
     """Return the page as text; see `write_adapt_report`."""
     curve, advised = results.learning_curve, results.recommended
-    page: str = page_template(TEMPLATE).render(
+    page: str = page_template("adapt.html").render(
         document=results,
-        headline=words.adapt_headline(results),
+        headline=adapt_headline(results),
         steps=_steps(results),
-        agreement=None if results.data.labelled else words.AGREEMENT_NOTE,
-        terms=words.adapt_terms(results),
-        reading=words.READING[results.protocol.metric],
+        agreement=None if results.data.labelled else AGREEMENT_NOTE,
+        terms=adapt_terms(results),
+        reading=READING[results.protocol.metric],
         references=REFERENCES,
         kinds=[kind for kind in KINDS if kind in {one.kind for one in results.candidates}],
         swatch=kind_swatch,
@@ -54,10 +49,10 @@ def render_adapt_report(results: AdaptResults) -> str:
         summary=adapt_table(results, typeset=True),
         candidates={one.name: one for one in results.by_score()},
         recommended=advised and advised.name,
-        curve_finding=words.curve_finding(results),
+        curve_finding=curve_finding(results),
         curve_rows=curve_rows(curve) if curve else None,
         threshold_rows=threshold_rows(results.score_map) if results.score_map else None,
-        protocol_words=words.protocol_words(results),
+        protocol_words=protocol_words(results),
     )
     return page
 
@@ -79,17 +74,13 @@ def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
 
 
 def _charts(results: AdaptResults) -> dict[str, Drawing]:
-    charts = {"dots": _both(lambda width: candidate_dots(results, width=width))}
+    charts = {"dots": in_both_widths(lambda width: candidate_dots(results, width=width))}
     curve, score_map = results.learning_curve, results.score_map
     if curve is not None and curve.points:
-        charts["curve"] = _both(lambda width: learning_curve(results, curve, width=width))
+        charts["curve"] = in_both_widths(lambda width: learning_curve(results, curve, width=width))
     if score_map is not None:
-        charts["map"] = _both(lambda width: score_map_plot(score_map, width=width))
+        charts["map"] = in_both_widths(lambda width: score_map_plot(score_map, width=width))
     return charts
-
-
-def _both(draw: Callable[[float], Chart]) -> Drawing:
-    return Drawing(draw(640), draw(PHONE))
 
 
 def curve_rows(curve: LearningCurve) -> Table:
@@ -108,12 +99,12 @@ def threshold_rows(score_map: ScoreMapRecord) -> Table:
 def to_markdown(results: AdaptResults) -> str:
     """Return what is said of adapters and heads and their tables in Markdown."""
     curve, score_map = results.learning_curve, results.score_map
-    agreement = [] if results.data.labelled else [words.AGREEMENT_NOTE]
-    told = [*results.recommendation.sentences, *results.data.sentences, *agreement, words.curve_finding(results)]
-    finding = Finding(words.adapt_headline(results), tuple(filter(None, told)))
+    agreement = [] if results.data.labelled else [AGREEMENT_NOTE]
+    told = [*results.recommendation.sentences, *results.data.sentences, *agreement, curve_finding(results)]
+    finding = Finding(adapt_headline(results), tuple(filter(None, told)))
     tables = {"Candidates": adapt_table(results)}
     if curve:
         tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
     if score_map:
         tables["Thresholds"] = threshold_rows(score_map)
-    return markdown_of(results.title, [finding], tables, [*failures(results), *words.protocol_words(results)])
+    return markdown_of(results.title, [finding], tables, [*failures(results), *protocol_words(results)])

@@ -12,24 +12,6 @@ from holdfast.reports.markdown import Table
 from holdfast.reports.svg import Scale
 from holdfast.wording import metric_name
 
-OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
-
-_THRESHOLDS = 10  # about so many are read off a map
-
-
-def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
-    """Return round old scores within the range of a map, each with the new score that stands for it.
-
-    >>> found = ScoreMapRecord(error=0.1, text="", knots=[(0.55, 0.2), (0.65, 0.3), (0.75, 0.4)])
-    >>> [f"{old:g} {new:.2f}" for old, new in thresholds(found)][1:4]
-    ['0.58 0.23', '0.6 0.25', '0.62 0.27']
-    """
-    old, new = np.array(score_map.knots, np.float64).T
-    found = ScoreMap("old_to_new", old, new)
-    round_scores = Scale(float(old[0]), float(old[-1]), 0, 1).ticks(_THRESHOLDS)
-    return [(at, found.threshold(at)) for at in round_scores if old[0] <= at <= old[-1]]
-
-
 def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
     """Return columns and rows: the old model as it is, the candidates, best first, and everything re-embedded.
 

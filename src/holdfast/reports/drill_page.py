@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.embeddings.storage import write_atomically
 from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.reports import drill_words as words
 from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import score
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 from holdfast.wording import metric_name
 
-TEMPLATE = "drill.html"
 PAGE = "rehearsal.html"
 
 _SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of times
@@ -34,38 +31,37 @@ def write_drill_report(results: Rehearsal, folder: str | Path) -> Path:
         ConfigError: Jinja2 is missing.
         DataError: The file could not be written.
     """
-    page = render_drill_report(results)
-    return write_atomically(Path(folder) / PAGE, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_page(render_drill_report(results), folder, PAGE)
 
 
 def render_drill_report(results: Rehearsal) -> str:
     """Return the page as text; see `write_drill_report`."""
     shown = ("map", "recall@1") if results.labelled else ("overlap@10 with new", "overlap@10 with old")
-    page: str = page_template(TEMPLATE, values={"duration": words.duration, "percent_of": words.percent_of}).render(
+    page: str = page_template("rehearsal.html", values={"duration": duration, "percent_of": percent_of}).render(
         document=results,
-        tone=words.TONES[results.verdict],
-        headline=words.drill_headline(results),
-        sentences=words.findings(results),
-        next_step=words.next_step(results),
+        tone=TONES[results.verdict],
+        headline=drill_headline(results),
+        sentences=findings(results),
+        next_step=next_step(results),
         numbers_now=_numbers(results),
-        metrics={metric: words.METRICS[metric] for metric in shown},
+        metrics={metric: METRICS[metric] for metric in shown},
         short=metric_name,
-        orders={name: words.ORDERS.get(name, name) for name in results.curves},
+        orders={name: ORDERS.get(name, name) for name in results.curves},
         order_swatch=order_swatch,
         change_swatch=change_swatch,
         changes=_changes(results),
         charts=_charts(results, shown),
-        order_finding=words.order_finding(results),
-        first_hit_findings=words.first_hit_findings(results),
+        order_finding=order_finding(results),
+        first_hit_findings=first_hit_findings(results),
         order_rows=order_rows(results),
-        time_finding=words.time_finding(results),
+        time_finding=time_finding(results),
         timing_rows=timing_rows(results),
         latency_rows=latency_rows(results),
-        rollback_finding=words.rollback_finding(results),
+        rollback_finding=rollback_finding(results),
         rollback_rows=rollback_rows(results),
         stage=stage,
-        protocol_words=words.protocol_words(results),
-        link=words.LINKS[results.linked],
+        protocol_words=protocol_words(results),
+        link=LINKS[results.linked],
     )
     return page
 
@@ -80,7 +76,7 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
 
 
 def _changes(results: Rehearsal) -> dict[str, str]:
-    """Return the kinds of changes that occur, in words."""
+    """Return the kinds of changes that occur, in """
     judged = results.judged / results.asked
     occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
     other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
@@ -89,20 +85,16 @@ def _changes(results: Rehearsal) -> dict[str, str]:
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
     charts = {
-        metric: _both(lambda width, metric=metric: drill_curves(results, metric, width=width), 520)
+        metric: in_both_widths(lambda width, metric=metric: drill_curves(results, metric, width=width), 520)
         for metric in metrics
     }
-    return charts | {"first": _both(lambda width: first_hit_bars(results, width=width), 640)}
-
-
-def _both(draw: Callable[..., Chart], wide: float) -> Drawing:
-    return Drawing(draw(wide), draw(PHONE))
+    return charts | {"first": in_both_widths(lambda width: first_hit_bars(results, width=width), 640)}
 
 
 def order_rows(results: Rehearsal) -> Table:
     """Return columns and rows of the orders, the best first: on average, and at every share."""
     metric, curves = results.metric, results.curves
-    shares = map(words.percent_of, results.curve.shares)
+    shares = map(percent_of, results.curve.shares)
     columns = [f"{metric_name(metric)}, re-embedded", "on average", *shares]
     ranked = sorted(curves.items(), key=lambda item: -item[1].area[metric])
     return columns, [[name, score(curve.area[metric]), *map(score, curve.values[metric])] for name, curve in ranked]
@@ -112,9 +104,9 @@ def timing_rows(results: Rehearsal) -> Table:
     """Return columns and rows of the steps: on the copy, and as they would be with all items."""
     rows = [
         [
-            words.STEPS.get(one.step, one.step),
-            words.duration(one.seconds),
-            words.duration(one.full_seconds) if one.items else "the same",
+            STEPS.get(one.step, one.step),
+            duration(one.seconds),
+            duration(one.full_seconds) if one.items else "the same",
         ]
         for one in results.timings
     ]
@@ -125,7 +117,7 @@ def latency_rows(results: Rehearsal) -> Table:
     """Return columns and rows of the time of a query at every stage, on the copy."""
     found = results.searches.milliseconds
     between = [point for point in found if point.endswith("re-embedded") and not point.startswith(_SHOWN)]
-    rows = [[point, words.duration(taken / 1000)] for point, taken in found.items() if point not in between]
+    rows = [[point, duration(taken / 1000)] for point, taken in found.items() if point not in between]
     return ["a query on the copy", "median"], rows
 
 
@@ -140,10 +132,10 @@ def rollback_rows(results: Rehearsal) -> Table:
 
 def to_markdown(results: Rehearsal) -> str:
     """Return what is said of a rehearsal and its tables in Markdown."""
-    told = [*words.findings(results), words.order_finding(results), *words.first_hit_findings(results)]
-    told += [words.time_finding(results), words.rollback_finding(results)]
-    finding = Finding(words.drill_headline(results), tuple(told), (words.next_step(results),))
+    told = [*findings(results), order_finding(results), *first_hit_findings(results)]
+    told += [time_finding(results), rollback_finding(results)]
+    finding = Finding(drill_headline(results), tuple(told), (next_step(results),))
     tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
     tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
     title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
-    return markdown_of(title, [finding], tables, words.protocol_words(results))
+    return markdown_of(title, [finding], tables, protocol_words(results))

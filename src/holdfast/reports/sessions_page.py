@@ -9,10 +9,8 @@ from typing import Any
 
 from holdfast.continual.plans import Plan
 from holdfast.continual.results import LearnerResults, SessionsResults
-from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
 from holdfast.reports import heat_map, plan_picture, sessions_plots
-from holdfast.reports import sessions_words as words
 from holdfast.reports.charts.bars import (
     KINDS,
     Growth,
@@ -27,12 +25,10 @@ from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
 from holdfast.reports.formats import percent, score
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.page import FILE_NAME
 from holdfast.reports.sessions_tables import sessions_table
-from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 
-TEMPLATE = "sessions.html"
 _COUNTS = ("gallery", "embedded", "replayed", "images trained on", "images only embedded")
 _TIMES = ("seconds of training", "seconds of the rest")
 _MAP_MEANS = (
@@ -56,22 +52,21 @@ def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Pa
         ConfigError: Jinja2 is missing, or the results are of another plan.
         DataError: The file could not be written.
     """
-    page = render_sessions_report(results, plan)
-    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_page(render_sessions_report(results, plan), folder)
 
 
 def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
     """Return the page as text; see `write_sessions_report`."""
     _check_plan(results, plan)
-    standing, learners = words.standing(results), results.best_first()
-    page: str = page_template(TEMPLATE).render(
+    position, learners = standing(results), results.best_first()
+    page: str = page_template("sessions.html").render(
         document=results,
         learners=learners,
         style=STYLE,
-        headline=words.sessions_headline(standing),
-        findings=words.sessions_findings(standing),
+        headline=sessions_headline(position),
+        findings=sessions_findings(position),
         terms=_terms(results),
-        ranking=_ranking(results, standing),
+        ranking=_ranking(results, position),
         swatches={name: learner_swatch(look) for name, look in looks(results).items()},
         charts=_charts(results, learners, plan),
         growths=growths(learners),
@@ -101,15 +96,15 @@ def _terms(results: SessionsResults) -> dict[str, str]:
         "exemplars": not any(session.replayed for session in sessions),
         "bounds": not results.bounds.by_name(),
     }
-    return {name: told for name, told in words.TERMS.items() if not absent.get(name)}
+    return {name: told for name, told in TERMS.items() if not absent.get(name)}
 
 
-def _ranking(results: SessionsResults, standing: words.Standing) -> Table:
+def _ranking(results: SessionsResults, position: Standing) -> Table:
     """Return AR@K of every learner, and which share of the gap between the bounds it closes where there is one."""
     columns, rows = ["learner", *(f"AR@{k}" for k in results.ks)], []
     for name, learner in results.best_first().items():
         rows.append([name, *(score(learner.average_recall[str(k)]) for k in results.ks)])
-        share = words.gap_closed(standing, name)
+        share = gap_closed(position, name)
         if share is not None:
             rows[-1].append(percent(share).replace("-", "−"))
     return columns + ["gap closed"] * (len(rows[0]) > len(columns)), rows
@@ -120,18 +115,14 @@ def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], pl
     grown = growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
-        "recall": _both(lambda width: recall_lines(results, width=width), 640),
+        "recall": in_both_widths(lambda width: recall_lines(results, width=width), 640),
         "maps": {name: sessions_plots.recall_map(name, learner, limits) for name, learner in learners.items()},
-        "map_key": _both(lambda width: heat_map.heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
-        "growth": [_both(partial(_growth, growth, most), 520) for growth in grown],
-        "images": _both(lambda width: _images(learners, width), 520),
-        "seconds": _both(lambda width: _seconds(learners, width), 520),
-        "plan": _both(lambda width: plan_picture.plan_picture(f"The plan: {plan.name}", plan, width=width), 640),
+        "map_key": in_both_widths(lambda width: heat_map.heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
+        "growth": [in_both_widths(partial(_growth, growth, most), 520) for growth in grown],
+        "images": in_both_widths(lambda width: _images(learners, width), 520),
+        "seconds": in_both_widths(lambda width: _seconds(learners, width), 520),
+        "plan": in_both_widths(lambda width: plan_picture.plan_picture(f"The plan: {plan.name}", plan, width=width), 640),
     }
-
-
-def _both(draw: Callable[[float], Chart | str], wide: float) -> Drawing:
-    return Drawing(draw(wide), draw(PHONE))
 
 
 def _growth(growth: Growth, most: int, width: float) -> Chart:
@@ -141,13 +132,13 @@ def _growth(growth: Growth, most: int, width: float) -> Chart:
 def _images(learners: Mapping[str, LearnerResults], width: float) -> Chart:
     costs = {name: images_of(learner) for name, learner in learners.items()}
     kinds = ("through training steps", "only embedded")
-    return cost_columns("Images by session", costs, kinds, words.count_of, width=width)
+    return cost_columns("Images by session", costs, kinds, count_of, width=width)
 
 
 def _seconds(learners: Mapping[str, LearnerResults], width: float) -> Chart:
     costs = {name: seconds_by_session(learner) for name, learner in learners.items()}
     kinds = ("of training", "of everything else")
-    return cost_columns("Time by session", costs, kinds, words.duration, width=width)
+    return cost_columns("Time by session", costs, kinds, duration, width=width)
 
 
 def session_rows(learner: LearnerResults) -> Table:
@@ -175,10 +166,10 @@ def age_rows(learner: LearnerResults) -> Table:
 
 def to_markdown(results: SessionsResults) -> str:
     """Return what is said of learners compared in sessions and their tables in Markdown."""
-    standing = words.standing(results)
+    position = standing(results)
     tables = {"Learners": sessions_table(results)}
     for name, learner in results.best_first().items():
         tables[f"{name}, session by session"] = session_rows(learner)
         tables[f"{name}, recall@1 by the age of classes"] = age_rows(learner)
-    findings = [Finding(words.sessions_headline(standing), ()), *words.sessions_findings(standing)]
+    findings = [Finding(sessions_headline(position), ()), *sessions_findings(position)]
     return markdown_of(results.title, findings, tables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.galleries.rehearsal.results import Gain, Rehearsal
-from holdfast.reports.formats import percent, score, signed
+from holdfast.reports.formats import percent_of, score, signed
 from holdfast.wording import metric_name
 
 SPACE = "\N{NO-BREAK SPACE}"
@@ -313,15 +313,6 @@ def protocol_words(results: Rehearsal) -> list[str]:
         "Whatever the share that is re-embedded, every search covered all items, and its first hits were compared with "
         "those of all vectors.",
     ]
-
-
-def percent_of(share: float) -> str:
-    """Write a share in whole per cent, with a digit more where it is small.
-
-    >>> [percent_of(share).replace(SPACE, " ") for share in (0.254, 0.0, 0.004)]
-    ['25 %', '0 %', '0.4 %']
-    """
-    return percent(share) if 0 < share < 0.01 else f"{100 * share:.0f}{SPACE}%"
 
 
 def duration(seconds: float | None) -> str:

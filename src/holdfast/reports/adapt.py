@@ -8,7 +8,7 @@ from holdfast.adapters.compare import Directions
 from holdfast.adapters.recommend import Action, place
 from holdfast.adapters.results import AdaptResults
 from holdfast.evaluation.intervals import FEW
-from holdfast.reports.adapt_tables import OLD, REEMBEDDED
+from holdfast.reports.words import OLD, REEMBEDDED
 from holdfast.reports.formats import percent, score
 from holdfast.wording import listed, metric_name
 
