@@ -14,7 +14,7 @@ from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.reports import adapt, chain, combined, rehearsal, leaderboard, sessions, words
+from holdfast.reports import adapt, chain, combined, leaderboard, rehearsal, sessions, words
 from holdfast.reports.formats import plain_text
 from holdfast.reports.markdown import in_markdown
 
@@ -38,7 +38,7 @@ def headline_of(results: object) -> str:
         case Leaderboard():
             return leaderboard.headline(results)
     assert isinstance(results, Rehearsal)
-    return rehearsal.drill_headline(results)
+    return rehearsal.rehearsal_headline(results)
 
 
 def tables_of(text: str) -> Tables:

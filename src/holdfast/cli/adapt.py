@@ -221,7 +221,7 @@ def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice
     """Write results.json and report.html, and return the results, and the page if there is one."""
     from holdfast.adapters.adapt import score_map_record
     from holdfast.adapters.results import AdaptResults, Names
-    from holdfast.reports.adapt_page import write_adapt_report
+    from holdfast.reports.adapt import write_adapt_report
 
     results = AdaptResults.gather(
         found.held_out, found.comparison, found.recommendation,
@@ -242,8 +242,7 @@ def _tell(
     thresholds: list[dict[str, Any]],
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
-    from holdfast.reports.adapt_tables import adapt_table, failures
-    from holdfast.reports.adapt import adapt_headline
+    from holdfast.reports.adapt import adapt_headline, adapt_table, failures
 
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)

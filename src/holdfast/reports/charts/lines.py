@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from holdfast.adapters import ScoreMap
 from holdfast.adapters.compare import LearningCurve
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.continual.results import LearnerResults, SessionsResults
@@ -13,9 +16,6 @@ from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.uncertainty import Histogram
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.galleries.rehearsal.results import OrderCurve, Rehearsal
-from holdfast.reports.svg import Scale
-from holdfast.adapters import ScoreMap
-from holdfast.adapters.results import ScoreMapRecord
 from holdfast.reports.charts.canvas import (
     CROSS,
     GOOD,
@@ -34,9 +34,8 @@ from holdfast.reports.charts.canvas import (
     swatch,
 )
 from holdfast.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, measured, with_interval
-from holdfast.reports.formats import percent_of
-from holdfast.reports.formats import percent, score
-from holdfast.reports.svg import shortened, width_of
+from holdfast.reports.formats import percent, percent_of, score
+from holdfast.reports.svg import Scale, shortened, width_of
 from holdfast.wording import metric_name, whole_percent
 
 Dashes = tuple[float, ...] | None
@@ -291,7 +290,6 @@ def _enough(chart: Chart, x: float, y: float, words: str) -> None:
     )
 
 
-@own_style
 _THRESHOLDS = 10  # about so many are read off a map
 
 
@@ -308,6 +306,7 @@ def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
     return [(at, found.threshold(at)) for at in round_scores if old[0] <= at <= old[-1]]
 
 
+@own_style
 def score_map_plot(score_map: ScoreMapRecord, *, width: float = 640, height: float = 340) -> Chart:
     """Draw the new score that stands for every old one, with the thresholds that are read off."""
     old, new = zip(*score_map.knots, strict=True)
