@@ -115,6 +115,7 @@ class AdaptResults(Results):
     """
 
     KIND: ClassVar[str | None] = "adapt"
+    REPORT: ClassVar[str] = "adapt_page"
     WRITER: ClassVar[str] = "“holdfast adapt”"
     AGAIN: ClassVar[str] = "run “holdfast adapt”"
 
