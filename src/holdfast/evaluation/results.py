@@ -254,6 +254,7 @@ class EvaluationResults(Results):
     """
 
     KIND: ClassVar[str | None] = None
+    REPORT: ClassVar[str] = "tables"
     WRITER: ClassVar[str] = "an evaluation of an upgrade, “holdfast evaluate”"
 
     title: str
