@@ -11,7 +11,7 @@ from holdfast.continual.plans import Plan
 from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
-from holdfast.reports import heat_map, plan_picture, sessions_plots
+from holdfast.reports import plan_picture
 from holdfast.reports import sessions_words as words
 from holdfast.reports.charts.bars import (
     KINDS,
@@ -25,6 +25,7 @@ from holdfast.reports.charts.bars import (
 )
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
+from holdfast.reports.charts.matrix import heat_key, recall_map, recall_range
 from holdfast.reports.formats import percent, score
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.sessions_tables import sessions_table
@@ -39,8 +40,6 @@ _MAP_MEANS = (
     "columns: classes, by their session",
     "outlined: the session's own classes",
 )
-
-STYLE = heat_map.STYLE + plan_picture.STYLE
 
 
 def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Path) -> Path:
@@ -66,7 +65,7 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
     page: str = page_template(TEMPLATE).render(
         document=results,
         learners=learners,
-        style=STYLE,
+        style=plan_picture.STYLE,
         headline=words.sessions_headline(standing),
         findings=words.sessions_findings(standing),
         terms=_terms(results),
@@ -115,13 +114,13 @@ def _ranking(results: SessionsResults, standing: words.Standing) -> Table:
 
 
 def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], plan: Plan) -> dict[str, Any]:
-    limits = sessions_plots.recall_range(results)
+    limits = recall_range(results)
     grown = growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
         "recall": _both(lambda width: recall_lines(results, width=width), 640),
-        "maps": {name: sessions_plots.recall_map(name, learner, limits) for name, learner in learners.items()},
-        "map_key": _both(lambda width: heat_map.heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
+        "maps": {name: recall_map(name, learner, limits) for name, learner in learners.items()},
+        "map_key": _both(lambda width: heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
         "growth": [_both(partial(_growth, growth, most), 520) for growth in grown],
         "images": _both(lambda width: _images(learners, width), 520),
         "seconds": _both(lambda width: _seconds(learners, width), 520),
