@@ -147,9 +147,13 @@ def _experiment(arguments: dict[str, Any], data: ClosedSet) -> Experiment:
 
 def _show(results: SessionsResults, plan: Plan, arguments: dict[str, Any]) -> None:
     """Write results and report, and print the table and what it means."""
-    from holdfast.reports.sessions_page import write_sessions_report
-    from holdfast.reports.sessions_tables import sessions_table
-    from holdfast.reports.sessions_words import sessions_findings, sessions_headline, standing
+    from holdfast.reports.sessions import (
+        sessions_findings,
+        sessions_headline,
+        sessions_table,
+        standing,
+        write_sessions_report,
+    )
 
     written = results.save(arguments["out"])
     page = page_written(arguments["report"], lambda: write_sessions_report(results, plan, arguments["out"]))
@@ -157,5 +161,5 @@ def _show(results: SessionsResults, plan: Plan, arguments: dict[str, Any]) -> No
     found = standing(results)
     console.print(f"\n{sessions_headline(found)}", style="bold")
     for finding in sessions_findings(found):
-        console.print(finding.sentence)
+        console.print(finding.sentences[0])
     console.print(f"\nresults  {written}{page_line(arguments['report'], page)}")

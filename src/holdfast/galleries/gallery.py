@@ -339,7 +339,9 @@ class Gallery:
             else:  # otherwise what this commit names was removed meanwhile, after later ones
                 break
         if self.count_traffic:
-            self._count(hit.id for of_query in reply.hits for hit in of_query)
+            self._retrieved.update(hit.id for of_query in reply.hits for hit in of_query)
+            if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
+                self._write_traffic()
         return reply
 
     def _search(
@@ -358,7 +360,7 @@ class Gallery:
         _check_space(asked, query)
         conditions = tuple(checked(one, state.columns) for one in where or ()) or None
         sources = route(state, query.name)
-        found = [
+        searched = [
             (source, self.store.search(
                 self._form(asked, source.link), k, generation=source.generation, without=source.without,
                 where=conditions, exact=exact or not query.geometry.approximable, at=pointer,
@@ -366,7 +368,7 @@ class Gallery:
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip
         rows = {source.generation: source.rows(pointer) for source in sources}
-        hits, merge = merged(found, k, self.files.score_maps(sources), rows)
+        hits, merge = merged(searched, k, self.files.score_maps(sources), rows)
         names = [source.generation for source in sources]
         return Reply(
             hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,
@@ -378,11 +380,6 @@ class Gallery:
         if link is not None and link.adapter is not None:
             queries = self.files.adapter(link.adapter).apply(queries)
         return queries.space.index_form(queries.vectors, "query")
-
-    def _count(self, ids: Any) -> None:
-        self._retrieved.update(ids)
-        if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
-            self._write_traffic()
 
     def _write_traffic(self) -> None:
         if self._retrieved:

@@ -207,11 +207,11 @@ def columns_of(
             if column not in possible:
                 raise unknown_name(f"column of {table.name}", column, possible)
         return checked_columns({name: possible[column] for name, column in take.items()})
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for name, kind in possible.items():
         with suppress(ConfigError):
-            found |= checked_columns({name: kind})
-    return found
+            columns |= checked_columns({name: kind})
+    return columns
 
 
 def _no_metadata(table: Table, column: str, possible: Mapping[str, str]) -> ConfigError:
@@ -343,12 +343,12 @@ class _Import:
     def add(self, ids: Any, vectors: Any, metadata: Mapping[str, Any]) -> None:
         """Commit the rows of one batch that are new."""
         try:
-            found = self._embeddings(ids, vectors)
-            new = self._new(found.ids)
+            embeddings = self._embeddings(ids, vectors)
+            new = self._new(embeddings.ids)
             if len(new):
                 values = {name: pc.take(array, pa.array(new)).to_pylist() for name, array in metadata.items()}
-                self.gallery.add(found.select(new), metadata=values)
-                self.own_commits |= set(self.gallery.store.fetch([found.ids[int(new[0])]]).versions.tolist())
+                self.gallery.add(embeddings.select(new), metadata=values)
+                self.own_commits |= set(self.gallery.store.fetch([embeddings.ids[int(new[0])]]).versions.tolist())
         except HoldfastError as error:
             raise self._explained(error, len(ids)) from error
         self.read += len(ids)
@@ -413,9 +413,9 @@ def _matrix(lists: Any) -> NDArray[Any]:
         raise DataError(f"The column of vectors is {kind}.", expected="a list of numbers in every row")
     lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
     if lists.null_count or len(lengths) > 1 or 0 in lengths:
-        found = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
+        told = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
         raise DataError(
-            f"Vectors of these lengths: {found}.",
+            f"Vectors of these lengths: {told}.",
             expected="one dimension of at least 1",
             to_do="remove the items whose vector is missing or has another length.",
         )
@@ -480,7 +480,7 @@ def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_ste
         raise DataError(
             f"{chosen.name} has no vectors.", expected="at least one item", to_do="backfill it, or name another one."
         )
-    parts = _telling(_parts(gallery.store, chosen), total, on_step)
+    parts = _parts(gallery.store, chosen, total, on_step)
     if file.suffix == ".parquet":
         return _parquet(parts, chosen, state.columns, file)
     embeddings, left_out = _embedding_set(parts, chosen, state.columns, texts=file.suffix == ".npz")
@@ -488,9 +488,9 @@ def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_ste
     return Exported(file, chosen.name, len(embeddings), left_out)
 
 
-def _parts(store: Store, generation: Generation) -> Iterator[Part]:
+def _parts(store: Store, generation: Generation, total: int, on_step: Progress | None) -> Iterator[Part]:
     """Yield ids, points and metadata, by id; an item that changes while it is read is read again."""
-    after, space = "", generation.geometry
+    after, space, done = "", generation.geometry, 0
     while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
         ids, form = store.vectors(generation.name, items.ids)
         now = store.fetch(ids)
@@ -500,15 +500,9 @@ def _parts(store: Store, generation: Generation) -> Iterator[Part]:
         after = items.ids[-1]
         if ids:
             yield ids, np.ascontiguousarray(space.from_index_form(form), np.float32), now.metadata
-
-
-def _telling(parts: Iterator[Part], total: int, on_step: Progress | None) -> Iterator[Part]:
-    done = 0
-    for part in parts:
-        yield part
-        done += len(part[0])
-        if on_step is not None:
-            on_step({"done": done, "total": total})
+            done += len(ids)
+            if on_step is not None:
+                on_step({"done": done, "total": total})
 
 
 def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str, str], path: Path) -> Exported:
@@ -532,7 +526,7 @@ def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str
 def _batch(schema: Any, ids: list[str], points: NDArray[np.float32], metadata: Sequence[Metadata]) -> Any:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
     values = [[one.get(name) for one in metadata] for name in schema.names[2:]]
-    columns = [pa.array(found, type=type_) for found, type_ in zip(values, schema.types[2:], strict=True)]
+    columns = [pa.array(of_column, type=type_) for of_column, type_ in zip(values, schema.types[2:], strict=True)]
     return pa.record_batch([pa.array(ids), vectors, *columns], schema=schema)
 
 
@@ -553,17 +547,19 @@ def _embedding_set(
     for some, vectors, metadata in parts:
         ids += some
         points.append(vectors)
-        for name, found in values.items():
-            found += [one.get(name) for one in metadata]
+        for name, of_column in values.items():
+            of_column += [one.get(name) for one in metadata]
     labels, names = _labels(values.pop(LABEL, []))
     kept: dict[str, NDArray[Any]] = {}
     left_out = {LABEL: "some items have none"} if LABEL in columns and labels is None else {}
-    for name, found in values.items():
-        why = _unfit(columns[name], found, texts)
-        if why:
-            left_out[name] = why
-        else:
-            kept[name] = _array(columns[name], found)
+    for name, of_column in values.items():
+        kind = columns[name]
+        if kind == "text" and not texts:
+            left_out[name] = "it holds texts"
+        elif kind != "number" and None in of_column:
+            left_out[name] = "some items have no value"
+        else:  # a missing number is NaN, which no item can have
+            kept[name] = np.array([np.nan if value is None else value for value in of_column], _NUMPY[kind])
     embeddings = EmbeddingSet(
         ids=StringArray.of(ids),
         vectors=np.concatenate(points),
@@ -586,15 +582,3 @@ def _labels(values: list[Any]) -> tuple[NDArray[np.int64] | None, StringArray | 
     names = sorted({str(value) for value in values})
     place = {name: row for row, name in enumerate(names)}
     return np.array([place[str(value)] for value in values], np.int64), StringArray.of(names)
-
-
-def _unfit(kind: str, values: list[Any], texts: bool) -> str:
-    """Say why a column cannot be kept; empty if it can."""
-    if kind == "text" and not texts:
-        return "it holds texts"
-    return "some items have no value" if kind != "number" and None in values else ""
-
-
-def _array(kind: str, values: list[Any]) -> NDArray[Any]:
-    """Return a column; a missing number is NaN, which no item can have."""
-    return np.array([np.nan if value is None else value for value in values], _NUMPY[kind])
