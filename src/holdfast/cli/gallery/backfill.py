@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import duration, opened
-from holdfast.cli.gallery_sources import NewVectors
+from holdfast.cli.gallery.common import duration, opened
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, refuse
 
@@ -65,7 +65,7 @@ def backfill(
         seed: Of random orders.
         json: Print one JSON document.
     """
-    from holdfast.cli.gallery_words import fill_command, next_commands
+    from holdfast.cli.gallery.words import fill_command, next_commands
 
     limit = allowed(budget, price_per_thousand, max_cost)
     with opened(gallery) as it:

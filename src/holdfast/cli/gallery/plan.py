@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json
-from holdfast.cli.gallery_common import command, duration, opened, size
-from holdfast.cli.gallery_sources import NewVectors
+from holdfast.cli.gallery.common import command, duration, opened, size
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.embeddings.embedding_set import shown
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def following(
         adapter: What mapped them.
         reports: That were given.
     """
-    from holdfast.cli.gallery_words import fill_command, next_commands
+    from holdfast.cli.gallery.words import fill_command, next_commands
 
     chosen: dict[str, object] = {
         "release": source.release, "data": source.data, "texts": source.texts, "text-model": source.text_model,

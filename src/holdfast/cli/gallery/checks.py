@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import duration, opened
-from holdfast.cli.gallery_sources import NewVectors
+from holdfast.cli.gallery.common import duration, opened
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:

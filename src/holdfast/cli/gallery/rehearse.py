@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, print_table, rate_progress
-from holdfast.cli.gallery_common import made_by, open_vectors, opened
-from holdfast.cli.gallery_sources import NewVectors
+from holdfast.cli.gallery.common import made_by, open_vectors, opened
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import data_root, input_options, open_data
 from holdfast.cli.console import console
-from holdfast.cli.gallery_common import IMPORTED, made_by, unnamed
+from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
 from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, ReleaseError, refuse

@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.cli.choices import data_root, input_options, open_data
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.cli.gallery.common import made_by, open_vectors, opened
 from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
@@ -83,7 +83,7 @@ class Queries(Options):
         return self._texts() if self.text else self._images()
 
     def _images(self) -> EmbeddingSet:
-        from holdfast.cli.gallery_sources import open_for_images
+        from holdfast.cli.gallery.sources import open_for_images
         from holdfast.training.encode import embed_images
 
         if self.release is None:
@@ -100,7 +100,7 @@ class Queries(Options):
 
     def _texts(self) -> EmbeddingSet:
         from holdfast.cli.embed_texts import open_head, open_text_model
-        from holdfast.cli.gallery_sources import text_options
+        from holdfast.cli.gallery.sources import text_options
         from holdfast.data.text_set import TextSet
         from holdfast.embeddings import StringArray
         from holdfast.training.encode import embed_features, embed_texts
