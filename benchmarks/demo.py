@@ -17,7 +17,8 @@ from pathlib import Path
 
 from comparison import table
 from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.tables import markdown_table
+from holdfast.reports.markdown import markdown_table
+from holdfast.reports.tables import summary_rows
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -42,7 +43,7 @@ def main() -> None:
     evaluations = {seed: found.to_dict()["evaluations"] for seed, found in results.items()}
     first = results[seeds[0]]
     lines = [
-        f"# holdfast demo, seed {seeds[0]}", "", markdown_table(first).strip(), "",
+        f"# holdfast demo, seed {seeds[0]}", "", markdown_table(*summary_rows(first)).strip(), "",
         f"# Seeds {', '.join(map(str, seeds))}, mAP, mean ± standard deviation", "",
         *table(evaluations, list(first.evaluations)), "",
         f"Seconds: {', '.join(f'{value:.0f}' for value in seconds.values())}, on {describe()}.", "",

@@ -16,6 +16,7 @@ from holdfast.data.datasets import DATASETS, load_dataset
 from holdfast.data.texts import TEXT_DATASETS, load_texts
 from holdfast.errors import ConfigError
 from holdfast.evaluation.metrics import FAMILIES, METRICS, metrics_named
+from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.methods import METHODS, build_method
 from holdfast.models.backbones import BACKBONES, build_backbone
@@ -25,13 +26,14 @@ from holdfast.stores import STORES, open_store
 
 REGISTRIES: dict[str, Registry] = {
     "methods": METHODS, "adapters": ADAPTERS, "datasets": DATASETS, "text_datasets": TEXT_DATASETS, "metrics": METRICS,
-    "metric_families": FAMILIES, "heads": HEADS, "backbones": BACKBONES, "stores": STORES,
+    "metric_families": FAMILIES, "heads": HEADS, "backbones": BACKBONES, "stores": STORES, "protocols": PROTOCOLS,
 }  # fmt: skip
 CODE = '''
 from functools import partial
 import numpy as np
 from holdfast.adapters.procrustes import Procrustes
 from holdfast.data.datasets import Dataset, glyphs
+from holdfast.evaluation.protocols import ByLabel
 from holdfast.methods.p2s import P2S
 from holdfast.models.backbones import convnet
 from holdfast.models.heads import SoftmaxHead
@@ -43,6 +45,10 @@ class Twisted(Procrustes):
 
 class Method(P2S):
     """A method of one's own."""
+
+class Protocol(ByLabel):
+    """A protocol of one's own."""
+    name = "theirs"
 
 class Head(SoftmaxHead):
     """A head of one's own."""
@@ -59,7 +65,7 @@ wide = partial(convnet, filters=8)
 '''
 PLACES = {
     "methods": "Method", "adapters": "Twisted", "datasets": "DATA", "text_datasets": "TEXTS", "metrics": "first",
-    "metric_families": "first_of", "heads": "Head", "backbones": "wide", "stores": "Store",
+    "metric_families": "first_of", "heads": "Head", "backbones": "wide", "stores": "Store", "protocols": "Protocol",
 }  # fmt: skip
 BROKEN = {"methods": "lr", "adapters": "lr", "datasets": "lr"}
 
@@ -110,6 +116,7 @@ def test_every_kind_of_thing_is_found_by_its_name(theirs: None, tmp_path: Path) 
     assert [metric(ranked).tolist() for metric in metrics_named(["theirs", "theirs@7"]).values()] == [[1, 1], [7, 7]]
     assert type(build_head("theirs", 3, 4, {"bias": True})).__name__ == "Head"
     assert build_backbone("theirs", 1, 28, None, {}).width == 16
+    assert PROTOCOLS["theirs"]().name == "theirs"
     made = open_store(f"theirs:{tmp_path / 'gallery'}", create=True)
     assert (made.kind, made.pointer().sequence) == ("theirs", 0)
     made.close()

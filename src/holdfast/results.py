@@ -9,6 +9,7 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -86,8 +87,8 @@ class Results(Part):
     """Results of one kind, as results.json holds them.
 
     Subclasses set `KIND`, what the file says under "kind" (None: it says nothing), `VERSION`, the version of its
-    schema, `WRITER`, what writes such results, `AGAIN`, what to do again where they are not complete, and `FILE`, the
-    name of the file, where it is another than results.json.
+    schema, `WRITER`, what writes such results, `AGAIN`, what to do again where they are not complete, `FILE`, the
+    name of the file, where it is another than results.json, and `REPORT`, the module of reports that writes of them.
     """
 
     KIND: ClassVar[str | None]
@@ -95,6 +96,7 @@ class Results(Part):
     WRITER: ClassVar[str]
     AGAIN: ClassVar[str] = "evaluate"
     FILE: ClassVar[str] = FILE_NAME
+    REPORT: ClassVar[str]
 
     schema_version: int
     holdfast: str | None = None
@@ -180,6 +182,12 @@ class Results(Part):
         except ValueError as error:
             raise ConfigError(f"'{file}' is no valid JSON: {error}.", expected=f"a {cls.FILE}") from error
         return cls.parse(document, f"'{file}'")
+
+    def to_markdown(self) -> str:
+        """Return what these results say and their tables in Markdown, for papers, READMEs and pull requests."""
+        report = import_module(f"holdfast.reports.{self.REPORT}")  # reports stand above results, and read them
+        markdown: str = report.to_markdown(self)
+        return markdown
 
     def save(self, folder: str | Path) -> Path:
         """Write the file of such results into a folder, wholly or not at all, and return its path.

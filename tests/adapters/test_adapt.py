@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
-from holdfast.adapters.adapt import DIRECTIONS, Choice, adapt, candidates_of, open_link, save_link, suiting
+from holdfast.adapters.adapt import DIRECTIONS, Choice, adapt, candidates_of, open_link, save_link, suitable_adapters
 from holdfast.adapters.compare import AGREEMENT, measure
 from holdfast.adapters.held_out import hold_out
 from holdfast.embeddings import EmbeddingSet
@@ -89,11 +89,14 @@ def test_without_labels_heads_are_left_out(two_models) -> None:
 def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
     old, new = sets
     other = points(new.vectors @ np.eye(14) + 0.1, "other")
-    assert suiting(other, new) == tuple(ADAPTERS) and "mean_drift" not in suiting(old, new)
-    assert len(suiting(old, new)) == len(ADAPTERS) - 1
+    assert suitable_adapters(other, new) == tuple(ADAPTERS) and "mean_drift" not in suitable_adapters(old, new)
+    assert len(suitable_adapters(old, new)) == len(ADAPTERS) - 1
     narrow = old.select(slice(0, 200)), new.select(slice(0, 200))
     names = [one.name for one in adapt(*narrow, **QUICK).comparison.candidates]
-    assert names[: len(ADAPTERS) - 1] == list(suiting(old, new)) and names[-2:] == ["head p2s", "head p2s, two layers"]
+    assert names[: len(ADAPTERS) - 1] == list(suitable_adapters(old, new)) and names[-2:] == [
+        "head p2s",
+        "head p2s, two layers",
+    ]
     assert len(names) == 2 * (len(ADAPTERS) - 1) + 2
 
 

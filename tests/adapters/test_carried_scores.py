@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import build_adapter
-from holdfast.adapters.adapt import save_score_map, score_map_of, score_map_record
+from holdfast.adapters.adapt import score_map_of
 from holdfast.adapters.compare import Link, identity
 from holdfast.adapters.held_out import hold_out
-from holdfast.adapters.score_map import load_score_map
+from holdfast.adapters.results import ScoreMapRecord
+from holdfast.adapters.score_map import load_score_map, save_score_map
 from holdfast.errors import DataError
 
 
@@ -95,7 +96,6 @@ def test_scores_that_say_nothing_have_no_map(labelled) -> None:
     vectors = np.ones_like(labelled.old.vectors)
     alike = hold_out(labelled.old.replace(vectors=vectors), labelled.new)
     assert score_map_of(Link(lambda new: alike.old, identity), alike) is None
-    assert score_map_record(None) is None
 
 
 def test_a_few_items_are_all_scored(labelled) -> None:
@@ -106,18 +106,18 @@ def test_a_few_items_are_all_scored(labelled) -> None:
 
 
 def test_the_record_is_the_map_in_at_most_two_hundred_knots(through_ridge, same) -> None:
-    record = score_map_record(through_ridge)
+    record = ScoreMapRecord.of(through_ridge.score_map, through_ridge.error)
     knots = np.stack([through_ridge.score_map.knots, through_ridge.score_map.values], axis=1)
     assert record.error == through_ridge.error.mean_absolute_error
     assert f"off by {record.error:.3f} on average ({through_ridge.error.pairs:,} scored pairs)" in record.text
     assert record.knots[0] == tuple(knots[0]) and record.knots[-1] == tuple(knots[-1])
     whole = score_map_of(Link(identity, identity), same)
-    assert len(whole.score_map.knots) > 200 == len(score_map_record(whole).knots)
+    assert len(whole.score_map.knots) > 200 == len(ScoreMapRecord.of(whole.score_map, whole.error).knots)
 
 
 def test_a_saved_map_is_the_same_map(through_ridge, tmp_path) -> None:
     whose = {"candidate": "ridge", "old": "declared:a", "new": "declared:b"}
-    path = save_score_map(through_ridge, tmp_path / "new" / "score_map.json", **whose)
+    path = save_score_map(through_ridge.score_map, through_ridge.error, tmp_path / "new" / "score_map.json", **whose)
     written = json.loads(path.read_text(encoding="utf-8"))
     assert {name: written[name] for name in whose} == whose
     found = load_score_map(path)

@@ -13,7 +13,7 @@ from holdfast.bench.cache import TaskCache
 from holdfast.bench.run import Estimate, estimate
 from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Task
-from holdfast.cli.bench_plan import plan_sentences, step_lines
+from holdfast.cli.bench import plan_sentences, step_lines
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
-from holdfast.adapters.adapt import USUAL_HEADS, Choice, open_link, save_link, suiting
+from holdfast.adapters.adapt import USUAL_HEADS, Choice, open_link, save_link, suitable_adapters
 from holdfast.adapters.results import AdaptResults
 from holdfast.adapters.score_map import load_score_map
 from holdfast.adapters.storage import load_adapter
@@ -122,7 +122,7 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
     assert reached > precision(old, old) + 0.02
     recipe = dataclasses.replace(HEAD_RECIPE, epochs=10, batch_size=32)
     heads = {name: dataclasses.replace(one, recipe=recipe) for name, one in USUAL_HEADS.items()}
-    choice = Choice(suiting(old, new), heads=heads, direction="new_to_old")
+    choice = Choice(suitable_adapters(old, new), heads=heads, direction="new_to_old")
     assert [one["name"] for one in found["candidates"]] == [*choice.adapters, *(f"head {name}" for name in heads)]
     for one in found["candidates"]:
         link = open_link(save_link(one["name"], *opened(folder), choice, tmp_path / one["name"]))

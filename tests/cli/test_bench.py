@@ -19,10 +19,9 @@ from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.run import estimate
 from holdfast.bench.suite import recipe_named
 from holdfast.bench.tasks import Task
-from holdfast.cli import bench_progress, main
-from holdfast.cli.bench import bench, without_commas
-from holdfast.cli.bench_plan import failure_sentences
-from holdfast.cli.bench_progress import steps_progress, worked_before
+from holdfast.cli import bench as bench_command
+from holdfast.cli import main
+from holdfast.cli.bench import bench, failure_sentences, steps_progress, without_commas, worked_before
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, DataError
 
@@ -189,6 +188,7 @@ def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
     assert spaced["device"] == ["cuda:0", "cuda:1"] and spaced["seeds"] == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):
         parse(bench, list(without_commas(["--seeds", ","])), "bench")
+    assert spaced["cache"] == Path("runs/bench/cells")  # where finished steps of earlier versions are
 
 
 def test_commas_reach_the_suite_and_the_devices(planned, fails: Fails, suite: Path, places: list[str]) -> None:
@@ -304,7 +304,7 @@ def test_lines_are_few_where_nothing_takes_long_and_none_where_nothing_is_run(ca
     with steps_progress("Mine"):
         pass
     assert capsys.readouterr().err == ""
-    assert bench_progress.EVERY <= 30
+    assert bench_command.EVERY <= 30
 
 
 def test_an_interrupted_run_says_how_far_it_came(capsys) -> None:
@@ -316,7 +316,7 @@ def test_an_interrupted_run_says_how_far_it_came(capsys) -> None:
 
 def test_a_terminal_shows_what_is_run_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = StringIO()
-    monkeypatch.setattr(bench_progress, "console", Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr(bench_command, "console", Console(file=screen, force_terminal=True, width=100))
     with steps_progress("Mine") as tell:
         tell(Progress(None, 0, 10, running=(STEPS[0],)))
         last = time.monotonic() + 20

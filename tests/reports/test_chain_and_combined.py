@@ -26,13 +26,13 @@ from holdfast.reports.chain import (
 )
 from holdfast.reports.combined import (
     combined_headline,
-    combined_markdown,
     combined_notes,
     combined_table,
     render_combined_report,
     set_findings,
     write_combined_report,
 )
+from holdfast.reports.markdown import markdown_table
 from holdfast.reports.page import render_report
 from holdfast.results import Data
 
@@ -178,7 +178,7 @@ def test_the_table_has_scores_sigmoids_in_per_cent_and_raw_ones(sets: Combinatio
         assert row[7] == f"{100 * comp['sigmoid']:.2f} [{comp['raw']:+.3f}]"
         assert row[8:] == [f"{100 * found.p_score:.2f}", found.verdict]
     assert rows[-1][0] == "average" and rows[-1][8] == f"{100 * sets.mean.p_score:.2f}"
-    assert combined_markdown(sets).count("\n") == 2 + 3
+    assert markdown_table(*combined_table(sets)).count("\n") == 2 + 3
     page = render_combined_report(sets)
     for row in combined_table(sets, typeset=True)[1]:
         for cell in filter(None, row):

@@ -8,7 +8,8 @@ import pytest
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.reports.formats import probability
-from holdfast.reports.tables import markdown_table, metric_rows, summary_rows
+from holdfast.reports.markdown import markdown_table
+from holdfast.reports.tables import metric_rows, summary_rows
 from holdfast.reports.words import finding, headline, metric_note
 from holdfast.wording import metric_name
 
@@ -164,7 +165,7 @@ def test_markdown_keeps_its_columns_whatever_the_name(
     results: EvaluationResults, make_results: Callable[..., EvaluationResults]
 ) -> None:
     record = results.evaluations["p2s"]
-    lines = markdown_table(make_results({"a|b\nc": record})).splitlines()
+    lines = markdown_table(*summary_rows(make_results({"a|b\nc": record}))).splitlines()
     assert len(lines) == 3
     assert {line.replace("\\|", "").count("|") for line in lines} == {11}
     assert lines[2].startswith("| a\\|b c | ")

@@ -12,7 +12,8 @@ import holdfast
 from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.sessions_tables import sessions_markdown, sessions_table
+from holdfast.reports.markdown import markdown_table
+from holdfast.reports.sessions_tables import sessions_table
 
 Keys = tuple[Any, ...]
 
@@ -237,7 +238,7 @@ def test_the_table_in_markdown(without_bounds: SimpleNamespace) -> None:
     document = without_bounds.results.to_dict()
     document["learners"] = {f"a|b {name}": learner for name, learner in document["learners"].items()}
     results = SessionsResults.parse(document)
-    lines = sessions_markdown(results).splitlines()
+    lines = markdown_table(*sessions_table(results)).splitlines()
     columns, rows = sessions_table(results)
     assert lines[0] == f"| {' | '.join(columns)} |"
     assert lines[1] == "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"

@@ -7,13 +7,13 @@ import pytest
 
 from holdfast.continual.results import SessionsResults
 from holdfast.reports.sessions_words import (
-    SessionsFinding,
     Standing,
     gap_closed,
     sessions_findings,
     sessions_headline,
     standing,
 )
+from holdfast.reports.words import Finding
 
 
 def scored(found: SimpleNamespace, **averages: float) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def stand(document: dict[str, Any]) -> Standing:
     return standing(SessionsResults.parse(document))
 
 
-def said(document: dict[str, Any]) -> tuple[str, SessionsFinding]:
+def said(document: dict[str, Any]) -> tuple[str, Finding]:
     """Return the headline and what is said about quality."""
     found = stand(document)
     quality, *_ = sessions_findings(found)
@@ -42,16 +42,16 @@ def test_the_leader_stands_between_the_bounds(nine_learners: SimpleNamespace) ->
     document = scored(nine_learners, finetune=0.5, joint=0.9, cvs=0.8, lwf=0.7, bct=0.45)
     headline, quality = said(document)
     assert headline == "cvs comes nearest to joint: AR@1 0.800, 0.100 less, with nothing embedded again."
-    assert quality.sentence == (
+    assert quality.sentences[0] == (
         "AR@1, recall@1 averaged over 5 sessions, is 0.800 with cvs, against 0.500 with finetune (the lower bound) and "
         "0.900 with joint (the upper bound). cvs closes 75.0\N{NO-BREAK SPACE}% of the gap between the bounds. "
         "lwf follows with 0.700."
     )
-    assert quality.next_step == (
+    assert quality.next_steps[0] == (
         "Train the next session with cvs and leave the gallery alone, unless 0.100 more AR@1 is worth embedding 76,716 "
         "images again."
     )
-    assert quality.notes == (
+    assert quality.sentences[1:] == (
         "Below the lower bound: bct (0.450).",
         "One seed (0): how far these numbers depend on it was not measured.",
     )
@@ -125,7 +125,7 @@ def test_every_standing_has_its_words(
 ) -> None:
     found, quality = said(scored(nine_learners, **averages))
     assert found.startswith(headline)
-    assert next_step in quality.next_step
+    assert next_step in quality.next_steps[0]
 
 
 def test_bounds_are_named_by_the_document_and_not_by_their_names(nine_learners: SimpleNamespace) -> None:
@@ -133,14 +133,14 @@ def test_bounds_are_named_by_the_document_and_not_by_their_names(nine_learners: 
     document["bounds"] = {"lower": "cvs", "upper": "joint"}
     headline, quality = said(document)
     assert headline.startswith("finetune stays below joint") or headline.startswith("finetune comes nearest to joint")
-    assert "0.500 with cvs (the lower bound)" in quality.sentence
-    assert "(the lower bound)" not in quality.sentence.partition("against")[0]
+    assert "0.500 with cvs (the lower bound)" in quality.sentences[0]
+    assert "(the lower bound)" not in quality.sentences[0].partition("against")[0]
 
 
 def test_bounds_in_the_wrong_order_enclose_nothing(nine_learners: SimpleNamespace) -> None:
     _, quality = said(scored(nine_learners, finetune=0.8, joint=0.7, cvs=0.9))
-    assert "closes" not in quality.sentence
-    assert quality.notes[0].startswith("The bounds are no bounds here: joint scores no more than finetune.")
+    assert "closes" not in quality.sentences[0]
+    assert quality.sentences[1].startswith("The bounds are no bounds here: joint scores no more than finetune.")
 
 
 def test_forgetting_is_told_with_the_oldest_classes(nine_learners: SimpleNamespace) -> None:
@@ -150,29 +150,29 @@ def test_forgetting_is_told_with_the_oldest_classes(nine_learners: SimpleNamespa
     document["learners"]["cvs"]["sessions"][0]["recall_by_home"][0] = 0.9
     document["learners"]["cvs"]["sessions"][-1]["recall_by_home"][0] = 0.75
     _, forgetting, _ = sessions_findings(stand(document))
-    assert forgetting.sentence == (
+    assert forgetting.sentences[0] == (
         "Classes of earlier sessions lost 0.125 of their best recall@1 with cvs, against 0.500 with finetune (the "
         "lower bound) and −0.010 with joint (the upper bound). A negative loss is a gain. The classes of session 1 "
         "stood at 0.900 with cvs when they were new, and stand at 0.750 now."
     )
     assert forgetting.steps == (("0.500", "finetune"), ("0.125", "cvs"), ("−0.010", "joint"))
-    assert forgetting.notes == ()  # the upper bound lost nothing
+    assert forgetting.sentences[1:] == ()  # the upper bound lost nothing
     document["learners"]["joint"]["forgetting"] = 0.01
     _, forgetting, _ = sessions_findings(stand(document))
-    assert forgetting.notes[0].startswith("What joint loses is hardly forgetting")
+    assert forgetting.sentences[1].startswith("What joint loses is hardly forgetting")
 
 
 def test_what_was_not_asked_is_not_told(nine_learners: SimpleNamespace, blurry_learners: SimpleNamespace) -> None:
     document = scored(nine_learners, cvs=0.8)
     document["learners"]["cvs"]["forgetting"] = None
-    assert [finding.topic for finding in sessions_findings(stand(document))] == ["Quality", "Cost"]
+    assert [finding.name for finding in sessions_findings(stand(document))] == ["Quality", "Cost"]
     _, forgetting, _ = sessions_findings(standing(blurry_learners.results))
-    assert forgetting.notes == ()  # all classes are known from the start, so the search grows no harder
+    assert forgetting.sentences[1:] == ()  # all classes are known from the start, so the search grows no harder
     document["learners"]["cvs"]["forgetting"] = 0.125
     first = document["learners"]["cvs"]["sessions"][0]
     first["recall_by_home"][0], first["queries_by_home"][0] = None, 0
     _, forgetting, _ = sessions_findings(stand(document))
-    assert forgetting.sentence == "Classes of earlier sessions lost 0.125 of their best recall@1 with cvs."
+    assert forgetting.sentences[0] == "Classes of earlier sessions lost 0.125 of their best recall@1 with cvs."
 
 
 def test_cost_names_all_that_embedded_again(nine_learners: SimpleNamespace, without_bounds: SimpleNamespace) -> None:
@@ -181,14 +181,14 @@ def test_cost_names_all_that_embedded_again(nine_learners: SimpleNamespace, with
         for session in document["learners"][name]["sessions"]:
             session["seconds"] = {"training": 10 * minutes, "rest": 2 * minutes}
     cost = sessions_findings(stand(document))[-1]
-    assert cost.sentence.replace("\N{NO-BREAK SPACE}", " ") == (
+    assert cost.sentences[0].replace("\N{NO-BREAK SPACE}", " ") == (
         "All sessions together took 25 min with cvs, against 5.0 min with finetune (the lower bound) and 50 min with "
         "joint (the upper bound), on the machine that ran them. joint embedded 76,716 images again; the others none."
     )
-    assert cost.notes == ("cvs trained on up to 2,000 exemplars of earlier sessions at a time.",)
+    assert cost.sentences[1:] == ("cvs trained on up to 2,000 exemplars of earlier sessions at a time.",)
     assert (
         "No image was embedded for the gallery twice."
-        in sessions_findings(standing(without_bounds.results))[-1].sentence
+        in sessions_findings(standing(without_bounds.results))[-1].sentences[0]
     )
 
 
@@ -196,4 +196,4 @@ def test_a_comparison_that_was_cut_short_says_so(nine_learners: SimpleNamespace)
     document = scored(nine_learners, cvs=0.8)
     del document["learners"]["cvs"]["sessions"][3:]
     headline, quality = said(document)
-    assert "over 3 of 5 sessions" in headline and "over 3 of 5 sessions" in quality.sentence
+    assert "over 3 of 5 sessions" in headline and "over 3 of 5 sessions" in quality.sentences[0]

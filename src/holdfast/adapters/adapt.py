@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +29,10 @@ from holdfast.adapters.compare import (
 from holdfast.adapters.held_out import HeldOut, hold_out, paired
 from holdfast.adapters.pairs import FEWEST_TESTED, matched
 from holdfast.adapters.recommend import Recommendation, recommend
-from holdfast.adapters.results import ScoreMapRecord
-from holdfast.adapters.score_map import SCORE_MAP_FORMAT, ScoreMapError
+from holdfast.adapters.score_map import ScoreMapError
 from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
-from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.intervals import Resampled
 from holdfast.experiment import Experiment
@@ -137,7 +134,7 @@ class Adapted:
         return _followed(self.comparison, self.recommendation)
 
 
-def suiting(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
+def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
     """Return the names of the adapters that can be fitted between the dimensions of two models."""
     return tuple(name for name, adapter in ADAPTERS.items() if old.dim == new.dim or not adapter.equal_dimensions)
 
@@ -178,7 +175,7 @@ def adapt(
         EmptyOverlapError: No id occurs in both sets.
         SpaceMismatchError: A set is not on the hypersphere.
     """
-    choice = choice or Choice(suiting(old, new))
+    choice = choice or Choice(suitable_adapters(old, new))
     direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)
@@ -397,43 +394,3 @@ def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDAr
         return nearest
     drawn = rng.integers(rest.shape[1], size=(len(scores), min(OTHERS, rest.shape[1])))
     return np.concatenate([nearest, np.take_along_axis(rest, drawn, axis=1)], axis=1)
-
-
-def score_map_record(fitted: FittedScoreMap | None) -> ScoreMapRecord | None:
-    """Return the map for results: its error, in words and as a number, and its knots."""
-    if fitted is None:
-        return None
-    error, score_map = fitted.error, fitted.score_map
-    knots = np.stack([score_map.knots, score_map.values], axis=1)
-    shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
-    return ScoreMapRecord(
-        error=float(error.mean_absolute_error),
-        text=f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
-        f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
-        knots=knots[shown].tolist(),
-    )
-
-
-def save_score_map(fitted: FittedScoreMap, path: Path, *, candidate: str = "", old: str = "", new: str = "") -> Path:
-    """Write the whole map and its error as JSON, wholly or not at all, and return the path.
-
-    Args:
-        fitted: The map. It was fitted through a link that knows only the items to fit on; that of all items, which is
-            saved beside it, gives scores that are close to these, but not the same.
-        path: Where to.
-        candidate: Name of the link whose scores it leads to.
-        old: Fingerprint of the model whose scores it maps.
-        new: Fingerprint of the model that the link was fitted for.
-    """
-    content = {
-        "format_version": SCORE_MAP_FORMAT,
-        "candidate": candidate,
-        "old": old,
-        "new": new,
-        "direction": fitted.score_map.direction,
-        "mean_absolute_error": fitted.error.mean_absolute_error,
-        "scored_pairs": fitted.error.pairs,
-        "knots": fitted.score_map.knots.tolist(),
-        "values": fitted.score_map.values.tolist(),
-    }
-    return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))

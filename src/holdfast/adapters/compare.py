@@ -328,10 +328,10 @@ def measure(
     guards = _guarded(guards, held_out.labelled and metric != AGREEMENT)
     score = score_by([metric, *(name for name in guards if name not in (UNSEEN, metric))], held_out)
     old, new = score(held_out.old, held_out.old), score(held_out.new, held_out.new)
-    tried = [_tried(candidate, held_out, score, on_fit) for candidate in candidates]
-    done = [one for one in tried if isinstance(one, _Tried)]
+    fitted = [_fitted(candidate, held_out, score, on_fit) for candidate in candidates]
+    done = [one for one in fitted if isinstance(one, _Fitted)]
     means = means_of(_columns(old[metric], new[metric], done, metric), draws)
-    judge = _Judge(metric, guards, old, new, held_out.unseen, draws)
+    guarding = _Guarding(metric, guards, old, new, held_out.unseen, draws)
     comparison = Comparison(
         metric=metric,
         fitted_on=len(held_out.fit_old),
@@ -341,10 +341,10 @@ def measure(
         self_old=Score.of(means["self_old"]),
         self_new=Score.of(means["self_new"]),
         self_new_minus_self_old=Gap.of(means["gain"]),
-        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, judge) for one in tried),
+        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, guarding) for one in fitted),
         guards=guards,
     )
-    comparison = replace(comparison, candidates=_as_best(comparison, done, judge))
+    comparison = replace(comparison, candidates=_as_best(comparison, done, guarding))
     return replace(comparison, head_lead=_head_lead(comparison, done))
 
 
@@ -445,7 +445,7 @@ def _checked(candidates: Sequence[Candidate], draws: Draws) -> Draws:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tried:
+class _Fitted:
     """A candidate after its fit, with values per query by metric: of "cross", and of "own" where its link has one."""
 
     candidate: Candidate
@@ -453,7 +453,7 @@ class _Tried:
     values: Mapping[str, Mapping[str, Values]]
 
 
-def _tried(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFit | None) -> _Tried | Failed:
+def _fitted(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFit | None) -> _Fitted | Failed:
     started = time.perf_counter()
     seconds, failed = None, None
     try:
@@ -468,7 +468,7 @@ def _tried(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFit
     if failed is not None:
         about: dict[str, Any] = {"name": candidate.name, "kind": candidate.kind, "direction": candidate.direction}
         return Failed(**about, seconds=seconds, failed=failed)
-    return _Tried(candidate, seconds, values)
+    return _Fitted(candidate, seconds, values)
 
 
 def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
@@ -478,17 +478,17 @@ def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[s
     return values
 
 
-def _columns(old: Values, new: Values, tried: Sequence[_Tried], metric: str) -> dict[Column, Values]:
+def _columns(old: Values, new: Values, fitted: Sequence[_Fitted], metric: str) -> dict[Column, Values]:
     """Return all whose means are wanted, by name, so that they are drawn together."""
     columns: dict[Column, Values] = {"self_old": old, "self_new": new, "gain": new - old}
-    for one in tried:
+    for one in fitted:
         name, cross = one.candidate.name, one.values["cross"][metric]
         columns |= {(name, system): values[metric] for system, values in one.values.items()}
         columns |= {(name, "brings"): cross - old, (name, "lacks"): new - cross}
     return columns
 
 
-def _measured(one: _Tried, means: Mapping[Column, Mean], judge: _Judge) -> Measured:
+def _measured(one: _Fitted, means: Mapping[Column, Mean], guarding: _Guarding) -> Measured:
     name = one.candidate.name
     brings, gain = Gap.of(means[name, "brings"]), Gap.of(means["gain"])
     own = means.get((name, "own"))
@@ -502,13 +502,13 @@ def _measured(one: _Tried, means: Mapping[Column, Mean], judge: _Judge) -> Measu
         self_new_minus_cross=Gap.of(means[name, "lacks"]),
         recovered=brings.mean / gain.mean if gain.above_zero else None,
         own=None if own is None else Score.of(own),
-        unseen=judge.on_unseen(one.values["cross"]),
-        worse=judge.losses(one.values["cross"]),
+        unseen=guarding.on_unseen(one.values["cross"]),
+        worse=guarding.losses(one.values["cross"]),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Judge:
+class _Guarding:
     """Finds what candidates are clearly worse at than the old model.
 
     Args:
@@ -551,27 +551,27 @@ class _Judge:
         return tuple(loss for loss in losses if loss.gain.below_zero)
 
 
-def _as_best(comparison: Comparison, tried: Sequence[_Tried], judge: _Judge) -> tuple[Measured | Failed, ...]:
+def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guarding) -> tuple[Measured | Failed, ...]:
     """Return the candidates, the best of each kind with an interval that is corrected for the choice among its kind."""
     found = []
     for one in comparison.candidates:
         if one is comparison.best_adapter or one is comparison.best_head:
             rivals = {
-                rival.candidate.name: rival.values["cross"][judge.metric]
-                for rival in tried
+                rival.candidate.name: rival.values["cross"][guarding.metric]
+                for rival in fitted
                 if rival.candidate.kind == one.kind
             }
-            interval = chosen_interval(rivals, judge.old[judge.metric], **judge.draws.options)
+            interval = chosen_interval(rivals, guarding.old[guarding.metric], **guarding.draws.options)
             one = one.model_copy(update={"as_best": interval if len(rivals) > 1 else None})
         found.append(one)
     return tuple(found)
 
 
-def _head_lead(comparison: Comparison, tried: Sequence[_Tried]) -> Gap | None:
+def _head_lead(comparison: Comparison, fitted: Sequence[_Fitted]) -> Gap | None:
     adapter, head = comparison.best_adapter, comparison.best_head
     if adapter is None or head is None:
         return None
-    cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in tried}
+    cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in fitted}
     return Gap.of(means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"])
 
 

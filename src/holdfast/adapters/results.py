@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
 from pydantic import Field
 
 from holdfast.adapters import SuspectPairs
 from holdfast.adapters.compare import CandidateScores, Comparison, Directions, Gap, Kind, LearningCurve, Score
 from holdfast.adapters.held_out import HeldOut
 from holdfast.adapters.recommend import Action, Recommendation
+from holdfast.adapters.score_map import ScoreMap, ScoreMapError
 from holdfast.embeddings import EmbeddingSet
 from holdfast.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
@@ -87,6 +89,18 @@ class ScoreMapRecord(Part):
     text: str
     knots: Annotated[list[tuple[Finite, Finite]], Field(min_length=2)]
 
+    @classmethod
+    def of(cls, score_map: ScoreMap, error: ScoreMapError) -> Self:
+        """Return a map for people: its error, in words and as a number, and at most 200 of its knots."""
+        knots = np.stack([score_map.knots, score_map.values], axis=1)
+        shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
+        return cls(
+            error=error.mean_absolute_error,
+            text=f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
+            f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
+            knots=knots[shown].tolist(),
+        )
+
 
 class Names(NamedTuple):
     """What people call the data and the two models."""
@@ -115,6 +129,7 @@ class AdaptResults(Results):
     """
 
     KIND: ClassVar[str | None] = "adapt"
+    REPORT: ClassVar[str] = "adapt_page"
     WRITER: ClassVar[str] = "“holdfast adapt”"
     AGAIN: ClassVar[str] = "run “holdfast adapt”"
 

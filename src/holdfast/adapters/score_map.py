@@ -14,6 +14,7 @@ from scipy.optimize import isotonic_regression
 from holdfast.adapters.moments import FOLDS
 from holdfast.adapters.pairs import Direction
 from holdfast.documents import parsed_json
+from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, reason, refuse
 
 Scores = NDArray[np.float64]
@@ -236,8 +237,36 @@ def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64
     return fold[group]
 
 
+def save_score_map(
+    score_map: ScoreMap, error: ScoreMapError, path: Path, *, candidate: str = "", old: str = "", new: str = ""
+) -> Path:
+    """Write a map and its error as JSON, wholly or not at all, and return the path.
+
+    Args:
+        score_map: The map. It was fitted through a link that knows only the items to fit on; that of all items, which
+            is saved beside it, gives scores that are close to these, but not the same.
+        error: How far it is off.
+        path: Where to.
+        candidate: Name of the link whose scores it leads to.
+        old: Fingerprint of the model whose scores it maps.
+        new: Fingerprint of the model that the link was fitted for.
+    """
+    content = {
+        "format_version": SCORE_MAP_FORMAT,
+        "candidate": candidate,
+        "old": old,
+        "new": new,
+        "direction": score_map.direction,
+        "mean_absolute_error": error.mean_absolute_error,
+        "scored_pairs": error.pairs,
+        "knots": score_map.knots.tolist(),
+        "values": score_map.values.tolist(),
+    }
+    return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))
+
+
 def load_score_map(path: str | Path) -> ScoreMap:
-    """Read what `holdfast.adapters.adapt.save_score_map` wrote.
+    """Read what `save_score_map` wrote.
 
     Raises:
         DataError: The file is missing or damaged.

@@ -386,6 +386,7 @@ class Leaderboard(Results):
     model_config = ConfigDict(allow_inf_nan=False)
 
     KIND: ClassVar[str | None] = "leaderboard"
+    REPORT: ClassVar[str] = "leaderboard"
     WRITER: ClassVar[str] = "“holdfast bench”"
     AGAIN: ClassVar[str] = "run “holdfast bench”"
 

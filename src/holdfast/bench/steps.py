@@ -29,7 +29,7 @@ from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.evaluation.compatibility import clearly_worse, verdict
-from holdfast.evaluation.intervals import clusters_of, counted_clusters, drawn, mean_intervals
+from holdfast.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
 
@@ -159,7 +159,7 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
             for metric in settings["metrics"]
         },
         "interval": list(intervals[gate]),
-        "drawn": drawn(gains[gate], clusters),
+        "drawn": groups_drawn(gains[gate], clusters),
         "verdict": verdict(intervals[gate], worse) if protocol.judges else None,
         "worse": worse,
         "queries": len(sides["old"][0]),

@@ -200,14 +200,15 @@ def _threshold(found: Adapted, asked: float) -> dict[str, Any]:
 
 def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> Path | None:
     """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
-    from holdfast.adapters.adapt import save_link, save_score_map
+    from holdfast.adapters.adapt import save_link
+    from holdfast.adapters.score_map import save_score_map
 
     name, out = found.recommendation.candidate, arguments["out"]
     if name is None or found.score_map is None:
         (out / SCORE_MAP).unlink(missing_ok=True)  # of an earlier run
     else:
         models = {"old": pair.old.fingerprint, "new": pair.new.fingerprint}
-        save_score_map(found.score_map, out / SCORE_MAP, candidate=name, **models)
+        save_score_map(found.score_map.score_map, found.score_map.error, out / SCORE_MAP, candidate=name, **models)
     if name is None:
         return None
     with training_progress(f"{name} on all pairs") as on_step:
@@ -219,16 +220,16 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
 
 def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[AdaptResults, Path | None]:
     """Write results.json and report.html, and return the results, and the page if there is one."""
-    from holdfast.adapters.adapt import score_map_record
-    from holdfast.adapters.results import AdaptResults, Names
+    from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
     from holdfast.reports.adapt_page import write_adapt_report
 
+    fitted = found.score_map
     results = AdaptResults.gather(
         found.held_out, found.comparison, found.recommendation,
         title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
         names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
         pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
-        score_map=score_map_record(found.score_map),
+        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
     )  # fmt: skip
     results.save(arguments["out"])
     return results, page_written(arguments["report"], lambda: write_adapt_report(results, arguments["out"]))

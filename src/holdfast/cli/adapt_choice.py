@@ -107,10 +107,10 @@ def suited(choice: Choice, arguments: Mapping[str, Any], old: EmbeddingSet, new:
     Raises:
         ConfigError: Something was named that cannot be fitted on them.
     """
-    from holdfast.adapters.adapt import suiting
+    from holdfast.adapters.adapt import suitable_adapters
     from holdfast.cli.adapt import adapt
 
-    fitting, methods = suiting(old, new), arguments["method"]
+    fitting, methods = suitable_adapters(old, new), arguments["method"]
     refuse(
         bool(methods) and old.labels is None and new.labels is None,
         f"--method {' '.join(methods)} for items without labels.",

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import json as json_text
 import shlex
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import data_root as root_of
-from holdfast.cli.console import console, print_json, print_table
+from holdfast.cli.console import EVERY, at_work, console, in_words, print_json, print_table, repeated
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError, refuse
+from holdfast.embeddings.storage import write_atomically
+from holdfast.errors import ConfigError, DataError, refuse
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.bench.executor import Progress
-    from holdfast.bench.run import Bench
+    from holdfast.bench.leaderboard import BenchRuns
+    from holdfast.bench.run import Bench, Estimate
     from holdfast.bench.suite import Suite
+    from holdfast.bench.tasks import Task
 
 LISTS = ("seeds", "device")
 """Options whose values may be written with commas, too."""
+SHOWN = 20
+"""So many steps of a plan are named; the numbers above them should stay in sight."""
+NAMED_AT_ONCE = 2
+"""So many running steps are named."""
+ON_A_TERMINAL = 1.0
+"""Seconds between two times that a terminal is told how far a bench is."""
+_CLOCK = "worked.json"
 
 
 def bench(
     suite: str | None = None,
     out: Path | None = None,
-    cache: Path = Path("runs/bench/tasks"),
+    cache: Path = Path("runs/bench/cells"),
     seeds: list[int] = [],  # noqa: B006 - read only
     processes: int | None = None,
     device: list[str] = [],  # noqa: B006
@@ -67,7 +81,6 @@ def main(words: list[str]) -> int:
     from holdfast.bench.executor import blocked_by
     from holdfast.bench.run import Bench, estimate
     from holdfast.bench.suite import recipe_named
-    from holdfast.cli.bench_plan import seeds_in_words, show_plan
 
     if words and not words[0].startswith("-"):
         words = ["--suite", *words]
@@ -174,8 +187,6 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
     from dataclasses import replace
 
     from holdfast.bench.ranking import leaderboard_of
-    from holdfast.cli.bench_plan import failure_sentences
-    from holdfast.cli.bench_progress import steps_progress, worked_before
     from holdfast.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
 
     with worked_before(out) as worked, steps_progress(suite.title) as watch:
@@ -267,3 +278,186 @@ def _processes(asked: int | None, devices: list[str]) -> int:
     if asked is not None:
         return asked
     return available_cores() if devices == ["cpu"] else len(devices)
+
+
+def show_plan(suite: Suite, found: Estimate, failed: int, processes: int, as_json: bool) -> int:
+    """Say what would be run, and about how long that takes."""
+    if as_json:
+        steps = [
+            {"kind": task.kind, "label": task.label, "work": task.work, "trial": found.trials.get(task.address)}
+            for task in found.unfinished
+        ]
+        numbers = {"finished": found.finished, "failed": failed, "seconds": found.seconds, "unknown": found.unknown}
+        print_json({"suite": suite.name, "unfinished": steps, **numbers, "processes": processes})
+        return 0
+    kinds = Counter(task.kind for task in found.unfinished)
+    title = f"{suite.title}: {counted(len(found.unfinished), 'step')} to run, {found.finished} finished"
+    print_table(title, ["kind", "steps"], [[kind, str(count)] for kind, count in kinds.items()])
+    for line in (*plan_sentences(found, failed, processes), *step_lines(found)):
+        console.print(line, highlight=False)
+    return 0
+
+
+def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str]:
+    """Say how long it takes, of how many steps that is not known, and which are not run."""
+    count = len(found.unfinished)
+    if found.seconds is not None:
+        at_once = min(processes, count)
+        whole = f"{in_words(found.seconds)} one after another"
+        told = whole if at_once == 1 else f"{in_words(found.seconds / at_once)} with {at_once} at once ({whole})"
+        yield f"About {told}, by what was measured here before, or more where steps wait for others."
+        if found.unknown:
+            yield f"Of {found.unknown} of the {count} steps nothing is known, and they are not counted in it."
+    elif count:
+        yield "Nothing like these steps was run here yet, so nobody can say how long they take."
+    if failed:
+        yield f"Of these steps {failed} failed before or need one that did: they are left out without --retry-failed."
+
+
+def step_lines(found: Estimate) -> Iterator[str]:
+    """Name the first steps, those of trials with what they try."""
+    for task in found.unfinished[:SHOWN]:
+        yield f"  {_named(task, found.trials)}"
+    more = len(found.unfinished) - SHOWN
+    if more > 0:
+        yield f"  … and {more:,} more (--json lists all)"
+
+
+def _named(task: Task, trials: Mapping[str, Mapping[str, Any]]) -> str:
+    changes = trials.get(task.address)
+    if changes is None:
+        return task.label
+    return f"{task.label}, trial: {', '.join(f'{name} {value}' for name, value in changes.items())}"
+
+
+def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:
+    """Say how to run again what failed of a bench, and where more is written about it.
+
+    Args:
+        found: What `Bench.run` returned.
+        cache: Folder of finished steps.
+    """
+    from holdfast.bench.cache import FAILURE
+
+    numbers = {
+        "run": sum(run.failure is not None for run in found.rows),
+        "trial": sum(trial["failure"] is not None for trial in found.tuning),
+    }
+    failed = [counted(number, word) for word, number in numbers.items() if number]
+    if failed:
+        yield (
+            f"{' and '.join(failed)} failed. The same command with --retry-failed runs again what failed; "
+            f"{cache / '*' / '*' / FAILURE} hold the tracebacks."
+        )
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Write seeds.
+
+    >>> seeds_in_words([0]), seeds_in_words([0, 1, 2])
+    ('seed 0', 'seeds 0, 1, 2')
+    """
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
+class Clock:
+    """How long a bench has worked, interruptions left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before = _seconds_in(path) if path.exists() else 0.0
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of this run and of those before."""
+        return self._before + time.monotonic() - self._started
+
+    def note(self) -> None:
+        """Write it down."""
+        text = json_text.dumps({"seconds": round(self.seconds, 1)}) + "\n"
+        write_atomically(self._path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _seconds_in(path: Path) -> float:
+    try:
+        return float(json_text.loads(path.read_text(encoding="utf-8"))["seconds"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"'{path}' does not say how long this bench has worked: {error}.",
+            expected="the file as `holdfast bench` wrote it",
+            to_do="remove it; the time is counted from now on, and no step is lost.",
+        ) from error
+
+
+@contextmanager
+def worked_before(folder: Path) -> Iterator[Clock]:
+    """Open the clock of a bench; runs that find everything finished do not count."""
+    clock = Clock(folder / _CLOCK)
+    yield clock
+
+
+@contextmanager
+def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progress], None]]:
+    """Show how many steps are done and which run now, and say at once what failed.
+
+    Where standard error is no terminal, that is a line at the beginning, one every so many seconds, and one at the end.
+
+    Args:
+        title: Of the suite.
+        every: Seconds between lines.
+    """
+    started = time.monotonic()
+    last: Progress | None = None
+
+    def words() -> str:
+        return f"{title}: {progress_words(last, time.monotonic() - started)}"
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        begins, last = last is None, progress
+        if begins or console.is_terminal:
+            show(words())
+        if progress.task is not None and progress.failure is not None:
+            console.print(f"failed: {progress.task.label}: {progress.failure}", highlight=False)
+
+    try:
+        often = ON_A_TERMINAL if console.is_terminal else every
+        with _display(title) as show, at_work(""), repeated(lambda: show(words()), often):
+            yield tell
+    finally:
+        if last is not None:
+            _line(words())
+
+
+def progress_words(progress: Progress | None, seconds: float) -> str:
+    """Write how far a bench is.
+
+    >>> from holdfast.bench.tasks import Task
+    >>> from holdfast.bench.executor import Progress
+    >>> tasks = tuple(Task("train", {}, label=name) for name in ("bct (omniglot)", "p2s (omniglot)", "lce (omniglot)"))
+    >>> progress_words(Progress(None, 12, 250, running=tasks[:1]), 180), progress_words(None, 90)
+    ('12 of 250 steps, 3 minutes: bct (omniglot)', 'reading data, 2 minutes')
+    >>> progress_words(Progress(None, 0, 10, running=tasks), 0)
+    '0 of 10 steps, 0 seconds: bct (omniglot); p2s (omniglot) and 1 more'
+    """
+    if progress is None:
+        return f"reading data, {in_words(seconds)}"
+    names = [task.label or task.kind for task in progress.running]
+    more = f" and {len(names) - NAMED_AT_ONCE} more" if len(names) > NAMED_AT_ONCE else ""
+    now = f": {'; '.join(names[:NAMED_AT_ONCE])}{more}" if names else ""
+    return f"{progress.done} of {progress.total} steps, {in_words(seconds)}{now}"
+
+
+@contextmanager
+def _display(title: str) -> Iterator[Callable[[str], None]]:
+    """Yield what shows words: in one place of a terminal, else on lines."""
+    if not console.is_terminal:
+        yield _line
+        return
+    with console.status(title) as status:
+        yield status.update
+
+
+def _line(words: str) -> None:
+    console.print(words, highlight=False)

@@ -54,7 +54,8 @@ def experiment(seed: int) -> Experiment:
 def main(words: list[str]) -> int:
     """Train, embed, evaluate and show."""
     from holdfast.models.card import write_card
-    from holdfast.reports.tables import markdown_table
+    from holdfast.reports.markdown import markdown_table
+    from holdfast.reports.tables import summary_rows
     from holdfast.results import Data
 
     arguments, text = parse(demo, words, "demo")
@@ -81,7 +82,7 @@ def main(words: list[str]) -> int:
     )  # fmt: skip
     write_settings(out, "demo.yaml", text)
     for name, release in releases.items():
-        write_card(release, out / name, markdown_table(results))
+        write_card(release, out / name, markdown_table(*summary_rows(results)))
     gallery = live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)
     if arguments["json"]:
         print_json({**results.to_dict(), "gallery": gallery})

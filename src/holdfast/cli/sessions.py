@@ -157,5 +157,5 @@ def _show(results: SessionsResults, plan: Plan, arguments: dict[str, Any]) -> No
     found = standing(results)
     console.print(f"\n{sessions_headline(found)}", style="bold")
     for finding in sessions_findings(found):
-        console.print(finding.sentence)
+        console.print(finding.sentences[0])
     console.print(f"\nresults  {written}{page_line(arguments['report'], page)}")

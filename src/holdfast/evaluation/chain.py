@@ -81,6 +81,7 @@ class ChainResults(Results):
     """
 
     KIND: ClassVar[str | None] = "chain"
+    REPORT: ClassVar[str] = "chain"
     WRITER: ClassVar[str] = "“holdfast evaluate chain”"
     AGAIN: ClassVar[str] = "evaluate the chain"
 

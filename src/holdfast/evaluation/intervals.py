@@ -253,7 +253,7 @@ def counted_clusters(
     return None if resample == "auto" and one else clusters
 
 
-def drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> dict[str, Any]:
+def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> dict[str, Any]:
     """Say what was drawn, "queries" or "classes", and from how many.
 
     Args:

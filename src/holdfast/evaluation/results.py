@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse
-from holdfast.evaluation.intervals import Draws, drawn
+from holdfast.evaluation.intervals import Draws, groups_drawn
 from holdfast.evaluation.uncertainty import Uncertainty
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
@@ -93,7 +93,11 @@ class ProtocolRecord(Part):
             counted: One value per unit in the metric that decides, NaN where a unit does not count; None where nothing
                 was scored.
         """
-        groups = {"resample": "queries", "groups": len(sides[0])} if counted is None else drawn(counted, draws.clusters)
+        groups = (
+            {"resample": "queries", "groups": len(sides[0])}
+            if counted is None
+            else groups_drawn(counted, draws.clusters)
+        )
         return cls(
             **protocol.record(),
             units=protocol.units,
@@ -250,6 +254,7 @@ class EvaluationResults(Results):
     """
 
     KIND: ClassVar[str | None] = None
+    REPORT: ClassVar[str] = "tables"
     WRITER: ClassVar[str] = "an evaluation of an upgrade, “holdfast evaluate”"
 
     title: str

@@ -95,6 +95,7 @@ class CombinationResults(Combination, Results):
     """
 
     KIND: ClassVar[str | None] = "combination"
+    REPORT: ClassVar[str] = "combined"
     WRITER: ClassVar[str] = "“holdfast evaluate combine”"
     AGAIN: ClassVar[str] = "combine"
 

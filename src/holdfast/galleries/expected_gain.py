@@ -177,14 +177,14 @@ def pilot_ids(store: Store, state: GalleryState, target: str, share: float = 0.0
 
 def _judging(pointer: Pointer, state: GalleryState, target: str) -> list[Generation]:
     """Return the generations that hold the newest vector of an item without one of the target, newest first."""
-    found, newer = [], {target}
+    judging, newer = [], {target}
     for generation in reversed(state.generations):
         if generation.name == target:
             continue
         if any(count and generation.name in names and not names & newer for names, count in pointer.held.items()):
-            found.append(generation)
+            judging.append(generation)
         newer.add(generation.name)
-    return found
+    return judging
 
 
 def _pairs(store: Store, old: str, new: str, seed: int) -> tuple[Vectors, Values]:
@@ -288,5 +288,5 @@ def shares(values: Values) -> Values:
     """
     ordered = np.sort(values)
     places = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
-    found: Values = places / (2 * max(1, len(values)))
-    return found
+    shares_below: Values = places / (2 * max(1, len(values)))
+    return shares_below

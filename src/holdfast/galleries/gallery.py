@@ -358,7 +358,7 @@ class Gallery:
         _check_space(asked, query)
         conditions = tuple(checked(one, state.columns) for one in where or ()) or None
         sources = route(state, query.name)
-        found = [
+        searched = [
             (source, self.store.search(
                 self._form(asked, source.link), k, generation=source.generation, without=source.without,
                 where=conditions, exact=exact or not query.geometry.approximable, at=pointer,
@@ -366,7 +366,7 @@ class Gallery:
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip
         rows = {source.generation: source.rows(pointer) for source in sources}
-        hits, merge = merged(found, k, self.files.score_maps(sources), rows)
+        hits, merge = merged(searched, k, self.files.score_maps(sources), rows)
         names = [source.generation for source in sources]
         return Reply(
             hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,

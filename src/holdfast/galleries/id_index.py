@@ -56,16 +56,16 @@ class IdIndex:
         names = StringArray.of(wanted).arrow()
         hashes = self._hashes(names)
         places = np.searchsorted(self._sorted, hashes)
-        found, left = np.full(len(names), -1, np.int64), np.arange(len(names))
+        row_of, left = np.full(len(names), -1, np.int64), np.arange(len(names))
         while len(left):
             left = left[places[left] < len(self)]
             left = left[self._sorted[places[left]] == hashes[left]]
             rows = self._rows[places[left]]
             same = pc.equal(self.ids.take(pa.array(rows)), names.take(pa.array(left))).to_numpy(zero_copy_only=False)
-            found[left[same]] = rows[same]
+            row_of[left[same]] = rows[same]
             left = left[~same]
             places[left] += 1  # another id of the same hash
-        return found
+        return row_of
 
     def by_part(self, rows: Rows) -> Iterator[tuple[int, Rows, Rows]]:
         """Yield, for every list that has some of these rows, its number, which of the rows, and their places in it."""

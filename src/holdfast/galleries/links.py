@@ -92,8 +92,8 @@ def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evalua
         raise GalleryError(
             f"'{path}' is no compatibility report: {error.given}", expected="results.json of an evaluation", to_do=_NEXT
         ) from error
-    found = next(_about(results, query, gallery), None)
-    if found is None:
+    evaluation = next(_about(results, query, gallery), None)
+    if evaluation is None:
         about = {model: results.first.fingerprints.get(model) for model in ("new", "old")}
         named = [fingerprint.removeprefix("declared:") for fingerprint in (gallery.fingerprint, query.fingerprint)
                  if fingerprint.startswith("declared:")]  # fmt: skip
@@ -107,7 +107,7 @@ def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evalua
             f"--old … --new … --old-model {shlex.quote(named[0])} --new-model {shlex.quote(named[1])}`; the gallery is "
             "intact.",
         )
-    return found
+    return evaluation
 
 
 def _fingerprint(model: ModelIdentity | None) -> str:

@@ -160,6 +160,6 @@ def _lacking(store: Store, target: str, class_column: str) -> tuple[list[str], l
     names: dict[Any, Any] = {}  # one object per class, not per item
     for items in pages(store, lacking=target):
         ids += items.ids
-        found = (metadata.get(class_column) for metadata in items.metadata)
-        classes += [names.setdefault(name, name) for name in found]
+        class_names = (metadata.get(class_column) for metadata in items.metadata)
+        classes += [names.setdefault(name, name) for name in class_names]
     return ids, classes

@@ -107,7 +107,7 @@ def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
 
 
 def merged(
-    found: Sequence[tuple[Source, Hits]],
+    searched: Sequence[tuple[Source, Hits]],
     k: int,
     score_maps: Mapping[str, Any],
     rows: Mapping[str, int] | None = None,
@@ -115,15 +115,17 @@ def merged(
     """Make one list per query out of those of several sources.
 
     Args:
-        found: Hits of every source that was searched, the query's own first.
+        searched: Hits of every source that was searched, the query's own first.
         k: Hits per query.
         score_maps: Maps from scores of a generation to those of the query's own, by generation name.
         rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
     """
-    own = [(source, hits) for source, hits in found if source.link is None or source.link.adapter is None]
-    others = [(source, hits) for source, hits in found if source.link is not None and source.link.adapter is not None]
+    own = [(source, hits) for source, hits in searched if source.link is None or source.link.adapter is None]
+    others = [
+        (source, hits) for source, hits in searched if source.link is not None and source.link.adapter is not None
+    ]
     parts = [*([own] if own else []), *([other] for other in others)]  # each on one scale
-    queries = len(found[0][1].ids) if found else 0
+    queries = len(searched[0][1].ids) if searched else 0
     lists = [[_by_score(part, query, k) for part in parts] for query in range(queries)]
     if not own or not others:
         return [of_query[0][:k] for of_query in lists], "score"

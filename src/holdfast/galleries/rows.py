@@ -130,12 +130,12 @@ def _columns(
 
 def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> list[dict[str, Any]]:
     """Return the values of some items; further ones than a column has are items of other sets."""
-    found: list[dict[str, Any]] = [{} for _ in range(count)]
+    known: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, values in columns.items():
-        for metadata, value in zip(found, values[start : start + count], strict=False):
+        for metadata, value in zip(known, values[start : start + count], strict=False):
             if value is not None:
                 metadata[name] = value
-    return found
+    return known
 
 
 def _own_columns(state: GalleryState, embeddings: EmbeddingSet) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def served(reply: Reply, classes: Sequence[str], totals: Mapping[str, int], k: i
     Raises:
         DataError: No query is of a class that the gallery has.
     """
-    found = [
+    scores = [
         (
             float(bool(hits) and hits[0].metadata.get(column) == name),
             _precision(hits, name, column, min(totals[name], k)),
@@ -75,14 +75,14 @@ def served(reply: Reply, classes: Sequence[str], totals: Mapping[str, int], k: i
         for hits, name in zip(reply.hits, classes, strict=True)
         if totals.get(name)
     ]
-    if not found:
+    if not scores:
         raise DataError(
             "No query is of a class that the gallery has.",
             expected=f"classes of queries in the metadata column '{column}'",
             to_do="check the column and the labels of the queries.",
         )
-    first, precision = np.mean(found, axis=0)
-    return Served(float(first), float(precision), len(found))
+    first, precision = np.mean(scores, axis=0)
+    return Served(float(first), float(precision), len(scores))
 
 
 def _precision(hits: Sequence[Hit], name: str, column: str, relevant: int) -> float:

@@ -122,7 +122,7 @@ class FileVectors:
         vectors = np.empty((int(there.sum()), self.space.dim), np.float32)
         for part, which, places in self._index.by_part(rows[there]):
             vectors[which] = self._sets[part].vectors[places]
-        known = [identifier for identifier, found in zip(ids, there, strict=True) if found]
+        known = [identifier for identifier, is_there in zip(ids, there, strict=True) if is_there]
         return points_of(self, known, vectors)
 
 
@@ -130,8 +130,8 @@ def _file_in(path: Path) -> Path:
     """Return a file, or the one of a folder that holds the items of a gallery."""
     path = model_folder(path)
     if path.is_dir():
-        found = [path / name for name in ("gallery.safetensors", "embeddings.safetensors") if (path / name).is_file()]
-        path = found[0] if found else path
+        files = [path / name for name in ("gallery.safetensors", "embeddings.safetensors") if (path / name).is_file()]
+        path = files[0] if files else path
     if path.is_file():
         return path
     raise ConfigError(
@@ -401,8 +401,8 @@ class TextVectors:
         known, texts = self.items.read(ids)
         if not known:
             return nothing_of(self)
-        found = TextSet(StringArray.of(texts), None, (), StringArray.of(known))
-        return embed_texts(self.encoder, found, role=self.role, batch_size=self.batch_size)
+        named = TextSet(StringArray.of(texts), None, (), StringArray.of(known))
+        return embed_texts(self.encoder, named, role=self.role, batch_size=self.batch_size)
 
 
 class Carried:
@@ -422,8 +422,8 @@ class Carried:
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return what becomes of those of the ids that the source has."""
-        found = self.source.embed(ids)
-        return self._carry(found) if len(found) else nothing_of(self)
+        embeddings = self.source.embed(ids)
+        return self._carry(embeddings) if len(embeddings) else nothing_of(self)
 
 
 def through_head(source: VectorSource, release: Release) -> Carried:
@@ -435,7 +435,7 @@ def through_head(source: VectorSource, release: Release) -> Carried:
     from holdfast.training.encode import embed_features
 
     embed_features(release, nothing_of(source))  # refuses another model now
-    return Carried(source, lambda found: embed_features(release, found), release.fingerprint, release.space)
+    return Carried(source, lambda embeddings: embed_features(release, embeddings), release.fingerprint, release.space)
 
 
 def through_adapter(source: VectorSource, adapter: Adapter) -> Carried:

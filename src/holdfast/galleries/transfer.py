@@ -207,11 +207,11 @@ def columns_of(
             if column not in possible:
                 raise unknown_name(f"column of {table.name}", column, possible)
         return checked_columns({name: possible[column] for name, column in take.items()})
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for name, kind in possible.items():
         with suppress(ConfigError):
-            found |= checked_columns({name: kind})
-    return found
+            columns |= checked_columns({name: kind})
+    return columns
 
 
 def _no_metadata(table: Table, column: str, possible: Mapping[str, str]) -> ConfigError:
@@ -343,12 +343,12 @@ class _Import:
     def add(self, ids: Any, vectors: Any, metadata: Mapping[str, Any]) -> None:
         """Commit the rows of one batch that are new."""
         try:
-            found = self._embeddings(ids, vectors)
-            new = self._new(found.ids)
+            embeddings = self._embeddings(ids, vectors)
+            new = self._new(embeddings.ids)
             if len(new):
                 values = {name: pc.take(array, pa.array(new)).to_pylist() for name, array in metadata.items()}
-                self.gallery.add(found.select(new), metadata=values)
-                self.own_commits |= set(self.gallery.store.fetch([found.ids[int(new[0])]]).versions.tolist())
+                self.gallery.add(embeddings.select(new), metadata=values)
+                self.own_commits |= set(self.gallery.store.fetch([embeddings.ids[int(new[0])]]).versions.tolist())
         except HoldfastError as error:
             raise self._explained(error, len(ids)) from error
         self.read += len(ids)
@@ -413,9 +413,9 @@ def _matrix(lists: Any) -> NDArray[Any]:
         raise DataError(f"The column of vectors is {kind}.", expected="a list of numbers in every row")
     lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
     if lists.null_count or len(lengths) > 1 or 0 in lengths:
-        found = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
+        told = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
         raise DataError(
-            f"Vectors of these lengths: {found}.",
+            f"Vectors of these lengths: {told}.",
             expected="one dimension of at least 1",
             to_do="remove the items whose vector is missing or has another length.",
         )
@@ -532,7 +532,7 @@ def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str
 def _batch(schema: Any, ids: list[str], points: NDArray[np.float32], metadata: Sequence[Metadata]) -> Any:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
     values = [[one.get(name) for one in metadata] for name in schema.names[2:]]
-    columns = [pa.array(found, type=type_) for found, type_ in zip(values, schema.types[2:], strict=True)]
+    columns = [pa.array(of_column, type=type_) for of_column, type_ in zip(values, schema.types[2:], strict=True)]
     return pa.record_batch([pa.array(ids), vectors, *columns], schema=schema)
 
 
@@ -553,17 +553,17 @@ def _embedding_set(
     for some, vectors, metadata in parts:
         ids += some
         points.append(vectors)
-        for name, found in values.items():
-            found += [one.get(name) for one in metadata]
+        for name, of_column in values.items():
+            of_column += [one.get(name) for one in metadata]
     labels, names = _labels(values.pop(LABEL, []))
     kept: dict[str, NDArray[Any]] = {}
     left_out = {LABEL: "some items have none"} if LABEL in columns and labels is None else {}
-    for name, found in values.items():
-        why = _unfit(columns[name], found, texts)
+    for name, of_column in values.items():
+        why = _unfit(columns[name], of_column, texts)
         if why:
             left_out[name] = why
         else:
-            kept[name] = _array(columns[name], found)
+            kept[name] = _array(columns[name], of_column)
     embeddings = EmbeddingSet(
         ids=StringArray.of(ids),
         vectors=np.concatenate(points),

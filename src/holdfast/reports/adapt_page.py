@@ -9,14 +9,15 @@ from holdfast.adapters.compare import LearningCurve
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.embeddings.storage import write_atomically
 from holdfast.reports import adapt_words as words
-from holdfast.reports.adapt_tables import adapt_table, thresholds
+from holdfast.reports.adapt_tables import adapt_table, failures, thresholds
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
 from holdfast.reports.charts.lines import learning_curve, score_map_plot
 from holdfast.reports.formats import score
+from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import FILE_NAME
-from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.words import Finding
 
 TEMPLATE = "adapt.html"
 
@@ -102,3 +103,17 @@ def threshold_rows(score_map: ScoreMapRecord) -> Table:
     return ["old score", "new score"], [
         [f"{old:g}".replace("-", "−"), score(new)] for old, new in thresholds(score_map)
     ]
+
+
+def to_markdown(results: AdaptResults) -> str:
+    """Return what is said of adapters and heads and their tables in Markdown."""
+    curve, score_map = results.learning_curve, results.score_map
+    agreement = [] if results.data.labelled else [words.AGREEMENT_NOTE]
+    told = [*results.recommendation.sentences, *results.data.sentences, *agreement, words.curve_finding(results)]
+    finding = Finding(words.adapt_headline(results), tuple(filter(None, told)))
+    tables = {"Candidates": adapt_table(results)}
+    if curve:
+        tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
+    if score_map:
+        tables["Thresholds"] = threshold_rows(score_map)
+    return markdown_of(results.title, [finding], tables, [*failures(results), *words.protocol_words(results)])

@@ -8,8 +8,8 @@ from holdfast.adapters import ScoreMap
 from holdfast.adapters.compare import CandidateScores, Gap, Score
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
+from holdfast.reports.markdown import Table
 from holdfast.reports.svg import Scale
-from holdfast.reports.tables import Table
 from holdfast.wording import metric_name
 
 OLD, REEMBEDDED = "old model as it is", "everything re-embedded"

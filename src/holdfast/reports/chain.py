@@ -16,8 +16,8 @@ from holdfast.reports import heat_map
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import Gain, gain_plot
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
+from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, in_both_widths, page_template, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, places
 from holdfast.wording import listed, metric_name
@@ -379,3 +379,13 @@ def _numbers(results: ChainResults) -> list[str]:
 
 def _array(rows: Any) -> Any:
     return np.array(rows, dtype=np.float64)
+
+
+def to_markdown(results: ChainResults) -> str:
+    """Return what is said of a chain and its tables in Markdown."""
+    tables = {f"{metric_name(results.metric)} of every model on every gallery": matrix_table(results)}
+    tables["Pairs"] = pair_table(results)
+    if results.p_comp:
+        tables["Every model against its own recipe trained alone"] = models_table(results)
+        tables |= {f"P_comp, raw: {BASELINES[name]}": p_comp_table(results, name) for name in results.p_comp["raw"]}
+    return markdown_of(results.title, [chain_finding(results)], tables)

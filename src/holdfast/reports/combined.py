@@ -10,8 +10,8 @@ from holdfast.evaluation.test_sets import CombinationResults, SetScores
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, sets_plot
 from holdfast.reports.formats import MISSING, interval, plain_text, score, signed
+from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.tables import Table, as_markdown
 from holdfast.reports.template import in_both_widths, page_template, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, short_verdict, spoken_verdict
 from holdfast.wording import listed, metric_name
@@ -136,10 +136,10 @@ def _hundredths(share: float) -> str:
     return f"{100 * share:.2f}"
 
 
-def combined_markdown(results: CombinationResults) -> str:
-    """Return the table of `combined_table` in Markdown, numbers to the right, ending with a line break."""
-    columns, rows = combined_table(results)
-    return as_markdown(columns, rows, ["---", "---", *["---:"] * (len(columns) - 3), "---"])
+def to_markdown(results: CombinationResults) -> str:
+    """Return what is said of several test sets and their table in Markdown."""
+    first = Finding(combined_headline(results), tuple(combined_notes(results)))
+    return markdown_of(results.title, [first, *set_findings(results)], {"Test sets": combined_table(results)})
 
 
 def write_combined_report(results: CombinationResults, folder: str | Path) -> Path:

@@ -12,8 +12,9 @@ from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, fir
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import score
-from holdfast.reports.tables import Table
+from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.words import Finding
 from holdfast.wording import metric_name
 
 TEMPLATE = "drill.html"
@@ -135,3 +136,14 @@ def rollback_rows(results: Rehearsal) -> Table:
         [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
     ]
     return ["old queries", "before the swap", "after the rollback"], rows
+
+
+def to_markdown(results: Rehearsal) -> str:
+    """Return what is said of a rehearsal and its tables in Markdown."""
+    told = [*words.findings(results), words.order_finding(results), *words.first_hit_findings(results)]
+    told += [words.time_finding(results), words.rollback_finding(results)]
+    finding = Finding(words.drill_headline(results), tuple(told), (words.next_step(results),))
+    tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
+    tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
+    title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
+    return markdown_of(title, [finding], tables, words.protocol_words(results))

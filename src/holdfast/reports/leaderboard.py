@@ -36,7 +36,7 @@ from holdfast.reports.leaderboard_tables import (
     training_words,
     with_deviation,
 )
-from holdfast.reports.tables import Table
+from holdfast.reports.markdown import Table, in_markdown
 from holdfast.reports.template import in_both_widths, page_template, plain, write_page
 
 _NAMED = 4  # names in a sentence, at most
@@ -315,14 +315,14 @@ def write_tables(results: Leaderboard, folder: str | Path) -> list[Path]:
         DataError: A file could not be written.
     """
     written = {
-        "md": leaderboard_markdown(results),
+        "md": to_markdown(results),
         "csv": leaderboard_csv(results),
         "tex": leaderboard_latex(results),
     }
     return [write_page(text, folder, f"leaderboard.{ending}") for ending, text in written.items()]
 
 
-def leaderboard_markdown(results: Leaderboard) -> str:
+def to_markdown(results: Leaderboard) -> str:
     """Return what was found and how, the table of means, and that of cells where there are several, in Markdown.
 
     The best are bold; every failure has its line.
@@ -330,17 +330,17 @@ def leaderboard_markdown(results: Leaderboard) -> str:
     metric = metric_names(results)
     said = (headline(results), *sentences(results), *(f"Failed: {one}" for one in _failure_lines(results)))
     parts = [
-        f"# {_for_markdown(results.title)}\n",
-        *(f"{_for_markdown(plain_text(one))}\n" for one in said),
+        f"# {in_markdown(results.title)}\n",
+        *(f"{in_markdown(one)}\n" for one in said),
     ]
-    parts += [f"`{results.command}` took {duration(results.wall_seconds)}. {_for_markdown(results.machine)}.\n"]
+    parts += [f"`{results.command}` took {duration(results.wall_seconds)}. {in_markdown(results.machine)}.\n"]
     parts += [f"Means over cells, in {metric}:\n\n" + _markdown(summary(results))]
     if len(results.board.cells) > 1:
         parts.append(f"By cell, {scale_name(results)}:\n\n" + _markdown(by_cell(results)))
-    parts += [f"{_for_markdown(note)}\n" for note in footnotes(results)]
+    parts += [f"{in_markdown(note)}\n" for note in footnotes(results)]
     over = over_sets(results)
-    parts += [f"{_for_markdown(_over(found))}:\n\n" + _markdown(found.numbers) for found in over]
-    parts += [f"{_for_markdown(note)}\n" for note in over_sets_notes(over)]
+    parts += [f"{in_markdown(_over(found))}:\n\n" + _markdown(found.numbers) for found in over]
+    parts += [f"{in_markdown(note)}\n" for note in over_sets_notes(over)]
     return "\n".join(parts)
 
 
@@ -350,18 +350,12 @@ def _over(found: OverSets) -> str:
 
 def _markdown(found: Numbers) -> str:
     rule = ["---", *["---:"] * (len(found.columns) - 1)]
-    lines = [list(map(_for_markdown, found.columns)), rule]
+    lines = [list(map(in_markdown, found.columns)), rule]
     for row, standing in zip(found.rows, found.standing, strict=True):
-        numbers = (_for_markdown(plain_text(cell)) for cell in row[1:])
+        numbers = (in_markdown(cell) for cell in row[1:])
         bold = (f"**{cell}**" if place == BEST else cell for cell, place in zip(numbers, standing, strict=True))
-        lines.append([_for_markdown(row[0]), *bold])
+        lines.append([in_markdown(row[0]), *bold])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _for_markdown(words: str) -> str:
-    for sign in "\\|*_`<[":
-        words = words.replace(sign, f"\\{sign}")
-    return " ".join(words.split())
 
 
 def leaderboard_latex(results: Leaderboard) -> str:

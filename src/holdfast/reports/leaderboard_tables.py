@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.bench.leaderboard import Board, BoardCell, CombinedRun, Entry, Leaderboard, Mean, Run, SeedMean
 from holdfast.reports.formats import MISSING, percent, plain_text, score, signed
-from holdfast.reports.tables import Table
+from holdfast.reports.markdown import Table
 from holdfast.wording import metric_name
 
 MARK = "*"

@@ -26,10 +26,11 @@ from holdfast.reports.charts.bars import (
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
 from holdfast.reports.formats import percent, score
+from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import FILE_NAME
 from holdfast.reports.sessions_tables import sessions_table
-from holdfast.reports.tables import Table
 from holdfast.reports.template import PHONE, Drawing, page_template
+from holdfast.reports.words import Finding
 
 TEMPLATE = "sessions.html"
 _COUNTS = ("gallery", "embedded", "replayed", "images trained on", "images only embedded")
@@ -170,3 +171,14 @@ def age_rows(learner: LearnerResults) -> Table:
     found = learner.recall_by_age
     columns = ["after session", *(f"classes of session {place + 1}" for place in range(len(found[0])))]
     return columns, [[str(number), *map(score, row)] for number, row in enumerate(found, start=1)]
+
+
+def to_markdown(results: SessionsResults) -> str:
+    """Return what is said of learners compared in sessions and their tables in Markdown."""
+    standing = words.standing(results)
+    tables = {"Learners": sessions_table(results)}
+    for name, learner in results.best_first().items():
+        tables[f"{name}, session by session"] = session_rows(learner)
+        tables[f"{name}, recall@1 by the age of classes"] = age_rows(learner)
+    findings = [Finding(words.sessions_headline(standing), ()), *words.sessions_findings(standing)]
+    return markdown_of(results.title, findings, tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.continual.results import SessionsResults
 from holdfast.reports.formats import plain_text, score
-from holdfast.reports.tables import Table, as_markdown
+from holdfast.reports.markdown import Table
 
 
 def sessions_table(results: SessionsResults, *, typeset: bool = False) -> Table:
@@ -21,9 +21,3 @@ def sessions_table(results: SessionsResults, *, typeset: bool = False) -> Table:
         numbers += [score(learner.sessions[-1].recall["1"]), score(learner.forgetting)]
         rows.append([name, *numbers, f"{learner.embedded_again:,}", f"{learner.seconds / 60:.1f}"])
     return columns, rows if typeset else [[row[0], *map(plain_text, row[1:])] for row in rows]
-
-
-def sessions_markdown(results: SessionsResults) -> str:
-    """Return the table of `sessions_table` in Markdown, numbers to the right, ending with a line break."""
-    columns, rows = sessions_table(results)
-    return as_markdown(columns, rows, ["---", *["---:"] * (len(columns) - 1)])

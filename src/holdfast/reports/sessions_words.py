@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from holdfast.continual.results import SessionsResults
 from holdfast.reports.formats import percent, score
+from holdfast.reports.words import Finding
+from holdfast.wording import listed
 
 _CLOSE = 0.01  # of AR@1: a lead below this is taken for chance, since one seed says nothing of others
 
@@ -24,26 +26,6 @@ TERMS = {
     "sessions",
     "exemplars": "images of earlier sessions that a learner keeps, and trains on again",
 }
-
-
-@dataclass(frozen=True)
-class SessionsFinding:
-    """One thing that a comparison says.
-
-    Args:
-        topic: What it is about.
-        sentence: What was measured.
-        next_step: What to do, or nothing.
-        notes: What else to know.
-        steps: Numbers of the lower bound, of the leader and of the upper one, as far as there are any: a number and
-            a name each.
-    """
-
-    topic: str
-    sentence: str
-    next_step: str
-    notes: tuple[str, ...]
-    steps: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -129,13 +111,13 @@ def sessions_headline(found: Standing) -> str:
     return f"{leader} {nearest} {upper}: AR@1 {average}, {score(below)} less{found.once}."
 
 
-def sessions_findings(found: Standing) -> list[SessionsFinding]:
+def sessions_findings(found: Standing) -> list[Finding]:
     """Put a comparison into words: quality, forgetting and cost."""
     findings = [_quality(found), _forgetting(found), _cost(found)]
     return [finding for finding in findings if finding is not None]
 
 
-def _quality(found: Standing) -> SessionsFinding:
+def _quality(found: Standing) -> Finding:
     values = {name: found.average(name) for name in found.roles}
     sentence = f"AR@1, recall@1 averaged over {_sessions(found)}, is {_each(found, values, score)}."
     closed = gap_closed(found, found.leader)
@@ -145,7 +127,7 @@ def _quality(found: Standing) -> SessionsFinding:
         runner_up = found.others[0]
         sentence += f" {runner_up} follows with {score(found.average(runner_up))}."
     steps = tuple((score(found.average(name)), name) for name in found.roles)
-    return SessionsFinding("Quality", sentence, _next_step(found), tuple(_quality_notes(found)), steps)
+    return Finding("", (sentence, *_quality_notes(found)), (_next_step(found),), name="Quality", steps=steps)
 
 
 def _next_step(found: Standing) -> str:
@@ -193,7 +175,7 @@ def _quality_notes(found: Standing) -> list[str]:
     return notes
 
 
-def _forgetting(found: Standing) -> SessionsFinding | None:
+def _forgetting(found: Standing) -> Finding | None:
     learners = found.results.learners
     lost = {name: value for name in found.roles if (value := learners[name].forgetting) is not None}
     if found.leader not in lost:
@@ -215,10 +197,10 @@ def _forgetting(found: Standing) -> SessionsFinding | None:
             "search itself grows harder, for all learners alike."
         )
     steps = tuple((score(value), name) for name, value in lost.items())
-    return SessionsFinding("Forgetting", sentence, "", tuple(notes), steps)
+    return Finding("", (sentence, *notes), name="Forgetting", steps=steps)
 
 
-def _cost(found: Standing) -> SessionsFinding:
+def _cost(found: Standing) -> Finding:
     learners = found.results.learners
     seconds = {name: learners[name].seconds for name in found.roles}
     sentence = f"All sessions together took {_each(found, seconds, duration)}, on the machine that ran them."
@@ -232,9 +214,8 @@ def _cost(found: Standing) -> SessionsFinding:
     replayed = max(session.replayed for session in learners[found.leader].sessions)
     if replayed:
         notes.append(f"{found.leader} trained on up to {count_of(replayed)} exemplars of earlier sessions at a time.")
-    return SessionsFinding(
-        "Cost", sentence, "", tuple(notes), tuple((duration(seconds[name]), name) for name in found.roles)
-    )
+    steps = tuple((duration(seconds[name]), name) for name in found.roles)
+    return Finding("", (sentence, *notes), name="Cost", steps=steps)
 
 
 def _each(found: Standing, values: Mapping[str, float], form: Callable[[float], str], unit: str = "") -> str:
@@ -249,15 +230,6 @@ def _sessions(found: Standing) -> str:
     done, planned = found.results.done, found.results.plan.sessions
     counted = f"{done} session{'' if done == 1 else 's'}"
     return counted if done == planned else f"{done} of {planned} sessions"
-
-
-def listed(names: list[str]) -> str:
-    """Write a list as a sentence does.
-
-    >>> listed(["a", "b", "c"]), listed(["a"]), listed([])
-    ('a, b and c', 'a', '')
-    """
-    return names[0] if len(names) == 1 else " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def count_of(images: float) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 from holdfast.evaluation.compatibility import Variant
 from holdfast.evaluation.results import Evaluation, EvaluationResults, System
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
-from holdfast.reports.words import short_verdict
+from holdfast.reports.markdown import Table, markdown_of
+from holdfast.reports.words import Finding, finding, headline, short_verdict
 from holdfast.wording import metric_name
-
-Table = tuple[list[str], list[list[str]]]
 
 SYSTEMS: tuple[System, ...] = ("self_old", "cross", "self_new", "self_independent")
 _HEADS = {
@@ -69,18 +68,6 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
     return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
 
 
-def markdown_table(results: EvaluationResults) -> str:
-    """Return the table of `summary_rows` in Markdown, numbers to the right, ending with a line break."""
-    columns, rows = summary_rows(results)
-    return as_markdown(columns, rows, ["---", *["---:"] * (len(columns) - 2), "---"])
-
-
-def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], rule: Sequence[str]) -> str:
-    """Return a table in Markdown, ending with a line break; names in the first column may hold any sign."""
-    lines = [columns, rule, *([_escaped(row[0]), *row[1:]] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def metric_rows(record: Evaluation) -> Table:
     """Return every number of one evaluation that belongs to a metric: a column per metric, a row per measure."""
     metrics = list(record.self_old or {})
@@ -113,5 +100,11 @@ def _difference(record: Evaluation, name: str, metric: str) -> str:
     return interval(record.gain_interval(metric, name), sign=True) or MISSING
 
 
-def _escaped(name: str) -> str:
-    return " ".join(name.replace("\\", "\\\\").replace("|", "\\|").split())
+def to_markdown(results: EvaluationResults) -> str:
+    """Return what is said of the results and their tables in Markdown."""
+    evaluations = results.evaluations
+    findings = [Finding(headline(results), ()), *(finding(name, record) for name, record in evaluations.items())]
+    scored = {name: record for name, record in evaluations.items() if record.self_old}
+    metrics = {f"{name}, in every metric": metric_rows(record) for name, record in scored.items()}
+    summary = {f"In {metric_name(results.first.gate_metric)}": summary_rows(results)} if scored else {}
+    return markdown_of(results.title, findings, summary | metrics)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from holdfast.evaluation.protocols.base import Lists, Protocol, RankingProtocol
 from holdfast.evaluation.protocols.by_camera import ByCamera
 from holdfast.evaluation.protocols.by_label import ByLabel, SeenClasses
@@ -12,6 +10,7 @@ from holdfast.evaluation.protocols.landmarks import Landmarks
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
 from holdfast.evaluation.protocols.revisited import Revisited
 from holdfast.evaluation.protocols.verification import Verification
+from holdfast.registry import Registry
 
 __all__ = [
     "PROTOCOLS",
@@ -29,16 +28,23 @@ __all__ = [
     "Verification",
 ]
 
-PROTOCOLS: Mapping[str, type[Protocol]] = {
-    protocol.name: protocol
-    for protocol in (
-        ByLabel,
-        SeenClasses,
-        ByCamera,
-        Revisited,
-        Landmarks,
-        Relevance,
-        Verification,
-        Identification,
-    )
-}
+PROTOCOLS: Registry[type[Protocol]] = Registry(
+    "protocol",
+    "protocols",
+    {
+        protocol.name: protocol
+        for protocol in (
+            ByLabel,
+            SeenClasses,
+            ByCamera,
+            Revisited,
+            Landmarks,
+            Relevance,
+            Verification,
+            Identification,
+        )
+    },
+    fits=lambda thing: isinstance(thing, type) and issubclass(thing, Protocol),
+    expected="a subclass of holdfast.evaluation.protocols.Protocol",
+    listing="holdfast evaluate --protocol list",
+)

@@ -60,8 +60,8 @@ def _listed_whole(
     query[0, 0] = 1.0
     most = at.covered([generation]) + 1
     hits = store.search(query, most, generation=generation, without=others, at=at)
-    found = set(hits.ids[0])
-    return sorted(expected - found), sorted(found - expected)
+    listed = set(hits.ids[0])
+    return sorted(expected - listed), sorted(listed - expected)
 
 
 def _sampled(

@@ -49,14 +49,14 @@ def wrong_vectors(store: Store, generation: Generation, on_step: Progress | None
 
 def repeated_vectors(store: Store, generation: Generation) -> list[Finding]:
     """Look for one vector under several ids; eight bytes per row are held, and the rows are read once or twice."""
-    keys = np.sort(np.concatenate([np.empty(0, np.uint64), *(found for _, found in _keys(store, generation))]))
+    keys = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes for _, hashes in _keys(store, generation))]))
     several, counts = _several(keys)
     if not len(several):
         return []
     groups: dict[int, list[str]] = {}
-    for ids, found in _keys(store, generation):
-        for row in np.flatnonzero(np.isin(found, several)):
-            group = groups.setdefault(int(found[row]), []) if len(groups) < NAMED else groups.get(int(found[row]), [])
+    for ids, hashes in _keys(store, generation):
+        for row in np.flatnonzero(np.isin(hashes, several)):
+            group = groups.setdefault(int(hashes[row]), []) if len(groups) < NAMED else groups.get(int(hashes[row]), [])
             if len(group) < NAMED:
                 group.append(ids[row])
     largest = int(several[np.argmax(counts)])

@@ -215,9 +215,9 @@ class Answers:
             return {}
         ranks, sizes = [], []
         for rows, wanted in zip(self.rows, queries.relevant, strict=True):
-            found = np.flatnonzero(np.isin(rows, wanted))
-            size = len(rows) + len(wanted) - len(found)
-            ranks.append(np.concatenate([found, np.arange(len(rows), size)]))
+            right = np.flatnonzero(np.isin(rows, wanted))
+            size = len(rows) + len(wanted) - len(right)
+            ranks.append(np.concatenate([right, np.arange(len(rows), size)]))
             sizes.append(size)
         ranked = Ranked.of(ranks, sizes)
         return {name: metric(ranked) for name, metric in metrics_named(RIGHT).items()}

@@ -72,19 +72,19 @@ class OrderCurve(Part):
     @property
     def dips(self) -> list[str]:
         """Metrics that are measurably below those before the swap at some share; none without labels."""
-        return [name for name, found in (self.differences or {}).items() if any(high < 0 for _, _, high in found)]
+        return [name for name, gains in (self.differences or {}).items() if any(high < 0 for _, _, high in gains)]
 
     @property
     def lost(self) -> list[str]:
         """Those that are at the end."""
-        return [name for name, found in (self.differences or {}).items() if found[-1][2] < 0]
+        return [name for name, gains in (self.differences or {}).items() if gains[-1][2] < 0]
 
     def disagreements(self, place: str, metric: str) -> Iterator[Disagreement]:
         """Yield every part that contradicts another, or lacks the main metric."""
         if metric not in self.values or self.area.keys() != self.values.keys():
             yield f"{place}.area", f"of {', '.join(self.area)}", f"'{metric}' and whatever has values"
         lists = [*self.values.values(), *(self.differences or {}).values()]
-        if any(len(found) != len(self.shares) for found in lists):
+        if any(len(points) != len(self.shares) for points in lists):
             yield place, f"of {sorted({*map(len, lists)})} points", f"{len(self.shares)} points, one per share"
 
 
@@ -199,6 +199,7 @@ class Rehearsal(Results):
     """
 
     KIND: ClassVar[str | None] = "drill"
+    REPORT: ClassVar[str] = "drill_page"
     WRITER: ClassVar[str] = "“holdfast gallery rehearse”"
     AGAIN: ClassVar[str] = "run “holdfast gallery rehearse”"
     FILE: ClassVar[str] = "rehearsal.json"
@@ -241,7 +242,7 @@ class Rehearsal(Results):
         if isinstance(document, dict):
             curves, metric = document.get("curves"), document.get("metric")
             if isinstance(curves, dict):
-                document = {**document, "curves": {name: _by_metric(found, metric) for name, found in curves.items()}}
+                document = {**document, "curves": {name: _by_metric(curve, metric) for name, curve in curves.items()}}
             document = {"schema_version": cls.VERSION, **document}
         return super().parse(document, where)
 

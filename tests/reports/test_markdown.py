@@ -1,0 +1,121 @@
+"""Every kind of results writes itself as Markdown: it says its headline, and its tables hold its numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters.results import AdaptResults
+from holdfast.bench.leaderboard import Leaderboard
+from holdfast.continual.results import SessionsResults
+from holdfast.evaluation.chain import ChainResults
+from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.test_sets import CombinationResults
+from holdfast.galleries.rehearsal import Rehearsal
+from holdfast.reports import adapt_words, chain, combined, drill_words, leaderboard, sessions_words, words
+from holdfast.reports.formats import plain_text
+from holdfast.reports.markdown import in_markdown
+
+from .test_documents_of_before import DOCUMENTS, KINDS
+
+Tables = dict[str, dict[str, list[str]]]
+
+
+def headline_of(results: object) -> str:
+    match results:
+        case EvaluationResults():
+            return words.headline(results)
+        case CombinationResults():
+            return combined.combined_headline(results)
+        case ChainResults():
+            return chain.chain_headline(results)
+        case AdaptResults():
+            return adapt_words.adapt_headline(results)
+        case SessionsResults():
+            return sessions_words.sessions_headline(sessions_words.standing(results))
+        case Leaderboard():
+            return leaderboard.headline(results)
+    assert isinstance(results, Rehearsal)
+    return drill_words.drill_headline(results)
+
+
+def tables_of(text: str) -> Tables:
+    """Return every table: its rows by their first cell, by what stands above it."""
+    tables: Tables = {}
+    for caption, table in re.findall(r"^([^|\n][^\n]*)\n\n((?:\|[^\n]*\n)+)", text, flags=re.MULTILINE):
+        columns, sides, *rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
+        assert rows and all(len(row) == len(columns) for row in (sides, *rows)), caption
+        assert all(re.fullmatch(" ---:? ", side) for side in sides), caption
+        cells = [[cell.strip().replace("\\", "") for cell in row] for row in rows]
+        tables[caption.removeprefix("## ").removesuffix(":").replace("\\", "")] = {row[0]: row[1:] for row in cells}
+    return tables
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_says_its_headline_and_has_tables_that_can_be_read(name: str) -> None:
+    results = KINDS[name].load(DOCUMENTS / f"{name}.json")
+    text = results.to_markdown()
+    assert text.startswith("# ") and text.endswith("\n") and "\n\n\n" not in text
+    assert in_markdown(plain_text(headline_of(results))) in text
+    assert "None" not in text and "\N{NO-BREAK SPACE}" not in text
+    assert tables_of(text) or name == "evaluation-unlabelled", "without labels there are no scores"
+
+
+def read(name: str, folder: Path = DOCUMENTS) -> tuple[object, Tables]:
+    results = KINDS[name].load(folder / f"{name}.json")
+    return results, tables_of(results.to_markdown())
+
+
+def test_tables_of_an_evaluation_hold_its_numbers() -> None:
+    results, tables = read("evaluation")
+    assert isinstance(results, EvaluationResults)
+    for name, record in results.evaluations.items():
+        row = tables["In mAP"][name]
+        assert row[:3] == [f"{record.score(system):.3f}" for system in ("self_old", "cross", "self_new")]
+        assert row[-1] == record.verdict
+        by_metric = tables[f"{name}, in every metric"]["new queries, old gallery: cross"]
+        assert [cell.split()[0] for cell in by_metric] == [f"{value:.3f}" for value in (record.cross or {}).values()]
+
+
+def test_tables_of_several_test_sets_hold_their_numbers() -> None:
+    results, tables = read("combination")
+    assert isinstance(results, CombinationResults)
+    for name, found in results.sets.items():
+        row = tables["Test sets"][name]
+        assert (row[1], row[4], row[-1]) == (f"{found.self_old:.3f}", f"{found.cross:.3f}", found.verdict)
+
+
+def test_tables_of_a_chain_hold_its_numbers() -> None:
+    results, tables = read("chain")
+    assert isinstance(results, ChainResults)
+    matrix = tables["mAP of every model on every gallery"]
+    for place, name in enumerate(results.models):
+        shown = [cell.removesuffix(" ✗") for cell in matrix[name] if cell]
+        assert shown == [f"{value:.3f}" for value in results.matrix[place][: place + 1]]
+    assert {name: row[3] for name, row in tables["Pairs"].items()} == {
+        f"{pair.new} on {pair.old}": "yes" if pair.violates else "no" for pair in results.pairs
+    }
+    assert results.p_comp is not None and results.p_comp["raw"]["own"][1][0] is not None
+    (own,) = (table for caption, table in tables.items() if "the chain’s own" in caption)
+    assert own[results.models[1]][0] == f"{results.p_comp['raw']['own'][1][0]:+.3f}"
+
+
+def test_tables_of_candidates_sessions_and_orders_hold_their_numbers() -> None:
+    adapted, tables = read("adapt")
+    assert isinstance(adapted, AdaptResults)
+    for candidate in adapted.candidates:
+        if candidate.cross is not None:
+            assert tables["Candidates"][candidate.name][1].startswith(f"{candidate.cross.mean:.3f} ")
+    learnt, tables = read("sessions")
+    assert isinstance(learnt, SessionsResults)
+    for name, learner in learnt.learners.items():
+        assert tables["Learners"][name][0] == f"{learner.average_recall['1']:.3f}"
+        by_session = tables[f"{name}, session by session"].values()
+        assert [row[0] for row in by_session] == [f"{session.recall['1']:.3f}" for session in learner.sessions]
+    rehearsed, tables = read("drill")
+    assert isinstance(rehearsed, Rehearsal)
+    for order, curve in rehearsed.curves.items():
+        values = [curve.area["map"], *curve.values["map"]]
+        assert tables["Orders"][order] == [f"{value:.3f}" for value in values]
