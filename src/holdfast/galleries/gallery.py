@@ -339,7 +339,9 @@ class Gallery:
             else:  # otherwise what this commit names was removed meanwhile, after later ones
                 break
         if self.count_traffic:
-            self._count(hit.id for of_query in reply.hits for hit in of_query)
+            self._retrieved.update(hit.id for of_query in reply.hits for hit in of_query)
+            if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
+                self._write_traffic()
         return reply
 
     def _search(
@@ -378,11 +380,6 @@ class Gallery:
         if link is not None and link.adapter is not None:
             queries = self.files.adapter(link.adapter).apply(queries)
         return queries.space.index_form(queries.vectors, "query")
-
-    def _count(self, ids: Any) -> None:
-        self._retrieved.update(ids)
-        if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
-            self._write_traffic()
 
     def _write_traffic(self) -> None:
         if self._retrieved:

@@ -54,11 +54,16 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
     cross, own = scores["cross"], scores["self_new"]
     reached = cross is not None and own is not None and cross >= own
     if not (verdict == "compatible" or (backwards and reached)):
-        lost = "".join(f"; clearly worse in {name}: {_change(evaluation, name)}" for name in worse)
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None) or "no scores"
+        lost = "".join(
+            f"; clearly worse in {name}: {_written(evaluation.score('self_old', name))} with old queries, "
+            f"{_written(evaluation.score('cross', name))} with new ones"
+            for name in worse
+        )
         guards = "evaluate again with --guard and the metrics that count, " if verdict == "mixed" else ""
         raise GalleryError(
             f"'{path}' says that queries of {query.name} on vectors of {gallery.name} are "
-            f"{'compatible in' if verdict == 'mixed' else verdict + ' in'} {metric} ({_shown(scores)}){lost}.",
+            f"{'compatible in' if verdict == 'mixed' else verdict + ' in'} {metric} ({shown}){lost}.",
             expected="a report that they may",
             to_do=f"{guards}fill the new generation before the swap, or force it with a reason that is recorded "
             "(--force REASON); the gallery is intact.",
@@ -70,17 +75,8 @@ def _number(generation: Generation) -> int:
     return int(generation.name.lstrip("g"))
 
 
-def _change(evaluation: Evaluation, metric: str) -> str:
-    old, cross = evaluation.score("self_old", metric), evaluation.score("cross", metric)
-    return f"{_written(old)} with old queries, {_written(cross)} with new ones"
-
-
 def _written(score: float | None) -> str:
     return "no score" if score is None else f"{score:.3f}"
-
-
-def _shown(scores: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None) or "no scores"
 
 
 def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evaluation:

@@ -480,7 +480,7 @@ def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_ste
         raise DataError(
             f"{chosen.name} has no vectors.", expected="at least one item", to_do="backfill it, or name another one."
         )
-    parts = _telling(_parts(gallery.store, chosen), total, on_step)
+    parts = _parts(gallery.store, chosen, total, on_step)
     if file.suffix == ".parquet":
         return _parquet(parts, chosen, state.columns, file)
     embeddings, left_out = _embedding_set(parts, chosen, state.columns, texts=file.suffix == ".npz")
@@ -488,9 +488,9 @@ def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_ste
     return Exported(file, chosen.name, len(embeddings), left_out)
 
 
-def _parts(store: Store, generation: Generation) -> Iterator[Part]:
+def _parts(store: Store, generation: Generation, total: int, on_step: Progress | None) -> Iterator[Part]:
     """Yield ids, points and metadata, by id; an item that changes while it is read is read again."""
-    after, space = "", generation.geometry
+    after, space, done = "", generation.geometry, 0
     while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
         ids, form = store.vectors(generation.name, items.ids)
         now = store.fetch(ids)
@@ -500,15 +500,9 @@ def _parts(store: Store, generation: Generation) -> Iterator[Part]:
         after = items.ids[-1]
         if ids:
             yield ids, np.ascontiguousarray(space.from_index_form(form), np.float32), now.metadata
-
-
-def _telling(parts: Iterator[Part], total: int, on_step: Progress | None) -> Iterator[Part]:
-    done = 0
-    for part in parts:
-        yield part
-        done += len(part[0])
-        if on_step is not None:
-            on_step({"done": done, "total": total})
+            done += len(ids)
+            if on_step is not None:
+                on_step({"done": done, "total": total})
 
 
 def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str, str], path: Path) -> Exported:
@@ -559,11 +553,13 @@ def _embedding_set(
     kept: dict[str, NDArray[Any]] = {}
     left_out = {LABEL: "some items have none"} if LABEL in columns and labels is None else {}
     for name, of_column in values.items():
-        why = _unfit(columns[name], of_column, texts)
-        if why:
-            left_out[name] = why
-        else:
-            kept[name] = _array(columns[name], of_column)
+        kind = columns[name]
+        if kind == "text" and not texts:
+            left_out[name] = "it holds texts"
+        elif kind != "number" and None in of_column:
+            left_out[name] = "some items have no value"
+        else:  # a missing number is NaN, which no item can have
+            kept[name] = np.array([np.nan if value is None else value for value in of_column], _NUMPY[kind])
     embeddings = EmbeddingSet(
         ids=StringArray.of(ids),
         vectors=np.concatenate(points),
@@ -586,15 +582,3 @@ def _labels(values: list[Any]) -> tuple[NDArray[np.int64] | None, StringArray | 
     names = sorted({str(value) for value in values})
     place = {name: row for row, name in enumerate(names)}
     return np.array([place[str(value)] for value in values], np.int64), StringArray.of(names)
-
-
-def _unfit(kind: str, values: list[Any], texts: bool) -> str:
-    """Say why a column cannot be kept; empty if it can."""
-    if kind == "text" and not texts:
-        return "it holds texts"
-    return "some items have no value" if kind != "number" and None in values else ""
-
-
-def _array(kind: str, values: list[Any]) -> NDArray[Any]:
-    """Return a column; a missing number is NaN, which no item can have."""
-    return np.array([np.nan if value is None else value for value in values], _NUMPY[kind])
