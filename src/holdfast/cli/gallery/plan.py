@@ -81,12 +81,11 @@ def following(
     """
     from holdfast.cli.gallery.words import fill_command, next_commands
 
-    chosen: dict[str, object] = {
-        "release": source.release, "data": source.data, "texts": source.texts, "text-model": source.text_model,
-        "model": source.model, "adapter": adapter,
+    chosen: dict[str, Sequence[object]] = {
+        "release": [source.release], "data": [source.data], "texts": [source.texts], "text-model": [source.text_model],
+        "vectors": source.vectors or [None], "model": [source.model], "adapter": [adapter],
     }  # fmt: skip
-    given = [str(word) for name, value in chosen.items() if value is not None for word in (f"--{name}", value)]
-    given += ["--vectors", *map(str, source.vectors)] if source.vectors else []
+    given = [str(word) for name, (first, *more) in chosen.items() if first for word in (f"--{name}", first, *more)]
     if found.generation not in {one.name for one in status.generations}:
         vectors = str(source.vectors[0]) if source.vectors else "EMBEDDINGS"
         named = ["--model", source.model] if source.model else []
