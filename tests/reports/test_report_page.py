@@ -18,7 +18,7 @@ from holdfast.errors import ConfigError
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.examples import Example, choose_examples
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.page import render_report, write_report
+from holdfast.reports.evaluation import render_report, write_report
 
 from .changes import changed
 from .pages import Page
@@ -397,7 +397,10 @@ def test_a_page_of_scores_that_are_all_nothing(results: EvaluationResults) -> No
 def test_only_commands_and_options_that_exist_are_advised(page: str, results: EvaluationResults) -> None:
     written = [page]
     source = Path(str(inspect.getsourcefile(render_report))).parent
-    written += [file.read_text(encoding="utf-8") for file in (source / "report.html", source / "words.py")]
+    written += [
+        file.read_text(encoding="utf-8")
+        for file in (source / "templates/report.html", source / "words.py", source / "evaluation.py")
+    ]
     advised = re.findall(r"(?:<code>|“|\()holdfast ([a-z]+)((?: --[a-z-]+)*)", " ".join(written))
     assert {command for command, _ in advised} >= {"train", "evaluate", "methods"}
     for command, options in advised:
