@@ -39,12 +39,12 @@ from holdfast.reports.charts.lines import (
     uncertainty_plot,
     uncertainty_range,
 )
+from holdfast.reports.charts.plane import trade_off, trade_off_points
 from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import PHONE, Drawing, page_template, protocol_rows, write_page
 from holdfast.reports.pictures import Picture, data_uris
-from holdfast.reports.trade_off_plot import trade_off, trade_off_points
 from holdfast.reports.words import (
     CLICKS,
     MARKS,
