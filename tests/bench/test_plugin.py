@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from holdfast.bench.cache import TaskCache
 from holdfast.bench.run import Bench
 from holdfast.bench.tasks import Planner, Task, code_version, in_order
 from holdfast.cli import main
+from holdfast.evaluation.metrics import METRICS
+from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.methods import METHODS
+from holdfast.models.heads import HEADS
 from holdfast.training.code import version_of
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
@@ -104,6 +108,29 @@ def test_the_code_of_a_package_counts_as_a_whole(tmp_path, monkeypatch) -> None:
     assert version_of(METHODS["p2s"]) == "" != code_version()
     sys.modules.pop("many_files", None)
     sys.modules.pop("many_files.inner", None)
+
+
+def test_the_code_of_heads_metrics_and_protocols_of_other_packages_counts(small, images, tmp_path, monkeypatch) -> None:
+    code = (
+        "from holdfast.evaluation.protocols import ByLabel\nfrom holdfast.models.heads import SoftmaxHead\n"
+        "class Head(SoftmaxHead):\n    pass\nclass Mine(ByLabel):\n    name = 'theirs'\n"
+        "def first(ranked):\n    return ranked.relevant * 1.0\n"
+    )
+    for module in ("their_head", "their_metric", "their_protocol"):
+        (tmp_path / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(HEADS, "theirs", import_module("their_head").Head)
+    monkeypatch.setitem(METRICS, "theirs", import_module("their_metric").first)
+    monkeypatch.setitem(PROTOCOLS, "theirs", import_module("their_protocol").Mine)
+    own = {"data": str(images), "options": {"image_size": 16, "channels": 1}}
+    searched = {**own, "protocol": "theirs", "metrics": ["map", "theirs"]}
+    suite = small(methods={"p2s": {"head": "theirs"}}, test_sets={"own": searched})
+    before = {label: task.address for label, task in tasks_of(suite).items()}
+    for module, mark in {"their_head": "p2s (", "their_metric": "score", "their_protocol": "score"}.items():
+        (tmp_path / f"{module}.py").write_text(code + "MORE = 1\n")
+        after = {label: task.address for label, task in tasks_of(suite).items()}
+        assert any(before[label] != after[label] for label in before if label.startswith(mark)), module
+        (tmp_path / f"{module}.py").write_text(code)
 
 
 def test_two_packages_cannot_share_a_name(installed, small) -> None:

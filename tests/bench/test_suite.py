@@ -17,8 +17,7 @@ from holdfast.bench.suite import SESSION_SCORES, Entry, Overrides, Suite, read_s
 from holdfast.bench.tasks import Planner, refuse_without_validation
 from holdfast.cli import bench
 from holdfast.data.datasets import Dataset, load_dataset
-from holdfast.data.text_data import TextData
-from holdfast.data.text_set import TextSet
+from holdfast.data.text_set import TextData, TextSet
 from holdfast.data.texts import TEXT_DATASETS, load_texts
 from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, DataError

@@ -15,8 +15,7 @@ from holdfast.bench.run import Bench, chosen_settings, estimate, planned_trials,
 from holdfast.bench.sources import VALIDATION_SHARE, set_apart
 from holdfast.bench.suite import suite_from
 from holdfast.bench.tasks import Row, Task, in_order
-from holdfast.data.text_data import TextData
-from holdfast.data.text_set import TextSet
+from holdfast.data.text_set import TextData, TextSet
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError
 

@@ -25,8 +25,7 @@ from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.geometry import Lorentz
 from holdfast.models.text_encoders import TextEncoder
-from holdfast.reports.adapt_tables import adapt_table, failures
-from holdfast.reports.adapt_words import adapt_headline
+from holdfast.reports.adapt import adapt_headline, adapt_table, failures
 from holdfast.training.compatible_head import HEAD_RECIPE
 
 Fails = Callable[..., str]

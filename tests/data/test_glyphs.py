@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.glyph_distortion import distort
-from holdfast.data.glyph_shapes import CANVAS, GlyphBank, distinct_glyphs, font_files, look_alikes, render
-from holdfast.data.glyphs import glyphs
+from holdfast.data.glyphs import CANVAS, GlyphBank, distinct_glyphs, distort, font_files, glyphs, look_alikes, render
 from holdfast.data.leaks import shared_pixels
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.errors import ConfigError

@@ -10,9 +10,14 @@ import pytest
 
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.errors import ConfigError
-from holdfast.reports.adapt_page import curve_rows, render_adapt_report, threshold_rows, write_adapt_report
-from holdfast.reports.adapt_tables import adapt_table
-from holdfast.reports.adapt_words import adapt_headline
+from holdfast.reports.adapt import (
+    adapt_headline,
+    adapt_table,
+    curve_rows,
+    render_adapt_report,
+    threshold_rows,
+    write_adapt_report,
+)
 
 from .changes import changed
 from .pages import Page

@@ -13,7 +13,7 @@ from holdfast.adapters.compare import Gap, Score
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.errors import ConfigError
 from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.adapt_tables import adapt_table, failures, thresholds
+from holdfast.reports.adapt import adapt_table, failures, thresholds
 
 Keys = tuple[Any, ...]
 Make = Callable[..., AdaptResults]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.results import AdaptResults
-from holdfast.reports.adapt_words import adapt_headline, adapt_terms, curve_finding, protocol_words
+from holdfast.reports.adapt import adapt_headline, adapt_terms, curve_finding, protocol_words
 from holdfast.reports.formats import plain_text
 
 from .changes import changed

@@ -14,7 +14,7 @@ from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.reports import adapt_words, chain, combined, drill_words, leaderboard, sessions_words, words
+from holdfast.reports import adapt, chain, combined, leaderboard, rehearsal, sessions, words
 from holdfast.reports.formats import plain_text
 from holdfast.reports.markdown import in_markdown
 
@@ -32,13 +32,13 @@ def headline_of(results: object) -> str:
         case ChainResults():
             return chain.chain_headline(results)
         case AdaptResults():
-            return adapt_words.adapt_headline(results)
+            return adapt.adapt_headline(results)
         case SessionsResults():
-            return sessions_words.sessions_headline(sessions_words.standing(results))
+            return sessions.sessions_headline(sessions.standing(results))
         case Leaderboard():
             return leaderboard.headline(results)
     assert isinstance(results, Rehearsal)
-    return drill_words.drill_headline(results)
+    return rehearsal.rehearsal_headline(results)
 
 
 def tables_of(text: str) -> Tables:

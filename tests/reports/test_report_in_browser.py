@@ -16,11 +16,11 @@ from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.examples import Example, Found, choose_examples
 from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.adapt_page import render_adapt_report
+from holdfast.reports.adapt import render_adapt_report
 from holdfast.reports.chain import render_chain_report
 from holdfast.reports.combined import render_combined_report
 from holdfast.reports.page import render_report
-from holdfast.reports.sessions_page import render_sessions_report
+from holdfast.reports.sessions import render_sessions_report
 
 from .browser import BROWSER
 from .changes import changed

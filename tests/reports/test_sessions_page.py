@@ -14,8 +14,7 @@ from holdfast.continual.plans import disjoint
 from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError
 from holdfast.methods import METHODS
-from holdfast.reports.sessions_page import age_rows, render_sessions_report, session_rows, write_sessions_report
-from holdfast.reports.sessions_words import TERMS
+from holdfast.reports.sessions import TERMS, age_rows, render_sessions_report, session_rows, write_sessions_report
 
 from .pages import Page
 

@@ -13,7 +13,7 @@ from holdfast.continual.results import SessionsResults
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.reports.markdown import markdown_table
-from holdfast.reports.sessions_tables import sessions_table
+from holdfast.reports.sessions import sessions_table
 
 Keys = tuple[Any, ...]
 

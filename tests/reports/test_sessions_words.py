@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.continual.results import SessionsResults
-from holdfast.reports.sessions_words import (
+from holdfast.reports.sessions import (
     Standing,
     gap_closed,
     sessions_findings,

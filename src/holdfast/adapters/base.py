@@ -127,7 +127,8 @@ class Adapter(ABC):
             EmptyOverlapError: No id occurs in both.
             DataError: Both sets are of one model, there are too few pairs, or a paired vector has no direction.
         """
-        _check_models(self.kind, old, new)
+        refuse_lengths(old, new, f"'{self.kind}' maps")
+        refuse_one_model(old, new)
         pairs = matched(old, new, direction=self.direction, minimum=self.minimum_pairs)
         source, target = (new, old) if self.direction == "new_to_old" else (old, new)
         state = self.solve(paired_vectors(old, new, pairs))
@@ -233,11 +234,6 @@ def _directions(vectors: NDArray[np.floating], first: int) -> Floats:
             to_do="remove these vectors, or embed their items again.",
         )
     return rows
-
-
-def _check_models(kind: str, old: EmbeddingSet, new: EmbeddingSet) -> None:
-    refuse_lengths(old, new, f"'{kind}' maps")
-    refuse_one_model(old, new)
 
 
 def _check_source(fitted: Fitted, embeddings: EmbeddingSet) -> None:

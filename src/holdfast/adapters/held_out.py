@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters.pairs import FEWEST_TESTED, matched
-from holdfast.data.choosing import generator_of, lowest_of_each_class
 from holdfast.data.hold_out import held_out_rows
+from holdfast.data.sampling import generator_of, lowest_of_each_class
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse

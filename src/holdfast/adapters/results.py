@@ -129,7 +129,7 @@ class AdaptResults(Results):
     """
 
     KIND: ClassVar[str | None] = "adapt"
-    REPORT: ClassVar[str] = "adapt_page"
+    REPORT: ClassVar[str] = "adapt"
     WRITER: ClassVar[str] = "“holdfast adapt”"
     AGAIN: ClassVar[str] = "run “holdfast adapt”"
 

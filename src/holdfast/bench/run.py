@@ -14,9 +14,9 @@ import numpy as np
 from holdfast.bench.cache import TaskCache
 from holdfast.bench.executor import Progress, blocked_by, run_tasks
 from holdfast.bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord
-from holdfast.bench.ranking import combined_over_test_sets
+from holdfast.bench.ranking import SYSTEMS, combined_over_test_sets
 from holdfast.bench.sources import VALIDATION
-from holdfast.bench.suite import Suite, Tuning
+from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Planner, Row, Task, code_version, in_order
 from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
 
@@ -71,15 +71,11 @@ def planned_trials(suite: Suite, root: Any) -> list[Row]:
         for data in suite.data
         for scenario in suite.conditions
         for label in suite.methods
-        for changes in _worth_trying(suite, label, tuning)
+        if len(ways := trials_of(space_of(suite, label), tuning.budget)) > 1
+        for changes in ways
         for seed in tuning.seeds
         for row in planner.of(data, scenario, label, seed, changes)
     ]
-
-
-def _worth_trying(suite: Suite, label: str, tuning: Tuning) -> list[Changes]:
-    found = trials_of(space_of(suite, label), tuning.budget)
-    return found if len(found) > 1 else []
 
 
 def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
@@ -225,7 +221,15 @@ def _speed(trained: Mapping[str, Any] | None) -> dict[str, float]:
 
 def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
     scores = values["scores"][metric]
-    return {"scores": scores, **_p(scores), "verdict": values["verdict"], "worse": values.get("worse")}
+    p_metrics = PMetrics.of(SelfAndCross(*(scores[system] for system in SYSTEMS)))
+    return {
+        "scores": scores,
+        "p_up": p_metrics.p_up["raw"],
+        "p_comp": p_metrics.p_comp["raw"],
+        "p_score": p_metrics.p_score,
+        "verdict": values["verdict"],
+        "worse": values.get("worse"),
+    }
 
 
 def _of_sessions(values: Values, metric: str) -> dict[str, Any]:
@@ -252,12 +256,6 @@ READINGS = {
     "sessions": Reading(lambda task: task, ("first",), _of_sessions),
 }
 """By the kind of the task that a row ends with."""
-
-
-def _p(scores: dict[str, float]) -> dict[str, float | None]:
-    systems = ("self_old", "self_independent", "self_new", "cross")
-    found = PMetrics.of(SelfAndCross(*(scores[system] for system in systems)))
-    return {"p_up": found.p_up["raw"], "p_comp": found.p_comp["raw"], "p_score": found.p_score}
 
 
 @dataclass(frozen=True)

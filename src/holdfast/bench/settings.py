@@ -12,6 +12,9 @@ from holdfast.bench.suite import Entry, Values
 from holdfast.errors import DataError
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
+from holdfast.models.backbones import BACKBONES
+from holdfast.models.encoder import EncoderSpec
+from holdfast.models.heads import HEADS
 from holdfast.training.code import version_of
 
 Changes = Mapping[str, Any]
@@ -33,12 +36,16 @@ def changed(values: Values, changes: Changes) -> Values:
 
 def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
     """Return everything that decides a run, defaults too: what the address of its task is made of."""
-    found: Values = {"experiment": Experiment.from_settings({**values, "seed": seed}).settings()}
+    experiment = Experiment.from_settings({**values, "seed": seed})
+    found: Values = {"experiment": experiment.settings()}
     if (weights := values.get("weights")) is not None:
         found["weights_digest"] = weights_digest(weights, root)
-    if version := version_of(METHODS[values["method"]]):
-        found["method_code"] = version
-    return found
+    used: dict[str, Any] = {"method": METHODS[experiment.method]}
+    if experiment.head is not None:
+        used["head"] = HEADS[experiment.head]
+    if isinstance(experiment.model, EncoderSpec):
+        used["backbone"] = BACKBONES[experiment.model.backbone]
+    return found | {f"{kind}_code": version for kind, thing in used.items() if (version := version_of(thing))}
 
 
 def own_settings(entry: Entry, changes: Changes) -> Values:

@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.continual.plans import PLANS, Setting
-from holdfast.data.class_hold_out import classes_apart
 from holdfast.data.closed_set import closed_set
 from holdfast.data.datasets import DATASETS, load_dataset, option_names
-from holdfast.data.hold_out import held_out_rows
+from holdfast.data.hold_out import classes_apart, held_out_rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.data.split import Split
-from holdfast.data.text_data import TextData
+from holdfast.data.text_set import TextData
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError

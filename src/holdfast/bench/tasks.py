@@ -36,10 +36,12 @@ from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.split import Split
 from holdfast.data.texts import TEXT_DATASETS
 from holdfast.errors import ConfigError
+from holdfast.evaluation.metrics import metrics_named
+from holdfast.evaluation.protocols import PROTOCOLS, RankingProtocol
 from holdfast.methods import build_method
 from holdfast.models.text_folders import find_model
 from holdfast.options import bound, option_types
-from holdfast.training.code import digest_of
+from holdfast.training.code import digest_of, version_of
 
 COMPUTING = (
     "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "continual",
@@ -299,14 +301,20 @@ class Search:
         return Task("embed", settings, {"model": model}, work, f"embed {model.label}")
 
     def settings(self) -> Values:
-        """Return the settings of the task that scores."""
-        return {
+        """Return the settings of the task that scores, with the code of what other packages measure by."""
+        metrics = list(dict.fromkeys((*self.metrics, self.gate_metric)))
+        settings: Values = {
             "data": self.source,
             "protocol": self.protocol,
-            "metrics": list(dict.fromkeys((*self.metrics, self.gate_metric))),
+            "metrics": metrics,
             "gate_metric": self.gate_metric,
             "seed": 0,
         }
+        protocol = PROTOCOLS[self.protocol["name"]]
+        measures = metrics_named(metrics) if issubclass(protocol, RankingProtocol) else {}
+        used = {"protocol": protocol, **measures}
+        codes = {name: version for name, thing in used.items() if (version := version_of(thing))}
+        return settings | ({"measured_by_code": codes} if codes else {})
 
 
 def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: Path | None) -> Search:

@@ -221,7 +221,7 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
 def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[AdaptResults, Path | None]:
     """Write results.json and report.html, and return the results, and the page if there is one."""
     from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
-    from holdfast.reports.adapt_page import write_adapt_report
+    from holdfast.reports.adapt import write_adapt_report
 
     fitted = found.score_map
     results = AdaptResults.gather(
@@ -243,8 +243,7 @@ def _tell(
     thresholds: list[dict[str, Any]],
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
-    from holdfast.reports.adapt_tables import adapt_table, failures
-    from holdfast.reports.adapt_words import adapt_headline
+    from holdfast.reports.adapt import adapt_headline, adapt_table, failures
 
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)

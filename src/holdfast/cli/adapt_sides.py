@@ -125,7 +125,7 @@ def _texts(arguments: Mapping[str, Any]) -> tuple[TextSet | None, Role, str]:
     """Return the texts to embed, what they are to the models, and what people call them."""
     if arguments["texts"] is None:
         return None, "both", _name(arguments["old"])
-    from holdfast.data.text_data import TextData
+    from holdfast.data.text_set import TextData
     from holdfast.data.texts import load_texts
 
     with console.status(f"reading {arguments['texts']}"):

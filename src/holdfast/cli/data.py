@@ -22,8 +22,7 @@ from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
-    from holdfast.data.text_data import TextData
-    from holdfast.data.text_set import TextSet
+    from holdfast.data.text_set import TextData, TextSet
 
 ACTIONS = ("list", "describe", "check")
 EXAMPLES = 3
@@ -226,7 +225,7 @@ def _holds_texts(data: str) -> bool:
 
 def _open_texts(arguments: dict[str, Any]) -> tuple[TextData | TextSet, dict[str, TextSet]]:
     """Return texts as they were opened, and their parts by name."""
-    from holdfast.data.text_data import TextData
+    from holdfast.data.text_set import TextData
     from holdfast.data.texts import load_texts
 
     with console.status(f"reading {arguments['data']}"):

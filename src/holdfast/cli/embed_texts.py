@@ -145,7 +145,7 @@ def open_text_model(model: str, options: Mapping[str, Any], device: torch.device
 
 def _parts(arguments: Mapping[str, Any]) -> Parts:
     """Return the sets of texts to embed with their roles, by file name."""
-    from holdfast.data.text_data import TextData
+    from holdfast.data.text_set import TextData
     from holdfast.data.texts import load_texts
 
     with console.status(f"reading {arguments['texts']}"):

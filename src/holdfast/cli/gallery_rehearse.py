@@ -86,7 +86,7 @@ def rehearse(
     """
     from holdfast.cli.gallery_sources import source_of
     from holdfast.galleries.rehearsal import rehearse as rehearsed
-    from holdfast.reports.drill_page import write_drill_report
+    from holdfast.reports.rehearsal import write_rehearsal_report
 
     arguments = {**locals(), "adapter": None}
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
@@ -106,7 +106,7 @@ def rehearse(
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
     path = found.save(out)
-    page = page_written(None, lambda: write_drill_report(found, out))  # the option --report names evidence here
+    page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
     _tell(found)
     console.print(f"\nresults  {path}{page_line(None, page)}")
     if json:
@@ -129,8 +129,8 @@ def _queries(
 
 def _tell(found: Rehearsal) -> None:
     """Print the orders as a table, and what it all means."""
-    from holdfast.reports.drill_words import drill_headline, findings, next_step
     from holdfast.reports.formats import MISSING, plain_text
+    from holdfast.reports.rehearsal import findings, next_step, rehearsal_headline
     from holdfast.wording import metric_name
 
     rows = [
@@ -141,7 +141,7 @@ def _tell(found: Rehearsal) -> None:
     ]  # fmt: skip
     title = f"Rehearsal on {found.sampled:,} of {found.items:,} items: what new queries find"
     print_table(title, ["order", "metric", "today", "at the swap", "mean on the way", "at the end"], rows)
-    console.print(f"\n{plain_text(drill_headline(found))}", style="bold")
+    console.print(f"\n{plain_text(rehearsal_headline(found))}", style="bold")
     for sentence in findings(found):
         console.print(plain_text(sentence))
     for name, why in found.left_out.items():

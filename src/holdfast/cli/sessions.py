@@ -147,9 +147,13 @@ def _experiment(arguments: dict[str, Any], data: ClosedSet) -> Experiment:
 
 def _show(results: SessionsResults, plan: Plan, arguments: dict[str, Any]) -> None:
     """Write results and report, and print the table and what it means."""
-    from holdfast.reports.sessions_page import write_sessions_report
-    from holdfast.reports.sessions_tables import sessions_table
-    from holdfast.reports.sessions_words import sessions_findings, sessions_headline, standing
+    from holdfast.reports.sessions import (
+        sessions_findings,
+        sessions_headline,
+        sessions_table,
+        standing,
+        write_sessions_report,
+    )
 
     written = results.save(arguments["out"])
     page = page_written(arguments["report"], lambda: write_sessions_report(results, plan, arguments["out"]))

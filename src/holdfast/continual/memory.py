@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import generator_of, lowest_of_each_class
 from holdfast.data.image_rules import Labels, Rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, generator_at
 from holdfast.data.perturbations import PERTURBATIONS
+from holdfast.data.sampling import generator_of, lowest_of_each_class
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import Batch, View
 from holdfast.models.release import Release
@@ -95,7 +95,8 @@ def herding(vectors: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[
         sums[labels[rows]] += unit[rows]
         picks.append(rows)
         candidates = np.delete(candidates, nearest)
-    return _class_by_class(picks, labels)
+    rows = np.concatenate([np.empty(0, np.int64), *picks])
+    return rows[np.argsort(labels[rows], kind="stable")]
 
 
 def random_exemplars(labels: Labels, wanted: NDArray[np.int64], seed: int) -> Rows:
@@ -180,11 +181,6 @@ def _first_of_lowest(values: NDArray[np.floating[Any]], groups: Labels) -> Rows:
     lowest = np.repeat(np.minimum.reduceat(values, starts), np.diff(starts, append=len(groups)))
     places = np.where(values <= lowest + _SAME, np.arange(len(values)), len(values))
     return np.minimum.reduceat(places, starts)
-
-
-def _class_by_class(picks: list[Rows], labels: Labels) -> Rows:
-    rows = np.concatenate(picks) if picks else np.empty(0, np.int64)
-    return rows[np.argsort(labels[rows], kind="stable")]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -276,7 +276,7 @@ class SessionsResults(Results):
     model_config = _CLOSED
 
     KIND: ClassVar[str | None] = "sessions"
-    REPORT: ClassVar[str] = "sessions_page"
+    REPORT: ClassVar[str] = "sessions"
     WRITER: ClassVar[str] = "“holdfast sessions”"
     AGAIN: ClassVar[str] = "run “holdfast sessions”"
 

@@ -284,7 +284,7 @@ class _Session:
     on_run: OnRun | None
 
     def __post_init__(self) -> None:
-        self.started = time.monotonic()
+        self.trained_at = time.monotonic()  # what comes later is no part of the training
         self.method = build_method(self.experiment.method, self.experiment.method_options)
         self.place = self.folder / self.name / f"session-{self.session + 1}"
         first = self.session == 0
@@ -299,7 +299,8 @@ class _Session:
     def to_the_end(self) -> Ending:
         """Do everything, and return the contents of ``session.json``."""
         kept = np.array(self.previous.memory if self.previous else [], np.int64)
-        replayed = kept if self._replays() else kept[:0]
+        always = self.method.replays == "always"
+        replayed = kept if always or not self.setting.brings_old_classes(self.session) else kept[:0]
         own = self.setting.plan.rows(self.session)
         images = self.setting.training(np.concatenate([own, replayed]), self.session)
         release = self._trained(images, len(replayed))
@@ -319,7 +320,7 @@ class _Session:
             replayed=len(replayed),
             trained_images=history.images,
             encoded_images=self.encoded,
-            seconds=Seconds(training=history.seconds, rest=self.seconds_of_rest),
+            seconds=Seconds(training=history.seconds, rest=time.monotonic() - self.trained_at),
             fingerprint=release.fingerprint,
         )
         return Ending(
@@ -328,15 +329,6 @@ class _Session:
             galleries=[str(path.relative_to(self.folder)) for path in galleries],
             memory=memory.tolist(),
         )
-
-    @property
-    def seconds_of_rest(self) -> float:
-        """Seconds since training ended."""
-        return time.monotonic() - self.started
-
-    def _replays(self) -> bool:
-        always = self.method.replays == "always"
-        return always or not self.setting.brings_old_classes(self.session)
 
     def _trained(self, images: ImageSet, replayed: int) -> Release:
         """Train the session's model, or load it where that was done."""
@@ -365,7 +357,7 @@ class _Session:
                 select=self._validation(),
                 on_step=on_step,
             )
-        self.started = time.monotonic()
+        self.trained_at = time.monotonic()
         looks = int(previous is not None and self.method.needs_old) + int(self.method.looks_back)
         self.encoded += looks * len(images)
         if previous and self.method.needs_old and experiment.recipe.view_for(self.method) == "same":
@@ -512,12 +504,14 @@ def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) 
     {1: array([False,  True]), 3: array([ True,  True])}
     """
     refuse(not ks or min(ks) < 1, f"Recall at K = {', '.join(map(str, ks)) or 'nothing'}.", "values of at least 1")
+    if query.labels is None:
+        raise DataError("The queries have no labels.", expected="a class for every query")
     nearest = list(_nearest(query, parts, max(ks)))
     if not nearest:
         raise DataError("The gallery has no part.", expected="what at least one session embedded")
     scores, labels = (np.concatenate(column, axis=1) for column in zip(*nearest, strict=True))
     order = np.argsort(-scores, axis=1, kind="stable")
-    right = np.take_along_axis(labels, order, axis=1) == _wanted(query)[:, None]
+    right = np.take_along_axis(labels, order, axis=1) == query.labels[:, None]
     return {k: right[:, :k].any(axis=1) for k in ks}
 
 
@@ -530,12 +524,6 @@ def _nearest(
         check_sides(query, part)
         rows, scores = nearest_rows(vectors, vectors_for(part, "gallery"), k)
         yield scores, labels_as_in(query, part)[rows]
-
-
-def _wanted(query: EmbeddingSet) -> NDArray[np.int64]:
-    if query.labels is None:
-        raise DataError("The queries have no labels.", expected="a class for every query")
-    return query.labels
 
 
 def scores_of(right_at: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64], setting: Setting) -> SessionScores:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.data.scenarios import SCENARIOS, Scenario
     from holdfast.data.split import Split, check_split
-    from holdfast.data.text_data import TextData
-    from holdfast.data.text_set import TextSet
+    from holdfast.data.text_set import TextData, TextSet
     from holdfast.data.texts import TEXT_DATASETS, load_texts
 
 _HOMES = {
@@ -34,7 +33,7 @@ _HOMES = {
     "RetrievalData": "retrieval_data",
     "Scenario": "scenarios",
     "Split": "split",
-    "TextData": "text_data",
+    "TextData": "text_set",
     "TextSet": "text_set",
     "check_split": "split",
     "load_dataset": "datasets",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.data.intents import Sentences, intent_data, official_json
-from holdfast.data.text_data import TextData
 from holdfast.data.text_files import read_csv
+from holdfast.data.text_set import TextData
 from holdfast.errors import DataError
 
 

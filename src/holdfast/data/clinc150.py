@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.data.intents import Sentences, intent_data, official_json
-from holdfast.data.text_data import TextData
+from holdfast.data.text_set import TextData
 from holdfast.errors import DataError
 
 _PARTS = ("train", "val", "test")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from holdfast.data.choosing import class_counts, lowest_of_each_class
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.sampling import class_counts, lowest_of_each_class
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError, refuse
 

@@ -16,7 +16,7 @@ from holdfast.data import landmarks, ms1mv3, revisited
 from holdfast.data import market_1501 as market
 from holdfast.data import product_10k as product
 from holdfast.data import stanford_dogs as dogs
-from holdfast.data import tiny_imagenet_64 as tiny
+from holdfast.data import tiny_imagenet as tiny
 from holdfast.data.arrays import arrays
 from holdfast.data.glyphs import glyphs
 from holdfast.data.image_folder import image_folder

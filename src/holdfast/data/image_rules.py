@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
+from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
 
 CLOSE = 1e-9
 """Added before cutting off, so that 0.29 of 100 is 29 although 0.29 * 100 is 28.999999999999996."""

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
 from holdfast.data.decoding import Fit
 from holdfast.data.image_set import ImageSet
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
 from holdfast.documents import parsed_json
 from holdfast.errors import ConfigError, DataError
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import class_counts, generator_of, lowest_of_each_class
-from holdfast.data.text_data import TextData
-from holdfast.data.text_set import TextSet
+from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
+from holdfast.data.text_set import TextData, TextSet
 from holdfast.documents import read_json
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError, refuse

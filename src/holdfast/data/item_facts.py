@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.text_data import TextData
 from holdfast.data.text_files import FILE_READERS, id_column_of
+from holdfast.data.text_set import TextData
 from holdfast.data.texts import TEXT_DATASETS, load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError

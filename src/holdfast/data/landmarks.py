@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.class_hold_out import set_classes_apart
 from holdfast.data.decoding import Fit
 from holdfast.data.delimited import read_columns
+from holdfast.data.hold_out import set_classes_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.landmarks_truth import SOLUTIONS, LandmarksTruth, Usage
 from holdfast.data.layout import Needed, require

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.data.class_hold_out import set_classes_apart
 from holdfast.data.decoding import check_image_size
+from holdfast.data.hold_out import set_classes_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import keep_decoded
 from holdfast.data.layout import Needed, require

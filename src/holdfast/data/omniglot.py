@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import generator_of
 from holdfast.data.decoding import check_image_size
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.npz import read_npz
 from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.sampling import generator_of
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError
 

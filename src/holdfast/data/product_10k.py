@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from holdfast.data.choosing import class_counts
 from holdfast.data.decoding import Fit
 from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, table_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.sampling import class_counts
 from holdfast.errors import DataError
 
 OBTAINED = "its home page, products-10k.github.io"

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.choosing import check_labels, generator_of
 from holdfast.data.image_rules import CLOSE, IMAGE_RULES, ImageRule, Labels, Rows
+from holdfast.data.sampling import check_labels, generator_of
 from holdfast.data.split import Split, check_split
 from holdfast.errors import ConfigError, unknown_name
 from holdfast.options import bound

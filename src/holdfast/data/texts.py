@@ -9,9 +9,8 @@ from typing import Any
 from holdfast.data.banking77 import banking77
 from holdfast.data.clinc150 import clinc150
 from holdfast.data.datasets import Dataset, open_named
-from holdfast.data.text_data import TextData
 from holdfast.data.text_files import FILE_READERS, texts
-from holdfast.data.text_set import TextSet
+from holdfast.data.text_set import TextData, TextSet
 from holdfast.errors import DataError
 from holdfast.options import bound
 from holdfast.registry import Registry

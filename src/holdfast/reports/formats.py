@@ -50,6 +50,15 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
 
 
+def percent_of(share: float) -> str:
+    """Write a share in whole per cent, with a digit more where it is small.
+
+    >>> [percent_of(share).replace("\N{NO-BREAK SPACE}", " ") for share in (0.254, 0.0, 0.004)]
+    ['25 %', '0 %', '0.4 %']
+    """
+    return percent(share) if 0 < share < 0.01 else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
+
+
 def probability(value: float | None) -> str:
     """Write a probability; one that rounds to nothing keeps its first digit.
 

@@ -42,6 +42,9 @@ TERMS = {
     "independent model; 0 is no loss",
 }
 
+OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
+"""What candidates that link two models are compared with."""
+
 FIRST_HIT = ("recall@1", "cmc@1", "rank@1")
 """Metrics of the first hit."""
 

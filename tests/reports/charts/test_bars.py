@@ -31,7 +31,7 @@ from holdfast.reports.charts.bars import (
     share_of,
 )
 from holdfast.reports.charts.canvas import Chart
-from holdfast.reports.sessions_words import count_of
+from holdfast.reports.sessions import count_of
 from holdfast.reports.svg import width_of
 
 from ..changes import changed

@@ -15,7 +15,7 @@ from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.continual.plans import disjoint
 from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.uncertainty import Group, Histogram
-from holdfast.reports.adapt_tables import thresholds
+from holdfast.reports.adapt import thresholds
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import (
     curve_plot,

@@ -51,17 +51,15 @@ class ByCamera(RankingProtocol):
         count = 1 + max(cameras.max(initial=0), camera.max(initial=0))
         same = RowLists.by_label(persons * count + cameras, person * count + camera)
         junk = np.flatnonzero(_junk(gallery))
-        return Lists(relevant, same.union(_for_everyone(junk, len(query))) if len(junk) else same)
+        if len(junk):
+            same = same.union(RowLists(junk, np.zeros(len(query), np.int64), np.full(len(query), len(junk))))
+        return Lists(relevant, same)
 
 
 def _numbered(first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the same values, counted from 0, so that pairs of them can be written as one number."""
     _, numbers = np.unique(np.concatenate([first, second]), return_inverse=True)
     return numbers[: len(first)], numbers[len(first) :]
-
-
-def _for_everyone(rows: NDArray[np.int64], queries: int) -> RowLists:
-    return RowLists(rows, np.zeros(queries, np.int64), np.full(queries, len(rows)))
 
 
 def _junk(gallery: EmbeddingSet) -> NDArray[np.bool_]:

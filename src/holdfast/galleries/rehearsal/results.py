@@ -199,7 +199,7 @@ class Rehearsal(Results):
     """
 
     KIND: ClassVar[str | None] = "drill"
-    REPORT: ClassVar[str] = "drill_page"
+    REPORT: ClassVar[str] = "rehearsal"
     WRITER: ClassVar[str] = "“holdfast gallery rehearse”"
     AGAIN: ClassVar[str] = "run “holdfast gallery rehearse”"
     FILE: ClassVar[str] = "rehearsal.json"

@@ -31,8 +31,7 @@ from holdfast.reports.charts.canvas import (
 )
 from holdfast.reports.charts.forest import measured
 from holdfast.reports.charts.lines import IN_PER_CENT, SHARES, tick_step
-from holdfast.reports.drill_words import percent_of
-from holdfast.reports.formats import interval, percent, score, signed
+from holdfast.reports.formats import interval, percent, percent_of, score, signed
 from holdfast.reports.svg import shortened, width_of
 from holdfast.reports.words import MARKS
 from holdfast.wording import metric_name

@@ -11,8 +11,6 @@ from holdfast.adapters.results import AdaptResults
 from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard
 from holdfast.evaluation.results import Evaluation, System
 from holdfast.evaluation.test_sets import SetScores
-from holdfast.reports.adapt_tables import OLD as AS_IT_IS
-from holdfast.reports.adapt_tables import REEMBEDDED
 from holdfast.reports.charts.canvas import (
     BAD,
     CROSS,
@@ -39,7 +37,8 @@ from holdfast.reports.leaderboard_tables import (
     with_deviation,
 )
 from holdfast.reports.svg import cut, shortened, width_of
-from holdfast.reports.words import SHAPES
+from holdfast.reports.words import OLD as AS_IT_IS
+from holdfast.reports.words import REEMBEDDED, SHAPES
 from holdfast.wording import metric_name
 
 Ends = tuple[float, float]

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from holdfast.adapters import ScoreMap
 from holdfast.adapters.compare import LearningCurve
 from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.continual.results import LearnerResults, SessionsResults
@@ -13,7 +16,6 @@ from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.uncertainty import Histogram
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.galleries.rehearsal.results import OrderCurve, Rehearsal
-from holdfast.reports.adapt_tables import thresholds
 from holdfast.reports.charts.canvas import (
     CROSS,
     GOOD,
@@ -32,9 +34,8 @@ from holdfast.reports.charts.canvas import (
     swatch,
 )
 from holdfast.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, measured, with_interval
-from holdfast.reports.drill_words import percent_of
-from holdfast.reports.formats import percent, score
-from holdfast.reports.svg import shortened, width_of
+from holdfast.reports.formats import percent, percent_of, score
+from holdfast.reports.svg import Scale, shortened, width_of
 from holdfast.wording import metric_name, whole_percent
 
 Dashes = tuple[float, ...] | None
@@ -287,6 +288,22 @@ def _enough(chart: Chart, x: float, y: float, words: str) -> None:
     chart.axes.plot(
         [x], [y], "o", markersize=18, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.4, label="ring"
     )
+
+
+_THRESHOLDS = 10  # about so many are read off a map
+
+
+def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
+    """Return round old scores within the range of a map, each with the new score that stands for it.
+
+    >>> found = ScoreMapRecord(error=0.1, text="", knots=[(0.55, 0.2), (0.65, 0.3), (0.75, 0.4)])
+    >>> [f"{old:g} {new:.2f}" for old, new in thresholds(found)][1:4]
+    ['0.58 0.23', '0.6 0.25', '0.62 0.27']
+    """
+    old, new = np.array(score_map.knots, np.float64).T
+    found = ScoreMap("old_to_new", old, new)
+    round_scores = Scale(float(old[0]), float(old[-1]), 0, 1).ticks(_THRESHOLDS)
+    return [(at, found.threshold(at)) for at in round_scores if old[0] <= at <= old[-1]]
 
 
 @own_style

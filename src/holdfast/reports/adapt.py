@@ -1,15 +1,20 @@
-"""Adapters and heads compared, in words: what to do in one line, how it was measured, and what every term means."""
+"""Adapters and heads compared: what is said of them, their tables and their page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from holdfast.adapters.compare import Directions
+from holdfast.adapters.compare import CandidateScores, Directions, Gap, LearningCurve, Score
 from holdfast.adapters.recommend import Action, place
-from holdfast.adapters.results import AdaptResults
+from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.evaluation.intervals import FEW
-from holdfast.reports.adapt_tables import OLD, REEMBEDDED
-from holdfast.reports.formats import percent, score
+from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
+from holdfast.reports.charts.lines import learning_curve, score_map_plot, thresholds
+from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
+from holdfast.reports.markdown import Table, markdown_of
+from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
+from holdfast.reports.words import OLD, REEMBEDDED, Finding
 from holdfast.wording import listed, metric_name
 
 AGREEMENT_NOTE = (
@@ -200,3 +205,171 @@ def adapt_terms(results: AdaptResults) -> dict[str, str]:
         if any(found.unseen for found in candidates) else "",
     }  # fmt: skip
     return {term: meaning for term, meaning in told.items() if meaning}
+
+
+def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
+    """Return columns and rows: the old model as it is, the candidates, best first, and everything re-embedded.
+
+    Scores are fractions; a dash stands for what is missing, "– failed" for what could not be measured (`failures` says
+    why), and a column of which nothing is known is left out. Minus signs are hyphens unless ``typeset``.
+    """
+    columns = [
+        "candidate",
+        "kind",
+        f"cross ({metric_name(results.protocol.metric)})",
+        "minus self (old)",
+        "gain recovered",
+        "after backfill",
+        "unseen classes",
+        "fit seconds",
+    ]
+    unseen = next((found.unseen for found in results.candidates if found.unseen), None)
+    old, new = results.systems.self_old, results.systems.self_new
+    gained, after = signed(new.mean - old.mean), score(new.mean)
+    rows = [
+        [OLD, MISSING, _written(old), MISSING, MISSING, MISSING, score(unseen.self_old if unseen else None), MISSING],
+        *(_row(found, new) for found in results.by_score()),
+        [
+            REEMBEDDED,
+            MISSING,
+            _written(new),
+            gained,
+            MISSING,
+            after,
+            score(unseen.self_new if unseen else None),
+            MISSING,
+        ],
+    ]
+    known = [place for place in range(len(columns)) if {row[place] for row in rows} - {MISSING}]
+    if not typeset:
+        rows = [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return [columns[place] for place in known], [[row[place] for place in known] for row in rows]
+
+
+def _row(found: CandidateScores, new: Score) -> list[str]:
+    if found.cross is None or found.cross_minus_self_old is None:
+        return [found.name, found.kind, f"{MISSING} failed", *[MISSING] * 4, _seconds(found.seconds)]
+    backfilled = found.own or new  # without a gallery of its own, that of the new model
+    return [
+        found.name,
+        found.kind,
+        _written(found.cross),
+        _written(found.cross_minus_self_old, sign=True),
+        percent(found.recovered).replace("-", "−"),
+        score(backfilled.mean),
+        score(found.unseen.cross if found.unseen else None),
+        _seconds(found.seconds),
+    ]
+
+
+def failures(results: AdaptResults) -> list[str]:
+    """Say of every candidate that failed why it did, each on one line."""
+    reasons = {found.name: found.failed for found in results.by_score() if found.failed is not None}
+    return [f"{name} failed: {' '.join(reason.split())}" for name, reason in reasons.items()]
+
+
+def _written(found: Score | Gap, *, sign: bool = False) -> str:
+    return f"{(signed if sign else score)(found.mean)} {interval(found.interval, sign=sign)}"
+
+
+def _seconds(found: float | None) -> str:
+    """Write a time.
+
+    >>> _seconds(0.0312), _seconds(41.37), _seconds(1234.5), _seconds(None)
+    ('0.03', '41.4', '1,234', '–')
+    """
+    if found is None:
+        return MISSING
+    return f"{found:.2f}" if found < 10 else f"{found:.1f}" if found < 100 else f"{found:,.0f}"
+
+
+def write_adapt_report(results: AdaptResults, folder: str | Path) -> Path:
+    """Write report.html into a folder, wholly or not at all, and return its path.
+
+    Args:
+        results: What was measured.
+        folder: Where to write.
+
+    Raises:
+        ConfigError: Jinja2 is missing.
+        DataError: The file could not be written.
+    """
+    return write_page(render_adapt_report(results), folder)
+
+
+def render_adapt_report(results: AdaptResults) -> str:
+    """Return the page as text; see `write_adapt_report`."""
+    curve, advised = results.learning_curve, results.recommended
+    page: str = page_template("adapt.html").render(
+        document=results,
+        headline=adapt_headline(results),
+        steps=_steps(results),
+        agreement=None if results.data.labelled else AGREEMENT_NOTE,
+        terms=adapt_terms(results),
+        reading=READING[results.protocol.metric],
+        references=REFERENCES,
+        kinds=[kind for kind in KINDS if kind in {one.kind for one in results.candidates}],
+        swatch=kind_swatch,
+        charts=_charts(results),
+        summary=adapt_table(results, typeset=True),
+        candidates={one.name: one for one in results.by_score()},
+        recommended=advised and advised.name,
+        curve_finding=curve_finding(results),
+        curve_rows=curve_rows(curve) if curve else None,
+        threshold_rows=threshold_rows(results.score_map) if results.score_map else None,
+        protocol_words=protocol_words(results),
+    )
+    return page
+
+
+def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
+    """Return the scores today, with the candidate recommended or else the best, and after re-embedding.
+
+    Returns:
+        A number, its name, and whether it is what the recommendation is about.
+    """
+    systems, advised = results.systems, results.recommended
+    shown = advised or results.named(results.best)
+    between = [(score(shown.cross.mean), f"with {shown.name}", advised is not None)] if shown and shown.cross else []
+    return [
+        (score(systems.self_old.mean), "today", False),
+        *between,
+        (score(systems.self_new.mean), "re-embedded", False),
+    ]
+
+
+def _charts(results: AdaptResults) -> dict[str, Drawing]:
+    charts = {"dots": in_both_widths(lambda width: candidate_dots(results, width=width))}
+    curve, score_map = results.learning_curve, results.score_map
+    if curve is not None and curve.points:
+        charts["curve"] = in_both_widths(lambda width: learning_curve(results, curve, width=width))
+    if score_map is not None:
+        charts["map"] = in_both_widths(lambda width: score_map_plot(score_map, width=width))
+    return charts
+
+
+def curve_rows(curve: LearningCurve) -> Table:
+    """Return columns and rows of a learning curve, one row per number of pairs."""
+    rows = [[f"{point.pairs:,}", with_interval(point.cross)] for point in curve.points]
+    return ["pairs", "cross"], rows
+
+
+def threshold_rows(score_map: ScoreMapRecord) -> Table:
+    """Return columns and rows of round old scores and the new ones that stand for them."""
+    return ["old score", "new score"], [
+        [f"{old:g}".replace("-", "−"), score(new)] for old, new in thresholds(score_map)
+    ]
+
+
+def to_markdown(results: AdaptResults) -> str:
+    """Return what is said of adapters and heads and their tables in Markdown."""
+    curve, score_map = results.learning_curve, results.score_map
+    agreement = [] if results.data.labelled else [AGREEMENT_NOTE]
+    told = [*results.recommendation.sentences, *results.data.sentences, *agreement, curve_finding(results)]
+    finding = Finding(adapt_headline(results), tuple(filter(None, told)))
+    tables = {"Candidates": adapt_table(results)}
+    if curve:
+        tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
+    if score_map:
+        tables["Thresholds"] = threshold_rows(score_map)
+    return markdown_of(results.title, [finding], tables, [*failures(results), *protocol_words(results)])

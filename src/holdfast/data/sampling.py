@@ -1,4 +1,4 @@
-"""Choosing rows of every class at once, without a loop over classes."""
+"""Sampling rows of every class at once, without a loop over classes."""
 
 from __future__ import annotations
 

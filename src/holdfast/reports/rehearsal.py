@@ -1,11 +1,17 @@
-"""A drill in words: what it means in one line, what to do next, and what every step is."""
+"""A rehearsed upgrade: what is said of it, its tables and its page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from holdfast.galleries.rehearsal.results import Gain, Rehearsal
-from holdfast.reports.formats import percent, score, signed
+from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
+from holdfast.reports.charts.lines import drill_curves, order_swatch
+from holdfast.reports.formats import percent_of, score, signed
+from holdfast.reports.markdown import Table, markdown_of
+from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
+from holdfast.reports.words import Finding
 from holdfast.wording import metric_name
 
 SPACE = "\N{NO-BREAK SPACE}"
@@ -57,7 +63,7 @@ TONES = {
 """Kind of finding, for its colour, by verdict."""
 
 
-def drill_headline(results: Rehearsal) -> str:
+def rehearsal_headline(results: Rehearsal) -> str:
     """Say in one line what a drill means."""
     return _HEADLINES[results.verdict](results)
 
@@ -315,15 +321,6 @@ def protocol_words(results: Rehearsal) -> list[str]:
     ]
 
 
-def percent_of(share: float) -> str:
-    """Write a share in whole per cent, with a digit more where it is small.
-
-    >>> [percent_of(share).replace(SPACE, " ") for share in (0.254, 0.0, 0.004)]
-    ['25 %', '0 %', '0.4 %']
-    """
-    return percent(share) if 0 < share < 0.01 else f"{100 * share:.0f}{SPACE}%"
-
-
 def duration(seconds: float | None) -> str:
     """Write a duration.
 
@@ -340,3 +337,129 @@ def duration(seconds: float | None) -> str:
             digits = 0 if found >= 10 or name == "min" else 1
             return f"{found:.{1 if name == 'h' else digits}f}{SPACE}{name}"
     return f"{seconds / 86_400:.1f}{SPACE}days"
+
+
+PAGE = "rehearsal.html"
+
+_SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of times
+
+
+def write_rehearsal_report(results: Rehearsal, folder: str | Path) -> Path:
+    """Write rehearsal.html into a folder, wholly or not at all, and return its path.
+
+    Args:
+        results: What a rehearsal measured.
+        folder: Where to write.
+
+    Raises:
+        ConfigError: Jinja2 is missing.
+        DataError: The file could not be written.
+    """
+    return write_page(render_rehearsal_report(results), folder, PAGE)
+
+
+def render_rehearsal_report(results: Rehearsal) -> str:
+    """Return the page as text; see `write_rehearsal_report`."""
+    shown = ("map", "recall@1") if results.labelled else ("overlap@10 with new", "overlap@10 with old")
+    page: str = page_template("rehearsal.html", values={"duration": duration, "percent_of": percent_of}).render(
+        document=results,
+        tone=TONES[results.verdict],
+        headline=rehearsal_headline(results),
+        sentences=findings(results),
+        next_step=next_step(results),
+        numbers_now=_numbers(results),
+        metrics={metric: METRICS[metric] for metric in shown},
+        short=metric_name,
+        orders={name: ORDERS.get(name, name) for name in results.curves},
+        order_swatch=order_swatch,
+        change_swatch=change_swatch,
+        changes=_changes(results),
+        charts=_charts(results, shown),
+        order_finding=order_finding(results),
+        first_hit_findings=first_hit_findings(results),
+        order_rows=order_rows(results),
+        time_finding=time_finding(results),
+        timing_rows=timing_rows(results),
+        latency_rows=latency_rows(results),
+        rollback_finding=rollback_finding(results),
+        rollback_rows=rollback_rows(results),
+        stage=stage,
+        protocol_words=protocol_words(results),
+        link=LINKS[results.linked],
+    )
+    return page
+
+
+def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
+    """Return the main metric today, after the swap and at the end: number, name, and whether it is in question."""
+    metric = results.metric
+    values = results.curve.values[metric]
+    swapped = [(score(values[0]), "after the swap", True)] if results.swaps_first else []
+    today = [] if metric.startswith("overlap") else [(score(results.before[metric]), "today", False)]
+    return [*today, *swapped, (score(values[-1]), "all re-embedded", not swapped)]
+
+
+def _changes(results: Rehearsal) -> dict[str, str]:
+    """Return the kinds of changes that occur, in words."""
+    judged = results.judged / results.asked
+    occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
+    other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
+    return {kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring}
+
+
+def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
+    def curves(metric: str) -> Drawing:
+        return in_both_widths(lambda width: drill_curves(results, metric, width=width), 520)
+
+    charts = {metric: curves(metric) for metric in metrics}
+    return charts | {"first": in_both_widths(lambda width: first_hit_bars(results, width=width), 640)}
+
+
+def order_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of the orders, the best first: on average, and at every share."""
+    metric, curves = results.metric, results.curves
+    shares = map(percent_of, results.curve.shares)
+    columns = [f"{metric_name(metric)}, re-embedded", "on average", *shares]
+    ranked = sorted(curves.items(), key=lambda item: -item[1].area[metric])
+    return columns, [[name, score(curve.area[metric]), *map(score, curve.values[metric])] for name, curve in ranked]
+
+
+def timing_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of the steps: on the copy, and as they would be with all items."""
+    rows = [
+        [
+            STEPS.get(one.step, one.step),
+            duration(one.seconds),
+            duration(one.full_seconds) if one.items else "the same",
+        ]
+        for one in results.timings
+    ]
+    return ["step", f"{results.sampled:,} items", f"{results.items:,} items"], rows
+
+
+def latency_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of the time of a query at every stage, on the copy."""
+    found = results.searches.milliseconds
+    between = [point for point in found if point.endswith("re-embedded") and not point.startswith(_SHOWN)]
+    rows = [[point, duration(taken / 1000)] for point, taken in found.items() if point not in between]
+    return ["a query on the copy", "median"], rows
+
+
+def rollback_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of what old queries find before the swap and after the rollback."""
+    metrics = [name for name in results.before if not name.startswith("overlap")] or ["overlap@10 with old"]
+    rows = [
+        [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
+    ]
+    return ["old queries", "before the swap", "after the rollback"], rows
+
+
+def to_markdown(results: Rehearsal) -> str:
+    """Return what is said of a rehearsal and its tables in Markdown."""
+    told = [*findings(results), order_finding(results), *first_hit_findings(results)]
+    told += [time_finding(results), rollback_finding(results)]
+    finding = Finding(rehearsal_headline(results), tuple(told), (next_step(results),))
+    tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
+    tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
+    title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
+    return markdown_of(title, [finding], tables, protocol_words(results))

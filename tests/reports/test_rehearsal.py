@@ -22,14 +22,17 @@ from holdfast.galleries.rehearsal.results import (
 )
 from holdfast.reports.charts.bars import first_hit_bars
 from holdfast.reports.charts.lines import drill_curves
-from holdfast.reports.drill_page import (
+from holdfast.reports.rehearsal import (
     latency_rows,
+    next_step,
+    order_finding,
     order_rows,
-    render_drill_report,
+    rehearsal_headline,
+    render_rehearsal_report,
+    rollback_finding,
     timing_rows,
-    write_drill_report,
+    write_rehearsal_report,
 )
-from holdfast.reports.drill_words import drill_headline, next_step, order_finding, rollback_finding
 
 from .pages import Page
 from .reading import assert_page_ready, lines, points
@@ -105,7 +108,7 @@ def unlabelled() -> Rehearsal:
 
 
 def test_every_part_is_told() -> None:
-    page = render_drill_report(rehearsed())
+    page = render_rehearsal_report(rehearsed())
     text = Page(page).text
     assert re.findall(r'<h2 id="(\w+)"', page) == ["verdict", "curve", "first", "back", "time", "how"]
     for part in (
@@ -155,9 +158,9 @@ def test_every_part_is_told() -> None:
 )  # fmt: skip
 def test_every_verdict_has_its_words(changes: Any, headline: str, tone: str, step: str) -> None:
     results = rehearsed(**changes)
-    said = drill_headline(results).replace("\N{NO-BREAK SPACE}", " ")
+    said = rehearsal_headline(results).replace("\N{NO-BREAK SPACE}", " ")
     assert headline in said and step in next_step(results)
-    page = render_drill_report(results)
+    page = render_rehearsal_report(results)
     assert f'<article class="finding {tone}">' in page
     assert ("no room" in Page(page).text) == (changes["verdict"] == "failed")
     assert ("none failed" in Page(page).text) == (changes["verdict"] != "failed")
@@ -166,7 +169,7 @@ def test_every_verdict_has_its_words(changes: Any, headline: str, tone: str, ste
 
 def test_without_labels_nothing_is_called_right() -> None:
     results = unlabelled()
-    text = Page(render_drill_report(results)).text
+    text = Page(render_rehearsal_report(results)).text
     assert "at the end 50 % of the queries find another item first" in text
     assert "agreement is not correctness" in text and "drawn at random" in text
     assert "mAP" not in text and "recall" not in text and "wrong before" not in text
@@ -178,7 +181,7 @@ def test_a_drill_of_an_earlier_version_is_drawn() -> None:
     document = rehearsed().to_dict()
     for curve in document["curves"].values():
         curve["differences"] = curve["differences"]["map"]
-    page = Page(render_drill_report(Rehearsal.parse(document))).text
+    page = Page(render_rehearsal_report(Rehearsal.parse(document))).text
     assert "the difference to today is +0.100 mAP (+0.050 to +0.150);" in page
 
 
@@ -222,7 +225,7 @@ def test_tables() -> None:
 
 
 def test_the_page_is_sound_and_self_contained(tmp_path: Path) -> None:
-    path = write_drill_report(rehearsed(), tmp_path)
+    path = write_rehearsal_report(rehearsed(), tmp_path)
     page = path.read_text(encoding="utf-8")
     read = Page(page)
     assert path.name == "rehearsal.html" and page.lstrip().startswith("<!DOCTYPE html>")
@@ -241,7 +244,7 @@ def test_untrusted_text_is_escaped() -> None:
         searches=Searches(made=1, failed=(attack,), incomplete=0, wrong=0, milliseconds={attack: 1.0}),
         old=RehearsedModel(name=attack, note=attack, fingerprint=attack),
     )  # fmt: skip
-    read = Page(render_drill_report(results))
+    read = Page(render_rehearsal_report(results))
     assert not {"script", "img"} & set(read.tags) and read.addresses == []
     assert read.text.count(attack) >= 10
 
