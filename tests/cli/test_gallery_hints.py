@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.gallery_create import _again
+from holdfast.cli.gallery.create import _again
 from holdfast.embeddings import storage
 from holdfast.errors import GalleryError, without_intact
 from holdfast.galleries import Gallery

@@ -77,14 +77,14 @@ def bench(
 
 def main(words: list[str]) -> int:
     """Run a suite, write its leaderboard and show it; 1 if something failed."""
+    if words and not words[0].startswith("-"):
+        words = ["--suite", *words]
+    arguments, _ = parse(bench, list(without_commas(words)), "bench")
     from holdfast.bench.cache import TaskCache
     from holdfast.bench.executor import blocked_by
     from holdfast.bench.run import Bench, estimate
     from holdfast.bench.suite import recipe_named
 
-    if words and not words[0].startswith("-"):
-        words = ["--suite", *words]
-    arguments, _ = parse(bench, list(without_commas(words)), "bench")
     if arguments["suite"] is None:
         _refuse_without_suite(words)
         return _list_suites(arguments["json"])

@@ -92,8 +92,11 @@ def _parser(function: Callable[..., Any], command: str) -> tuple[Any, dict[str, 
     from jsonargparse import ArgumentParser
 
     hints = get_type_hints(function)
+    function.__annotations__ = hints  # of texts the parser would import whatever their modules name for type checkers
     groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
     takes_settings = next((name for name, kind in hints.items() if kind is Settings), "")
+    for group in groups.values():
+        group.__init__.__annotations__ = get_type_hints(group)
     parser = ArgumentParser(prog=f"holdfast {command}", exit_on_error=False)
     parser.add_argument("--config", type=str, help="YAML file of these options; later words override it.")
     parser.add_function_arguments(function, fail_untyped=True, skip={*groups, takes_settings} - {""})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from holdfast.embeddings import StringArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Rows = NDArray[np.int64]
 
@@ -32,6 +34,8 @@ class IdIndex:
     """
 
     def __init__(self, *parts: StringArray, hash_of: Callable[[str], int] = hash) -> None:
+        import pyarrow as pa  # here: galleries open without it
+
         self.starts = np.cumsum([0, *map(len, parts)])
         self.ids = pa.concat_arrays([StringArray.of([]).arrow(), *(part.arrow() for part in parts)])
         if len(parts) == 1:
@@ -53,6 +57,9 @@ class IdIndex:
 
     def find(self, wanted: Sequence[str]) -> Rows:
         """Return the row of every wanted id (len(wanted),), or -1 where there is none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         names = StringArray.of(wanted).arrow()
         hashes = self._hashes(names)
         places = np.searchsorted(self._sorted, hashes)

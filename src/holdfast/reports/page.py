@@ -38,11 +38,11 @@ from holdfast.reports.charts.lines import (
     uncertainty_plot,
     uncertainty_range,
 )
+from holdfast.reports.charts.plane import trade_off, trade_off_points
 from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
 from holdfast.reports.pictures import Picture, data_uris
 from holdfast.reports.protocol_rows import protocol_rows
 from holdfast.reports.template import PHONE, Drawing, page_template
-from holdfast.reports.trade_off_plot import trade_off, trade_off_points
 
 FILE_NAME = "report.html"
 

@@ -10,25 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import duration, opened
+from holdfast.cli.gallery.common import duration, opened
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
+    from holdfast.galleries.sources import VectorSource
 
 LISTED = 1000  # missing ids in --json
 
 
 def backfill(
     gallery: str,
-    release: Path | None = None,
-    data: str | None = None,
-    texts: str | None = None,
-    vectors: list[Path] = [],  # noqa: B006 - read only, shown as the default
-    text_model: str | None = None,
+    source: NewVectors,
     adapter: Path | None = None,
-    model: str | None = None,
     order: str | None = None,
     batch: int = 4096,
     budget: int | None = None,
@@ -40,14 +37,6 @@ def backfill(
     missing_out: Path | None = None,
     retries: int = 6,
     workers: int = 0,
-    batch_size: int | None = None,
-    document_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    device: str = "cpu",
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    cast: bool = False,
     seed: int = 0,
     json: bool = False,
 ) -> int:
@@ -59,13 +48,8 @@ def backfill(
 
     Args:
         gallery: Where it is.
-        release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
-        data: The images by name or folder, whose ids are those of the gallery.
-        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
-        vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
-        text_model: Frozen model that embeds the texts; a head names its own.
+        source: Where new vectors come from.
         adapter: Folder of an adapter that maps these vectors into the new model's space.
-        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
         order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), traffic
             (most retrieved), class-balanced. That of an interrupted backfill, else id, when left out.
         batch: Items per commit.
@@ -78,25 +62,15 @@ def backfill(
         missing_out: File for the ids of all items that the source does not have, one a line; written at the end.
         retries: How often a commit is tried again, with growing pauses, while the store is out of reach.
         workers: Threads that embed parts of a batch at once.
-        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
-        document_prefix: Text before every text; what the model asks for when left out.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         seed: Of random orders.
         json: Print one JSON document.
     """
-    from holdfast.cli.gallery_sources import source_of
-    from holdfast.cli.gallery_words import fill_command, next_commands
+    from holdfast.cli.gallery.words import fill_command, next_commands
 
-    arguments = dict(locals())
     limit = allowed(budget, price_per_thousand, max_cost)
     with opened(gallery) as it:
-        source = source_of(arguments, it)
-        if source is None:
+        found = source.opened(it, adapter=adapter, workers=workers)
+        if found is None:
             status = it.status()
             fill = ("give the others new vectors", fill_command(status, gallery))
             [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, gallery)
@@ -108,11 +82,12 @@ def backfill(
             )
         options = {"order": order, "batch": batch, "budget": limit, "rate": rate, "seconds": seconds,
                    "class_column": class_column, "retries": retries, "seed": seed}  # fmt: skip
-        done = _run(it, source, options)
+        done = _run(it, found, options)
         missing = list(_lacking(it, done["generation"])) if done["missing"] and done["stopped"] == "done" else []
         steps = next_commands(it.status(), gallery)
     cost = None if price_per_thousand is None else done["embedded"] * price_per_thousand / 1000
-    _tell(done, missing, cost, steps, _verb(arguments))
+    verb = "read" if source.vectors else "embedded"  # vectors of files are not embedded
+    _tell(done, missing, cost, steps, "carried over" if source.vectors and (source.release or adapter) else verb)
     if missing_out is not None and done["stopped"] == "done":
         _write_ids(missing_out, missing)
     if json:
@@ -134,7 +109,7 @@ def allowed(budget: int | None, price: float | None, max_cost: float | None) -> 
     return min([*([] if budget is None else [budget]), *by_cost], default=None)
 
 
-def _run(gallery: Gallery, source: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _run(gallery: Gallery, source: VectorSource, options: Mapping[str, Any]) -> dict[str, Any]:
     """Run a backfill with a live bar, and return what it did, also where Ctrl-C ended it."""
     found = gallery.status()
     seen: dict[str, Any] = {"embedded": 0, "written": 0, "missing": 0, "seconds": 0.0}
@@ -188,13 +163,6 @@ def _write_ids(path: Path, ids: list[str]) -> None:
     from holdfast.embeddings.storage import write_atomically
 
     write_atomically(path, lambda part: part.write_text("".join(f"{one}\n" for one in ids), encoding="utf-8"))
-
-
-def _verb(arguments: Mapping[str, Any]) -> str:
-    """Return what is done with items: vectors of files are not embedded."""
-    if not arguments["vectors"]:
-        return "embedded"
-    return "carried over" if arguments["release"] or arguments["adapter"] else "read"
 
 
 def _tell(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.gallery_common import opened
+from holdfast.cli.gallery.common import opened
 from holdfast.errors import refuse, without_secrets
 
 _SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state", "files")
@@ -20,7 +20,7 @@ def status(gallery: str, json: bool = False) -> int:
         gallery: Where it is.
         json: Print one JSON document with all numbers.
     """
-    from holdfast.cli.gallery_words import backfilled, generations_table, next_commands, standing
+    from holdfast.cli.gallery.words import backfilled, generations_table, next_commands, standing
 
     with opened(gallery) as it:
         found = it.status()

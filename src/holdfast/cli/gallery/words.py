@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.cli.gallery_common import DECLARED, command, size
+from holdfast.cli.gallery.common import DECLARED, command, size
 from holdfast.galleries.state import Link
 from holdfast.galleries.status import GenerationStatus, Status
 

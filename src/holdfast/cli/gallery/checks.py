@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import duration, opened
+from holdfast.cli.gallery.common import duration, opened
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
@@ -19,22 +20,9 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 def doctor(
     gallery: str,
-    release: Path | None = None,
-    data: str | None = None,
-    texts: str | None = None,
-    vectors: list[Path] = [],  # noqa: B006 - read only, shown as the default
-    text_model: str | None = None,
+    source: NewVectors,
     adapter: Path | None = None,
-    model: str | None = None,
     sample: int = 200,
-    batch_size: int | None = None,
-    document_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    device: str = "cpu",
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    cast: bool = False,
     seed: int = 0,
     repair: bool = False,
     json: bool = False,
@@ -46,37 +34,22 @@ def doctor(
 
     Args:
         gallery: Where it is.
-        release: Release of one of the gallery's models, with --data; or a head, with --texts or --vectors.
-        data: The images by name or folder, whose ids are those of the gallery.
-        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
-        vectors: Embeddings by one of the models: files, or folders of `holdfast embed`.
-        text_model: Frozen model that embeds the texts; a head names its own.
+        source: Where new vectors come from.
         adapter: Folder of an adapter that maps these vectors into the space of the gallery's model.
-        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
         sample: Items of every generation that are embedded again, and searched for.
-        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
-        document_prefix: Text before every text; what the model asks for when left out.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         seed: Of the sample.
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
         json: Print one JSON document with all findings.
     """
-    from holdfast.cli.gallery_sources import source_of
     from holdfast.galleries.doctor import doctor as examined
     from holdfast.galleries.doctor import repair as repaired_first
 
-    arguments = {**locals(), "workers": 0}
     try:
         with opened(gallery) as it:
             repaired = repaired_first(it) if repair else None
-            source = source_of(arguments, it)
+            vectors = source.opened(it, adapter=adapter)
             with rate_progress("reading", None) as show:
-                found = examined(it, source, sample=sample, seed=seed, on_step=_shown(show))
+                found = examined(it, vectors, sample=sample, seed=seed, on_step=_shown(show))
             if repaired is not None:
                 console.print(str(repaired), style="bold")
     except StoreError as error:  # not even that can be read

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, print_table, rate_progress
-from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.cli.gallery.common import made_by, open_vectors, opened
+from holdfast.cli.gallery.sources import NewVectors
 from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 
@@ -20,13 +21,8 @@ PASSED = ("ready", "no gain", "unlabelled")
 
 def rehearse(
     gallery: str,
+    source: NewVectors,
     out: Path = Path("runs/rehearsal"),
-    release: Path | None = None,
-    data: str | None = None,
-    texts: str | None = None,
-    vectors: list[Path] = [],  # noqa: B006 - read only, shown as the default
-    text_model: str | None = None,
-    model: str | None = None,
     report: list[Path] = [],  # noqa: B006
     adapter: Path | None = None,
     score_map: Path | None = None,
@@ -37,14 +33,6 @@ def rehearse(
     class_column: str = "label",
     most_queries: int = 200,
     workers: int = 0,
-    batch_size: int | None = None,
-    document_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    device: str = "cpu",
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    cast: bool = False,
     seed: int = 0,
     json: bool = False,
 ) -> int:
@@ -55,13 +43,8 @@ def rehearse(
 
     Args:
         gallery: Where it is.
+        source: Where new vectors come from.
         out: Folder for rehearsal.json and rehearsal.html.
-        release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
-        data: The images by name or folder, whose ids are those of the gallery.
-        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
-        vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
-        text_model: Frozen model that embeds the texts; a head names its own.
-        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
         report: results.json of `holdfast evaluate`, where the new model is not prepared yet.
         adapter: Folder of an adapter between the two models, likewise.
         score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
@@ -73,36 +56,26 @@ def rehearse(
         class_column: Metadata column of the class: items of a query's class are right.
         most_queries: Use so many queries at most.
         workers: Threads that embed parts of a batch at once.
-        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
-        document_prefix: Text before every text; what the model asks for when left out.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         seed: Of the sample, and of random orders.
         json: Print one JSON document with all numbers.
     """
-    from holdfast.cli.gallery_sources import source_of
     from holdfast.galleries.rehearsal import rehearse as rehearsed
     from holdfast.reports.rehearsal import write_rehearsal_report
 
-    arguments = {**locals(), "adapter": None}
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
     links: dict[str, Any] = {"reports": report, "adapter": adapter, "score_map": score_map}
     numbers: dict[str, Any] = {"sample": sample, "most_queries": most_queries, "seed": seed}
     with opened(gallery) as it:
-        source = source_of(arguments, it)
-        if source is None:
+        vectors = source.opened(it, workers=workers)
+        if vectors is None:
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
             )
-        asked = _queries(it, queries, (old_model, model), cast)
+        asked = _queries(it, queries, (old_model, source.model), source.cast)
         with rate_progress("rehearsal", None) as show:
             found = rehearsed(
-                it, source, queries=asked, orders=order or None, class_column=class_column, **links, **numbers,
+                it, vectors, queries=asked, orders=order or None, class_column=class_column, **links, **numbers,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
     path = found.save(out)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.cli.console import console, print_json
-from holdfast.cli.gallery_common import DECLARED, Model, command, model_of, open_vectors, unnamed
-from holdfast.cli.gallery_import import add_set, add_table, check_places, columns_of, left_out, table_of, taken, tell
+from holdfast.cli.gallery.common import DECLARED, Model, command, model_of, open_vectors, unnamed
+from holdfast.cli.gallery.imports import add_set, add_table, check_places, columns_of, left_out, table_of, taken, tell
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.file_columns import FileColumns
@@ -137,7 +137,7 @@ def _model(
     vector_column: str,
 ) -> Model:
     """Return the model whose embeddings come first."""
-    from holdfast.cli.gallery_common import name_of
+    from holdfast.cli.gallery.common import name_of
     from holdfast.galleries.transfer import dim_of
     from holdfast.geometry import Hypersphere, space_from_record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import command, duration, model_of, opened, size
+from holdfast.cli.gallery.common import command, duration, model_of, opened, size
 from holdfast.errors import UpgradeStateError, refuse
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def gc(gallery: str, older_than: float = 3600.0, wait: float = 10.0, json: bool 
 
 def _told(gallery: Gallery, url: str, document: dict[str, Any], json: bool) -> int:
     """Say what to type next, and for machines what was done."""
-    from holdfast.cli.gallery_words import next_commands, standing
+    from holdfast.cli.gallery.words import next_commands, standing
 
     found = gallery.status()
     for line in standing(found):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import command, made_by, open_vectors, opened, unnamed
+from holdfast.cli.gallery.common import command, made_by, open_vectors, opened, unnamed
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.file_columns import FileColumns
 from holdfast.errors import DataError, refuse, without_secrets

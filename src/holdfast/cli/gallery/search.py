@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.cli.choices import data_root as root_of
-from holdfast.cli.choices import input_options, open_data
+from holdfast.cli.choices import data_root, input_options, open_data
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.cli.gallery.common import made_by, open_vectors, opened
+from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
 
@@ -30,34 +30,11 @@ KINDS = {
 ROWS_SHOWN = 40
 
 
-def search(
-    gallery: str,
-    queries: Path | None = None,
-    like: str | None = None,
-    data: str | None = None,
-    image: list[Path] = [],  # noqa: B006 - read only, shown as the default
-    text: list[str] = [],  # noqa: B006
-    release: Path | None = None,
-    text_model: str | None = None,
-    model: str | None = None,
-    k: int = 10,
-    where: list[str] = [],  # noqa: B006
-    texts: str | None = None,
-    approximate: bool = False,
-    count_traffic: bool = False,
-    query_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    device: str = "cpu",
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    cast: bool = False,
-    json: bool = False,
-) -> int:
-    """Find the items nearest to queries, among all vectors that queries of their model may search.
+@dataclass(frozen=True)
+class Queries(Options):
+    """What is searched for, and what embeds it.
 
     Args:
-        gallery: Where it is.
         queries: Embeddings: a folder that `holdfast embed` wrote (its queries), or one file.
         like: Id of an item of the gallery, whose stored vector is the query; the item itself is left out.
         data: Images by name or folder, whose queries are embedded by --release.
@@ -66,11 +43,6 @@ def search(
         release: What embeds --data, --image or --text.
         text_model: Frozen model that embeds --text; a head names its own.
         model: What you call the model of .npz, .npy and .parquet queries; or a generation, such as g1.
-        k: Hits per query. Also written -k.
-        where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
-        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
-        approximate: Use approximate indexes where there are any; every vector is compared otherwise.
-        count_traffic: Count the hits, for a backfill in the order traffic.
         query_prefix: Text before every text; what the model asks for when left out, "" for none.
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.
@@ -78,47 +50,128 @@ def search(
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
         data_options: Options of the data set, of --texts where there is no --data.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+    """
+
+    queries: Path | None = None
+    like: str | None = None
+    data: str | None = None
+    image: list[Path] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    release: Path | None = None
+    text_model: str | None = None
+    model: str | None = None
+    query_prefix: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    device: str = "cpu"
+    data_root: Path | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
+    cast: bool = False
+
+    def __post_init__(self) -> None:
+        given = [name for name in KINDS if getattr(self, name) not in (None, [])]
+        refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
+               f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
+
+    def opened(self, gallery: Gallery) -> EmbeddingSet:
+        """Return the queries as embeddings, made now where they are none yet."""
+        if self.like is not None:
+            return _stored(gallery, self.like)
+        if self.queries is not None:
+            fingerprint = made_by(gallery.state, self.model)
+            return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
+        return self._texts() if self.text else self._images()
+
+    def _images(self) -> EmbeddingSet:
+        from holdfast.cli.gallery.sources import open_for_images
+        from holdfast.training.encode import embed_images
+
+        if self.release is None:
+            kind = "image" if self.data is None else "data"
+            raise ConfigError(f"--{kind} without a model.", expected=KINDS[kind])
+        release, spec = open_for_images(self.release)
+        if self.data is None:
+            images = _files(self.image, spec)
+        else:
+            options = input_options(self.data, spec, self.data_options)
+            images = open_data(self.data, self.data_root, options).query
+        with console.status("embedding the queries"):
+            return embed_images(release, images, role="query", device=device_named(self.device))
+
+    def _texts(self) -> EmbeddingSet:
+        from holdfast.cli.embed_texts import open_head, open_text_model
+        from holdfast.cli.gallery.sources import text_options
+        from holdfast.data.text_set import TextSet
+        from holdfast.embeddings import StringArray
+        from holdfast.training.encode import embed_features, embed_texts
+
+        refuse(self.release is None and self.text_model is None, "--text without a model.", KINDS["text"])
+        texts, device = (
+            TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text)),
+            device_named(self.device),
+        )
+        options = text_options(self.query_prefix, None, self.max_length, self.truncate_dim, self.text_model)
+        if self.release is None:
+            return embed_texts(open_text_model(str(self.text_model), options, device), texts, role="query")
+        head, encoder = open_head(self.release, options, device)
+        return embed_features(head, embed_texts(encoder, texts, role="query"))
+
+    def texts_of(self, texts: str, found: Reply) -> dict[str, str]:
+        """Return the texts of the items that were found, by id; of those that the file does not have, none."""
+        from holdfast.data.texts import load_texts
+        from holdfast.galleries.sources import TextItems
+
+        options = self.data_options if self.data is None else {}
+        with console.status(f"reading {texts}"):
+            items = TextItems.of(load_texts(texts, data_root(self.data_root), **options))
+        names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
+        ids, read = items.read(names)
+        if names and not ids:
+            console.print(f"'{texts}' has no text of these items; its ids have to be those of the gallery.")
+        return dict(zip(ids, read, strict=True))
+
+
+def search(
+    gallery: str,
+    query: Queries,
+    k: int = 10,
+    where: list[str] = [],  # noqa: B006 - read only, shown as the default
+    texts: str | None = None,
+    approximate: bool = False,
+    count_traffic: bool = False,
+    json: bool = False,
+) -> int:
+    """Find the items nearest to queries, among all vectors that queries of their model may search.
+
+    Args:
+        gallery: Where it is.
+        query: What is searched for.
+        k: Hits per query. Also written -k.
+        where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
+        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
+        approximate: Use approximate indexes where there are any; every vector is compared otherwise.
+        count_traffic: Count the hits, for a backfill in the order traffic.
         json: Print one JSON document: hits with generation, metadata and text, and how many items could be found at
             all.
     """
     from holdfast.stores.filters import read_filter
 
-    arguments = dict(locals())
-    given = [name for name in KINDS if arguments[name] not in (None, [])]
-    refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
-           f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
     count_of("--k", k)
     with opened(gallery) as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
-        asked = _item(it, str(like)) if given == ["like"] else _queries(it, arguments, given[0])
-        more = int(given == ["like"])
+        asked, more = query.opened(it), int(query.like is not None)  # an item finds itself first
         found = it.search(asked, k + more, where=conditions, exact=not approximate)
     if more:
-        found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != like][:k]])
-    known = {} if texts is None else _texts_of(found, arguments)
+        found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])
+    known = {} if texts is None else query.texts_of(texts, found)
     _tell(asked, found, known)
     if json:
         print_json(_document(asked, found, known))
     return 0
 
 
-def _texts_of(found: Reply, arguments: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of the items that were found, by id; of those that the file does not have, none."""
-    from holdfast.data.texts import load_texts
-    from holdfast.galleries.sources import TextItems
-
-    options = arguments["data_options"] if arguments["data"] is None else {}
-    with console.status(f"reading {arguments['texts']}"):
-        items = TextItems.of(load_texts(arguments["texts"], root_of(arguments["data_root"]), **options))
-    names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
-    ids, texts = items.read(names)
-    if names and not ids:
-        console.print(f"'{arguments['texts']}' has no text of these items; its ids have to be those of the gallery.")
-    return dict(zip(ids, texts, strict=True))
-
-
-def _item(gallery: Gallery, identifier: str) -> EmbeddingSet:
+def _stored(gallery: Gallery, identifier: str) -> EmbeddingSet:
     """Return the stored vector of an item as a query: that of the active model, or else the newest."""
     from holdfast.embeddings import EmbeddingSet, StringArray
 
@@ -136,30 +189,6 @@ def _item(gallery: Gallery, identifier: str) -> EmbeddingSet:
     )
 
 
-def _queries(gallery: Gallery, arguments: dict[str, Any], kind: str) -> EmbeddingSet:
-    if kind == "queries":
-        fingerprint = made_by(gallery.state, arguments["model"])
-        parts = ("query", "embeddings")
-        return open_vectors(arguments["queries"], parts=parts, fingerprint=fingerprint, cast=arguments["cast"])
-    refuse(arguments["release"] is None and (kind != "text" or arguments["text_model"] is None),
-           f"--{kind} without a model.", KINDS[kind])  # fmt: skip
-    return _texts(arguments) if kind == "text" else _images(arguments)
-
-
-def _images(arguments: dict[str, Any]) -> EmbeddingSet:
-    from holdfast.cli.gallery_sources import open_for_images
-    from holdfast.training.encode import embed_images
-
-    release, spec = open_for_images(arguments["release"])
-    if arguments["data"] is None:
-        images = _files(arguments["image"], spec)
-    else:
-        options = input_options(arguments["data"], spec, arguments["data_options"])
-        images = open_data(arguments["data"], arguments["data_root"], options).query
-    with console.status("embedding the queries"):
-        return embed_images(release, images, role="query", device=device_named(arguments["device"]))
-
-
 def _files(paths: list[Path], spec: Any) -> Any:
     """Return files as images that an encoder takes."""
     from holdfast.data.image_set import ImageSet
@@ -171,22 +200,6 @@ def _files(paths: list[Path], spec: Any) -> Any:
     shape = (spec.channels, spec.image_size, spec.image_size)
     labels = np.zeros(len(paths), np.int64)
     return ImageSet(FileImages(paths, shape, fit=spec.fit), labels, ("",), StringArray.of(map(str, paths)))
-
-
-def _texts(arguments: dict[str, Any]) -> EmbeddingSet:
-    from holdfast.cli.embed_texts import open_head, open_text_model
-    from holdfast.cli.gallery_sources import OPTIONAL
-    from holdfast.data.text_set import TextSet
-    from holdfast.embeddings import StringArray
-    from holdfast.training.encode import embed_features, embed_texts
-
-    device, model, words = device_named(arguments["device"]), arguments["text_model"], arguments["text"]
-    texts = TextSet(StringArray.of(words), None, (), StringArray.of(words))
-    options = {**OPTIONAL, **{key: arguments[key] for key in OPTIONAL if key in arguments}}
-    if arguments["release"] is None:
-        return embed_texts(open_text_model(model, options, device), texts, role="query")
-    head, encoder = open_head(arguments["release"], {**options, "text_model": [model] if model else []}, device)
-    return embed_features(head, embed_texts(encoder, texts, role="query"))
 
 
 def _tell(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import command, opened, size
+from holdfast.cli.gallery.common import command, opened, size
 from holdfast.errors import without_secrets
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery_common import made_by, open_vectors, opened
+from holdfast.cli.gallery.common import made_by, open_vectors, opened
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, refuse
 
@@ -76,7 +76,7 @@ def _write(kind: str, url: str, paths: list[Path], models: list[str], cast: bool
 
 def _sets(gallery: Gallery, paths: list[Path], models: list[str], cast: bool) -> list[EmbeddingSet]:
     """Open the embeddings, with the names given to those that say nothing of their model."""
-    from holdfast.cli.gallery_common import IMPORTED
+    from holdfast.cli.gallery.common import IMPORTED
 
     nameless = [path for path in paths if path.suffix in IMPORTED]
     refuse(

@@ -1,0 +1,177 @@
+"""Where the commands of a gallery get new vectors: files, or a model and the items themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.choices import data_root, input_options, open_data
+from holdfast.cli.console import console
+from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
+from holdfast.config import Options
+from holdfast.devices import device_named
+from holdfast.errors import ConfigError, ReleaseError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.galleries import Gallery
+    from holdfast.galleries.sources import VectorSource
+    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.release import Release
+
+KINDS = {"vectors": "--vectors FILE …", "data": "--release NEW --data DATA", "texts": "--release HEAD --texts TEXTS"}
+
+
+@dataclass(frozen=True)
+class NewVectors(Options):
+    """Where new vectors come from: files, or a model and the items.
+
+    Args:
+        release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
+        data: The images by name or folder, whose ids are those of the gallery.
+        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
+        vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
+        text_model: Frozen model that embeds the texts; a head names its own.
+        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
+        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
+        document_prefix: Text before every text; what the model asks for when left out.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+    """
+
+    release: Path | None = None
+    data: str | None = None
+    texts: str | None = None
+    vectors: list[Path] = field(default_factory=list)
+    text_model: str | None = None
+    model: str | None = None
+    batch_size: int | None = None
+    document_prefix: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    device: str = "cpu"
+    data_root: Path | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
+    cast: bool = False
+
+    def opened(self, gallery: Gallery, *, adapter: Path | None = None, workers: int = 0) -> VectorSource | None:
+        """Return the source that these describe; None where they name none.
+
+        Args:
+            gallery: Whose items get vectors.
+            adapter: Folder of an adapter that maps the vectors into the new model's space.
+            workers: Threads that embed parts of a batch at once.
+
+        Raises:
+            ConfigError: Options that do not go together.
+            ReleaseError: A release that does not take such items.
+        """
+        sources = {"vectors": self.vectors, "data": self.data, "texts": self.texts}
+        given = [name for name, value in sources.items() if value]
+        if not given and self.release is None:
+            return None
+        refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or '--release alone'} given.",
+               f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
+        refuse(workers < 0, f"--workers {workers}.", "at least 0")
+        if self.vectors:
+            source = self._of_files(gallery, adapter)
+        else:
+            source = self._of_images(self.data) if self.data else self._of_texts(str(self.texts), adapter)
+        if workers > 1:
+            from holdfast.galleries.sources import Parallel
+
+            return Parallel(source, workers)
+        return source
+
+    def _of_files(self, gallery: Gallery, adapter: Path | None) -> VectorSource:
+        from holdfast.galleries.sources import FileVectors
+
+        fingerprint = made_by(gallery.state, self.model)
+        nameless = [path for path in self.vectors if path.suffix in IMPORTED and path.exists()]
+        if nameless and fingerprint is None:
+            raise unnamed(f"'{nameless[0]}'")
+        with console.status("opening vectors"):
+            found: VectorSource = FileVectors(self.vectors, fingerprint, cast=self.cast)
+        return self._carried(found, adapter)
+
+    def _carried(self, source: VectorSource, adapter: Path | None) -> VectorSource:
+        """Carry vectors of a frozen model over with a head or an adapter, where one is given."""
+        from holdfast.galleries.sources import through_adapter, through_head
+
+        if self.release is not None:
+            from holdfast.models.release import load_release
+
+            return through_head(source, load_release(self.release))
+        if adapter is not None:
+            from holdfast.adapters.storage import load_adapter
+
+            return through_adapter(source, load_adapter(adapter))
+        return source
+
+    def _of_images(self, data: str) -> VectorSource:
+        from holdfast.galleries.sources import ImageItems, ReleaseVectors
+
+        if self.release is None:
+            raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
+        release, spec = open_for_images(self.release)
+        items = ImageItems.of(open_data(data, self.data_root, input_options(data, spec, self.data_options)))
+        return ReleaseVectors(release, items, batch_size=self.batch_size or 512, device=device_named(self.device))
+
+    def _of_texts(self, data: str, adapter: Path | None) -> VectorSource:
+        from holdfast.cli.embed_texts import open_head, open_text_model
+        from holdfast.data.texts import load_texts
+        from holdfast.galleries.sources import TextItems, TextVectors, through_head
+
+        device = device_named(self.device)
+        options = text_options(None, self.document_prefix, self.max_length, self.truncate_dim, self.text_model)
+        refuse(self.release is None and self.text_model is None, "--texts without a model.",
+               "--release HEAD, or --text-model MODEL")  # fmt: skip
+        with console.status(f"reading {data}"):
+            items = TextItems.of(load_texts(data, data_root(self.data_root), **self.data_options))
+        batch = self.batch_size or 64
+        if self.release is None:
+            encoder = open_text_model(str(self.text_model), options, device)
+            return self._carried(TextVectors(encoder, items, batch_size=batch), adapter)
+        head, encoder = open_head(self.release, options, device)
+        return through_head(TextVectors(encoder, items, batch_size=batch), head)
+
+
+def text_options(
+    query_prefix: str | None,
+    document_prefix: str | None,
+    max_length: int | None,
+    truncate_dim: int | None,
+    text_model: str | None,
+) -> dict[str, Any]:
+    """Return what was given of a text model as `open_text_model` and `open_head` take it."""
+    return {
+        "query_prefix": query_prefix,
+        "document_prefix": document_prefix,
+        "max_length": max_length,
+        "truncate_dim": truncate_dim,
+        "text_model": [] if text_model is None else [text_model],
+    }
+
+
+def open_for_images(path: Path) -> tuple[Release, EncoderSpec]:
+    """Open a release that takes images, and return how it takes them.
+
+    Raises:
+        ReleaseError: It takes something else.
+    """
+    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.release import load_release
+
+    release = load_release(path)
+    spec = release.record.encoder
+    if not isinstance(spec, EncoderSpec):
+        raise ReleaseError(
+            f"The release '{path}' takes {spec.input_words}, no images.",
+            expected="a release that was trained on images",
+            to_do="give --texts, or the embeddings of its frozen model as --vectors.",
+        )
+    return release, spec
