@@ -32,8 +32,8 @@ from holdfast.reports.combined import (
     set_findings,
     write_combined_report,
 )
+from holdfast.reports.evaluation import render_report
 from holdfast.reports.markdown import markdown_table
-from holdfast.reports.page import render_report
 from holdfast.results import Data
 
 from .changes import Change, changed

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,12 @@ import numpy as np
 import pytest
 
 from holdfast.cli import COMMANDS
-from holdfast.cli.commands import function_of
 from holdfast.config import known_options
 from holdfast.errors import ConfigError
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.examples import Example, choose_examples
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.page import render_report, write_report
+from holdfast.reports.evaluation import render_report, write_report
 
 from .changes import changed
 from .pages import Page
@@ -399,12 +399,14 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, results: Ev
     written = [page]
     source = Path(str(inspect.getsourcefile(render_report))).parent
     written += [
-        file.read_text(encoding="utf-8") for file in (*source.glob("templates/report*.html"), source / "words.py")
+        file.read_text(encoding="utf-8")
+        for file in (source / "templates/report.html", source / "words.py", source / "evaluation.py")
     ]
     advised = re.findall(r"(?:<code>|“|\()holdfast ([a-z]+)((?: --[a-z-]+)*)", " ".join(written))
     assert {command for command, _ in advised} >= {"train", "evaluate", "methods"}
     for command, options in advised:
         assert command in COMMANDS
+        known = known_options(getattr(import_module(f"holdfast.cli.{command}"), command))
         for option in options.split():
-            assert option.removeprefix("--").replace("-", "_") in known_options(function_of(command))
+            assert option.removeprefix("--").replace("-", "_") in known
     assert "adapt" not in " ".join(written).replace("adaptive", "").replace("--adapter ADAPTER", "")

@@ -17,8 +17,7 @@ from holdfast.reports.charts.forest import Gain, gain_plot
 from holdfast.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.template import PHONE, in_both_widths, page_template, write_page
+from holdfast.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, places
 from holdfast.wording import listed, metric_name
 

@@ -38,7 +38,7 @@ from holdfast.reports.leaderboard_tables import (
     with_deviation,
 )
 from holdfast.reports.markdown import Table, in_markdown
-from holdfast.reports.template import in_both_widths, page_template, plain, write_page
+from holdfast.reports.page import in_both_widths, page_template, plain, write_page
 
 _NAMED = 4  # names in a sentence, at most
 _SMALLEST = 0.0001  # p-values below it say nothing more

@@ -28,7 +28,7 @@ from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
 from holdfast.reports.charts.matrix import heat_key, recall_map, recall_range
 from holdfast.reports.formats import percent, plain_text, score
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.template import in_both_widths, page_template, write_page
+from holdfast.reports.page import in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 from holdfast.wording import listed
 
