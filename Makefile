@@ -31,7 +31,7 @@ no-torchvision: $(DEVELOPED)
 
 # The site, into build/site: pages to open in any browser. A broken link or an undocumented public name is an error.
 docs: $(DEVELOPED)
-	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict
 
 bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/step_overhead.py

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from comparison import table
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.reports.evaluation import summary_rows
 from holdfast.reports.markdown import markdown_table
-from holdfast.reports.tables import summary_rows
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

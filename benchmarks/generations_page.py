@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from all_methods_tables import Document, Record, Task, markdown
 from generations_tasks import CHAINS, METRICS, SCORE, TRAIN, geometry_of, independent_of, training_task
 from holdfast.evaluation.compatibility import average_compatibility, p_comp
+from holdfast.reports.charts.matrix import heat_key, heat_map, heat_range, marked_by_criterion
 from holdfast.reports.formats import score, signed
-from holdfast.reports.heat_map import STYLE, heat_key, heat_map, heat_range, marked_by_criterion
 from holdfast.reports.svg import clean
 from holdfast.wording import metric_name
 
@@ -193,7 +193,7 @@ def run(results: Results) -> list[str]:
 def html_page(document: Document) -> str:
     """Return the page of heat maps, self-contained: it needs no script and nothing from elsewhere."""
     results = Results(document)
-    style = resources.files("holdfast.reports").joinpath("report_style.html").read_text(encoding="utf-8")
+    style = resources.files("holdfast.reports").joinpath("templates/report_style.html").read_text(encoding="utf-8")
     maps = {metric_name(metric): results.matrices(metric) for metric in METRICS}
     sections = [section(name, name, matrices, score, "") for name, matrices in maps.items()]
     shares = results.p_comp("map")
@@ -204,7 +204,7 @@ def html_page(document: Document) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><title>Five generations in a row</title>\n'
-        f'<style>{style}{STYLE}{LAYOUT}</style></head>\n<body><header class="top">'
+        f'<style>{style}{LAYOUT}</style></head>\n<body><header class="top">'
         '<p class="overline">Sequential upgrades on Omniglot</p><h1>Five generations in a row</h1></header>\n<main>'
         f'<section><p class="headline">{clean(headline(results))}</p></section><section>{lead}</section>\n'
         f"{''.join(sections)}</main>\n"
@@ -226,7 +226,7 @@ def section(title: str, what: str, matrices: Mapping[str, Matrix], form: Any, no
     figures = "".join(figures_of(what, matrices, form, limits))
     means = "compatible: above that gallery's own generation" if form is score else "above 0: compatible"
     keys = "".join(
-        f'<div class="{kind}">{heat_key(limits, what, mark_means=means, width=width, own=form is score)}</div>'
+        f'<div class="{kind}">{heat_key(limits, what, mark_means=means, width=width, own=form is score).svg()}</div>'
         for kind, width in (("wide", 640), ("narrow", 350))
     )
     told = f'<p class="lead">{clean(note)}</p>' if note else ""
@@ -246,4 +246,4 @@ def figures_of(what: str, matrices: Mapping[str, Matrix], form: Any, limits: tup
             marked = matrix > 0
             caption = f"mean <b>{signed(float(np.nanmean(matrix)))}</b>"
         drawing = heat_map(titled(chain), matrix, names, limits, what=what, marked=marked, form=form)
-        yield f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"
+        yield f"<figure>{drawing.svg()}<figcaption>{caption}</figcaption></figure>"

@@ -16,11 +16,10 @@ from all_methods_tasks import HEAD, RECIPE, Settings, images_of, intervals
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.experiment import Experiment, Geometry
 from holdfast.methods import METHODS
 from holdfast.models.release import Release
 from holdfast.training.encode import cached_embeddings, embed_images
-from holdfast.training.recipe import Experiment
-from holdfast.training.spaces import Geometry
 from holdfast.training.train import train_release, train_upgrade
 from task_pool import write_json
 

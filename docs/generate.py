@@ -41,6 +41,16 @@ LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?
 TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:#([^)\s]*))?(?: \"(\d+)\")?\)$", re.M)
 
 
+class SettingsAreDataclasses(griffe.Extension):
+    """What `holdfast.experiment.settings` decorates is a dataclass, which reading the source alone does not show."""
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Say so, while the source is read."""
+        if any(decorator.callable_path == "holdfast.experiment.settings" for decorator in cls.decorators):
+            source = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Example: ..."
+            cls.decorators = griffe.visit("example", Path("example.py"), source)["Example"].decorators
+
+
 # ---- what MkDocs calls
 
 

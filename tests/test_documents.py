@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -313,6 +314,19 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path, monk
     loaded = rf"<(?:script|img|iframe|source)[^>]+src={host}|<link[^>]+href={host}|url\({host}"
     for page in [*pages, *tmp_path.rglob("*.css")]:
         assert not re.search(loaded, page.read_text(encoding="utf-8")), page
+    assert not sorted(dead_links(tmp_path))
+
+
+def dead_links(folder: Path) -> Iterator[str]:
+    """Yield the links of pages that lead to no file, or to no place in a page; boards of their own are left out."""
+    pages = {page: page.read_text(encoding="utf-8") for page in folder.rglob("*.html") if "opened" not in page.parts}
+    places = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
+    for page, text in pages.items():
+        for link in re.findall(r'(?:href|src)="(?!\w+:|/)([^"]+)"', text):
+            path, _, place = link.partition("#")
+            target = (page.parent / unquote(path)).resolve() if path else page
+            if not target.exists() or (place and target in places and unquote(place) not in places[target]):
+                yield f"{page.relative_to(folder)}: {link}"
 
 
 # ---- links and numbers
@@ -325,6 +339,18 @@ def test_pictures_and_links_exist(site: ModuleType) -> None:
             target = (ROOT / page).parent.joinpath(link[1]).resolve()
             made = any(target.is_relative_to(ROOT / "docs" / folder) for folder in ("methods", "reference"))
             assert made or target.exists(), f"{page}: {link[1]}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "README.md", "docs/extending/inside.md"])
+def test_files_that_are_named_are_there(page: str) -> None:
+    """Also those that are named as they are called within `src` or `src/holdfast`."""
+    named = [
+        name
+        for name in re.findall(r"`([\w.-]+/[\w./-]*)`", TEXTS[page])
+        if not re.search("NAME|FOLDER|^runs/|^build/", name)
+    ]
+    folders = [ROOT, ROOT / "src", ROOT / "src" / "holdfast"]
+    assert not [name for name in named if not any((folder / name).exists() for folder in folders)]
 
 
 def test_every_row_of_numbers_in_the_readme_is_in_a_committed_result() -> None:

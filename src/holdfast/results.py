@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -21,6 +21,9 @@ from holdfast import documents
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, unknown_name
 from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FILE_NAME = "results.json"
 
@@ -188,6 +191,15 @@ class Results(Part):
         report = import_module(f"holdfast.reports.{self.REPORT}")  # reports stand above results, and read them
         markdown: str = report.to_markdown(self)
         return markdown
+
+    def plot(self) -> Figure:
+        """Return the chief chart of such results; its `savefig` writes .svg, .png and .pdf.
+
+        Raises:
+            ConfigError: Matplotlib is missing, or nothing was measured that could be drawn.
+        """
+        figure: Figure = import_module("holdfast.reports.charts.figures").figure_of(self)  # which knows all kinds
+        return figure
 
     def save(self, folder: str | Path) -> Path:
         """Write the file of such results into a folder, wholly or not at all, and return its path.

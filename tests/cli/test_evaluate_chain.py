@@ -18,6 +18,8 @@ from holdfast.evaluation.test_sets import CombinationResults
 CLASSES, ITEMS, DIM = 10, 8, 10
 NOISE = {"e1": 1.6, "e2": 1.2, "e3": 0.8, "worse": 1.7, "i2": 1.0, "i3": 0.6, "weak": 1.9}
 
+WRONG_CELL = "stroke:var(--bad);stroke-width:2.6"
+
 
 def vectors(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng, own = np.random.default_rng(seed), np.random.default_rng(sum(map(ord, name)) + seed)
@@ -68,7 +70,7 @@ def test_a_compatible_chain(capsys, files: Path, tmp_path: Path) -> None:
     assert said.index("the old model is the chain’s own") < said.index("the old model is the independent one")
     assert "Every newer model can search every older gallery." in said
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count('class="heat-self"') == 2 * 3 and 'heat-wrong"' not in page
+    assert page.count("stroke:var(--ink);stroke-width:1.4") == 2 * 3 and WRONG_CELL not in page
     assert "embeddings:" in (tmp_path / "out" / "evaluate.yaml").read_text()
 
 
@@ -89,7 +91,7 @@ def test_a_violation_is_exit_code_1_and_told(capsys, files: Path, tmp_path: Path
     wrong = [(i, j) for i in range(4) for j in range(i) if matrix[i][j] <= matrix[j][j]]
     assert code == 1 and wrong and found["violations"] == len(wrong) and found["metric"] == "recall@1"
     assert "not compatible" in said and "Queries of worse on the gallery of e3 score" in said
-    assert (tmp_path / "out" / "report.html").read_text().count('class="heat-wrong"') == 2 * len(wrong)
+    assert (tmp_path / "out" / "report.html").read_text().count(WRONG_CELL) == 2 * len(wrong)
 
 
 def test_what_is_not_defined_is_said_in_words(capsys, files: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.evaluation.upgrade import upgrade_curves
 from holdfast.geometry import Hypersphere
 from holdfast.reports.chain import chain_finding, chain_headline
-from holdfast.reports.words import finding, headline
+from holdfast.reports.evaluation import finding, headline
 from holdfast.results import Data
 
 SIZE, CLASSES = 90, 9

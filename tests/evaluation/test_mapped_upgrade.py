@@ -20,7 +20,7 @@ from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.evaluation.sides import matched
 from holdfast.evaluation.upgrade import margin_order
 from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.reports.words import finding
+from holdfast.reports.evaluation import finding
 
 CLASSES, QUERIES, GALLERY, PAIRS = 8, 48, 64, 200
 Sides = tuple[EmbeddingSet, EmbeddingSet]

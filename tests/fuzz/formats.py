@@ -44,9 +44,8 @@ from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
-from holdfast.reports import words
 from holdfast.reports.combined import combined_table
-from holdfast.reports.tables import summary_rows
+from holdfast.reports.evaluation import headline, summary_rows
 from holdfast.results import Data
 
 SPACE = Hypersphere(4)
@@ -275,7 +274,7 @@ def _read_results(folder: Path) -> None:
     found = {"a": EvaluationResults.load(folder), "b": EvaluationResults.load(folder)}
     combination = combine({name: one.only(name) for name, one in found.items()})
     combined_table(CombinationResults.gather(combination, found, title="both"))
-    words.headline(found["a"]), summary_rows(found["a"])
+    headline(found["a"]), summary_rows(found["a"])
 
 
 # Official files

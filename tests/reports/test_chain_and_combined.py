@@ -32,14 +32,16 @@ from holdfast.reports.combined import (
     set_findings,
     write_combined_report,
 )
+from holdfast.reports.evaluation import render_report
 from holdfast.reports.markdown import markdown_table
-from holdfast.reports.page import render_report
 from holdfast.results import Data
 
 from .changes import Change, changed
 
 MakeChain = Callable[..., ChainResults]
 MakeCombination = Callable[..., CombinationResults]
+
+WRONG_CELL = "stroke:var(--bad);stroke-width:2.6"
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_violations_are_counted_told_and_marked(chain: ChainResults) -> None:
         assert note.startswith(f"Queries of {pair.new} on the gallery of {pair.old} score {pair.cross:.3f}")
         assert ("chance alone" in note) == (pair.interval[1] > 0)
     page = render_chain_report(chain)
-    assert page.count('class="heat-wrong"') == 2 * len(wrong)  # for desks and phones
+    assert page.count(WRONG_CELL) == 2 * len(wrong)  # for desks and phones
     assert sum(cell.endswith("✗") for row in matrix_table(chain)[1] for cell in row) == len(wrong)
     assert [row[4] for row in pair_table(chain)[1]] == ["yes" if pair.violates else "no" for pair in chain.pairs]
 
@@ -124,7 +126,7 @@ def test_unjudged_chains_speak_no_verdict(make_chain: MakeChain) -> None:
     assert "no pair is judged" in chain_headline(found)
     assert chain_finding(found).sentences[0].startswith("Clicks only know what the old system showed")
     page = render_chain_report(found)
-    assert 'class="finding unlabelled"' in page and 'heat-wrong"' not in page
+    assert 'class="finding unlabelled"' in page and WRONG_CELL not in page
 
 
 def test_a_chain_written_is_a_chain_read(chain: ChainResults, tmp_path: Path) -> None:

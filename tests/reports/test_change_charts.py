@@ -8,8 +8,8 @@ import pytest
 from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary, class_change
 from holdfast.evaluation.results import Evaluation
-from holdfast.reports.change_words import agreement_finding, class_finding, flips, p_words
 from holdfast.reports.charts.bars import agreements
+from holdfast.reports.evaluation import agreement_finding, class_finding, flips, p_words
 
 from .changes import changed
 

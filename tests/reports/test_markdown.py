@@ -14,7 +14,7 @@ from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.reports import adapt, chain, combined, leaderboard, rehearsal, sessions, words
+from holdfast.reports import adapt, chain, combined, evaluation, leaderboard, rehearsal, sessions
 from holdfast.reports.formats import plain_text
 from holdfast.reports.markdown import in_markdown
 
@@ -26,7 +26,7 @@ Tables = dict[str, dict[str, list[str]]]
 def headline_of(results: object) -> str:
     match results:
         case EvaluationResults():
-            return words.headline(results)
+            return evaluation.headline(results)
         case CombinationResults():
             return combined.combined_headline(results)
         case ChainResults():

@@ -16,7 +16,7 @@ from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.reports.adapt import render_adapt_report
 from holdfast.reports.chain import render_chain_report
 from holdfast.reports.combined import render_combined_report
-from holdfast.reports.page import render_report
+from holdfast.reports.evaluation import render_report
 from holdfast.reports.sessions import render_sessions_report
 
 WRONG = {

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from holdfast.cli import COMMANDS
+from holdfast.config import known_options
 from holdfast.errors import ConfigError
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.examples import Example, choose_examples
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.page import render_report, write_report
+from holdfast.reports.evaluation import render_report, write_report
 
 from .changes import changed
 from .pages import Page
@@ -397,12 +398,15 @@ def test_a_page_of_scores_that_are_all_nothing(results: EvaluationResults) -> No
 def test_only_commands_and_options_that_exist_are_advised(page: str, results: EvaluationResults) -> None:
     written = [page]
     source = Path(str(inspect.getsourcefile(render_report))).parent
-    written += [file.read_text(encoding="utf-8") for file in (source / "report.html", source / "words.py")]
+    written += [
+        file.read_text(encoding="utf-8")
+        for file in (source / "templates/report.html", source / "words.py", source / "evaluation.py")
+    ]
     advised = re.findall(r"(?:<code>|“|\()holdfast ([a-z]+)((?: --[a-z-]+)*)", " ".join(written))
     assert {command for command, _ in advised} >= {"train", "evaluate", "methods"}
     for command, options in advised:
         assert command in COMMANDS
-        signature = getattr(import_module(f"holdfast.cli.{command}"), command)
+        known = known_options(getattr(import_module(f"holdfast.cli.{command}"), command))
         for option in options.split():
-            assert option.removeprefix("--").replace("-", "_") in inspect.signature(signature).parameters
+            assert option.removeprefix("--").replace("-", "_") in known
     assert "adapt" not in " ".join(written).replace("adaptive", "").replace("--adapter ADAPTER", "")

@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.results import Evaluation, EvaluationResults
+from holdfast.reports.evaluation import finding, headline, metric_rows, summary_rows
 from holdfast.reports.formats import probability
 from holdfast.reports.markdown import markdown_table
-from holdfast.reports.tables import metric_rows, summary_rows
-from holdfast.reports.words import finding, headline, metric_note
+from holdfast.reports.words import metric_note
 from holdfast.wording import metric_name
 
 from .changes import changed

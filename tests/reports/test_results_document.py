@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.page import render_report
+from holdfast.reports.evaluation import render_report
 
 from .changes import changed
 

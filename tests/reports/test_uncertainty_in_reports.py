@@ -16,8 +16,7 @@ from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.results import Evaluation, EvaluationResults
 from holdfast.evaluation.uncertainty import Group, Histogram, choose_disk, ring_radius
 from holdfast.reports.disk_plot import disk_plot
-from holdfast.reports.page import render_report
-from holdfast.reports.words import uncertainty_finding
+from holdfast.reports.evaluation import render_report, uncertainty_finding
 
 from .changes import changed
 

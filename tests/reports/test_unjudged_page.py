@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.page import render_report
-from holdfast.reports.tables import summary_rows
-from holdfast.reports.words import CLICKS, finding, flip_meaning, headline
+from holdfast.reports.evaluation import finding, flip_meaning, headline, render_report, summary_rows
+from holdfast.reports.words import CLICKS
 
 from .changes import changed
 

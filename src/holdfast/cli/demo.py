@@ -54,8 +54,8 @@ def experiment(seed: int) -> Experiment:
 def main(words: list[str]) -> int:
     """Train, embed, evaluate and show."""
     from holdfast.models.card import write_card
+    from holdfast.reports.evaluation import summary_rows
     from holdfast.reports.markdown import markdown_table
-    from holdfast.reports.tables import summary_rows
     from holdfast.results import Data
 
     arguments, text = parse(demo, words, "demo")

@@ -181,7 +181,7 @@ class Pictures:
 def print_findings(results: EvaluationResults) -> None:
     """Say in words what was found: the headline, and what one model's numbers mean and ask for."""
     from holdfast.cli.console import console
-    from holdfast.reports.words import finding, headline
+    from holdfast.reports.evaluation import finding, headline
 
     console.print(f"\n{headline(results)}", style="bold")
     if len(results.evaluations) == 1:
@@ -229,8 +229,7 @@ def write_evidence(
     from holdfast.evaluation.examples import choose_examples
     from holdfast.evaluation.results import EvaluationResults
     from holdfast.evaluation.uncertainty import choose_disk
-    from holdfast.reports.page import write_report
-    from holdfast.reports.tables import summary_rows
+    from holdfast.reports.evaluation import summary_rows, write_report
 
     links = cross or {}
     results = EvaluationResults.of(title=title, data=data, models=models, evaluations=evaluations)

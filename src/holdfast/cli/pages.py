@@ -8,7 +8,7 @@ from typing import Literal
 
 from holdfast.cli.console import console
 from holdfast.errors import ConfigError
-from holdfast.reports.template import EXTRA, pages_can_be_written
+from holdfast.reports.page import EXTRA, pages_can_be_written
 
 Report = Literal["html", "none"]
 

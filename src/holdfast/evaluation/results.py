@@ -254,7 +254,7 @@ class EvaluationResults(Results):
     """
 
     KIND: ClassVar[str | None] = None
-    REPORT: ClassVar[str] = "tables"
+    REPORT: ClassVar[str] = "evaluation"
     WRITER: ClassVar[str] = "an evaluation of an upgrade, “holdfast evaluate”"
 
     title: str

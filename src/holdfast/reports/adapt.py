@@ -13,7 +13,7 @@ from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, ki
 from holdfast.reports.charts.lines import learning_curve, score_map_plot, thresholds
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
+from holdfast.reports.page import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import OLD, REEMBEDDED, Finding
 from holdfast.wording import listed, metric_name
 

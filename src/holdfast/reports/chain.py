@@ -12,13 +12,12 @@ import numpy as np
 from holdfast.errors import ConfigError
 from holdfast.evaluation.chain import ChainPair, ChainResults
 from holdfast.evaluation.compatibility import Baseline, Variant
-from holdfast.reports import heat_map
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import Gain, gain_plot
+from holdfast.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.template import PHONE, in_both_widths, page_template, write_page
+from holdfast.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, places
 from holdfast.wording import listed, metric_name
 
@@ -254,7 +253,6 @@ def render_chain_report(results: ChainResults) -> str:
     """Return the page as text; see `write_chain_report`."""
     page: str = page_template("chain.html", values={"marks": MARKS, "metric_note": metric_note}).render(
         document=results,
-        style=heat_map.STYLE,
         finding=chain_finding(results),
         level=level(results),
         by_number=_by_number(results.models),
@@ -285,12 +283,12 @@ def _terms(results: ChainResults) -> dict[str, str]:
 
 def _charts(results: ChainResults) -> dict[str, Any]:
     what, matrix = metric_name(results.metric), _array(results.matrix)
-    limits = heat_map.heat_range([matrix]) or (0.0, 1.0)
+    limits = heat_range([matrix]) or (0.0, 1.0)
     found: dict[str, Any] = {
         "matrix": in_both_widths(partial(_matrix, results, matrix, limits), _width(len(matrix), 560)),
         "key": in_both_widths(
-            lambda width: heat_map.heat_key(
-                limits, what, mark=heat_map.WRONG, mark_means=_mark(results), meanings=_MEANINGS, width=width
+            lambda width: heat_key(
+                limits, what, mark=WRONG, mark_means=_mark(results), meanings=_MEANINGS, width=width
             ),
             560,
         ),
@@ -300,7 +298,7 @@ def _charts(results: ChainResults) -> dict[str, Any]:
     }
     if results.p_comp:
         raw = {name: _array(values) for name, values in results.p_comp["raw"].items()}
-        ends = heat_map.heat_range(raw.values())
+        ends = heat_range(raw.values())
         if ends:
             found["p_comp"] = {
                 name: in_both_widths(partial(_p_comp, results, raw[name], ends), _width(len(matrix) - 1, 400))
@@ -318,24 +316,24 @@ def _mark(results: ChainResults) -> str:
     return "no better than the gallery’s own model: a violation" if results.violations and results.judged else ""
 
 
-def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], width: float) -> str:
-    return heat_map.heat_map(
+def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], width: float) -> Chart:
+    return heat_map(
         "",
         matrix,
         _numbers(results),
         limits,
         what=metric_name(results.metric),
         marked=np.tril(matrix <= np.diag(matrix), -1) if results.judged else None,
-        mark=heat_map.WRONG,
+        mark=WRONG,
         form=_form(results, width, "{:.3f}", "{:.2f}"),
         width=width,
     )
 
 
-def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], width: float) -> str:
+def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], width: float) -> Chart:
     numbers = _numbers(results)
     digits = 3 if len(values) <= _CROWDED else 2 if width > PHONE else 1
-    return heat_map.heat_map(
+    return heat_map(
         "",
         values[1:, :-1],
         numbers[1:],

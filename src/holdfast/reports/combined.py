@@ -11,8 +11,7 @@ from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, sets_plot
 from holdfast.reports.formats import MISSING, interval, plain_text, score, signed
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.protocol_rows import rule_rows
-from holdfast.reports.template import in_both_widths, page_template, write_page
+from holdfast.reports.page import in_both_widths, page_template, rule_rows, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, short_verdict, spoken_verdict
 from holdfast.wording import listed, metric_name
 

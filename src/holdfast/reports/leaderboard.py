@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.leaderboard import Board, Entry, Leaderboard, NemenyiTest, Run
-from holdfast.reports import leaderboard_plots, leaderboard_rank_plot
+from holdfast.reports import leaderboard_rank_plot
 from holdfast.reports.charts.forest import cell_dots
+from holdfast.reports.charts.plane import numbered, pareto_plot, pareto_points
 from holdfast.reports.formats import MISSING, plain_text, probability, score, signed
 from holdfast.reports.leaderboard_tables import (
     BEST,
@@ -37,7 +38,7 @@ from holdfast.reports.leaderboard_tables import (
     with_deviation,
 )
 from holdfast.reports.markdown import Table, in_markdown
-from holdfast.reports.template import in_both_widths, page_template, plain, write_page
+from holdfast.reports.page import in_both_widths, page_template, plain, write_page
 
 _NAMED = 4  # names in a sentence, at most
 _SMALLEST = 0.0001  # p-values below it say nothing more
@@ -477,7 +478,7 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 FILE_NAME = "leaderboard.html"
 
-STYLE = leaderboard_plots.STYLE + leaderboard_rank_plot.STYLE
+STYLE = leaderboard_rank_plot.STYLE
 _STANDING = {BEST: "best", SECOND: "second", 0: ""}
 
 
@@ -516,7 +517,7 @@ def render_leaderboard(results: Leaderboard) -> str:
         over_sets_notes=over_sets_notes(over),
         charts=_charts(results),
         failures=[(run, data_name(run)) for run in results.failures],
-        key=list(points) if leaderboard_plots.numbered(points := leaderboard_plots.pareto_points(results)) else [],
+        key=list(points) if numbered(points := pareto_points(results)) else [],
         labels=results.board.in_order,
         options=_options(results),
         trials=record_rows(results.tuning),
@@ -557,7 +558,7 @@ def _charts(results: Leaderboard) -> dict[str, Any]:
     if results.board.nemenyi is not None:
         charts["ranks"] = in_both_widths(lambda width: leaderboard_rank_plot.rank_diagram(results, width=width), 900)
     if results.board.front is not None:
-        charts["pareto"] = in_both_widths(lambda width: leaderboard_plots.pareto_plot(results, width=width), 640)
+        charts["pareto"] = in_both_widths(lambda width: pareto_plot(results, width=width), 640)
     return charts
 
 

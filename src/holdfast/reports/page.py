@@ -1,281 +1,146 @@
-"""The page report.html: one file that holds everything it shows, opens from disk and needs no script."""
+"""What every page is made with: charts for desks and for phones, and the templates beside this file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.data.item_facts import FactsOf
 from holdfast.embeddings.storage import write_atomically
-from holdfast.errors import unknown_name
-from holdfast.evaluation.examples import Example, Found
+from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.uncertainty import Disk
-from holdfast.reports import tables, words
-from holdfast.reports.change_words import CLEAR, class_finding, flips
-from holdfast.reports.charts.bars import (
-    NAMED,
-    agreement_bars,
-    agreement_rows,
-    agreements,
-    class_changes,
-    class_plot,
-    class_range,
-    class_rows,
-    score_bars,
-)
-from holdfast.reports.charts.forest import difference_plot, measured
-from holdfast.reports.charts.lines import (
-    GROUPS,
-    ORDERS,
-    curve_plot,
-    curve_range,
-    group_swatch,
-    histogram_rows,
-    uncertainties,
-    uncertainty_plot,
-    uncertainty_range,
-)
-from holdfast.reports.disk_plot import class_swatch, class_words, disk_plot
-from holdfast.reports.pictures import Picture, data_uris
-from holdfast.reports.protocol_rows import protocol_rows
-from holdfast.reports.template import PHONE, Drawing, page_template
-from holdfast.reports.trade_off_plot import trade_off, trade_off_points
+from holdfast.evaluation.results import Evaluation, ProtocolRecord
+from holdfast.reports import formats
+from holdfast.reports.charts.canvas import Chart
+from holdfast.wording import metric_name
 
 FILE_NAME = "report.html"
-
-Examples = Mapping[str, Sequence[Example]]
-Disks = Mapping[str, Disk | None]
-
-SYSTEMS = {
-    "self_old": "old queries, old gallery",
-    "cross": "new queries, old gallery",
-    "self_new": "new queries, new gallery",
-}
-KINDS = {
-    "fixed": "✗ → ✓",
-    "kept": "✓ → ✓",
-    "flipped": "✓ → ✗",
-    "still wrong": "✗ → ✗",
-    "first hit changed": "≠",
-}
+PHONE = 350  # pixels that a chart has on a phone
+EXTRA = "pip install 'holdfast[report]'"
 
 
-def write_report(
-    results: EvaluationResults,
-    folder: str | Path,
-    *,
-    examples: Examples | None = None,
-    picture: Picture | None = None,
-    disks: Disks | None = None,
-    facts: FactsOf | None = None,
-) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path.
+def pages_can_be_written() -> bool:
+    """Return whether Jinja2 and Matplotlib are installed."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
-    Args:
-        results: What was measured.
-        folder: Where to write.
-        examples: What `choose_examples` returned, by the name of the evaluation; None shows none.
-        picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
-            without it examples are shown by label and id.
-        disks: What `choose_disk` returned, by the name of the evaluation; None shows none.
-        facts: Returns for the id of an item its text and metadata by name, which examples show beside the id.
+
+class Drawing(NamedTuple):
+    """One chart for desks and for phones: as SVG, or what writes itself so."""
+
+    wide: Chart | str
+    narrow: Chart | str
+
+
+def in_both_widths(draw: Callable[[float], Chart | str | None], wide: float = 640) -> Drawing:
+    """Draw a chart for desks, so many pixels wide, and for phones."""
+    return Drawing(draw(wide) or "", draw(PHONE) or "")
+
+
+def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
+    """Write a page, or another text, into a folder, wholly or not at all, and return its path.
 
     Raises:
-        ConfigError: Jinja2 is missing, or examples or disks are of an unknown evaluation.
-        DataError: The file could not be written, or a picture is none.
+        DataError: The file could not be written.
     """
-    page = render_report(results, examples=examples, picture=picture, disks=disks, facts=facts)
-    return write_atomically(Path(folder) / FILE_NAME, lambda part: part.write_text(page, encoding="utf-8"))
+    return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8", newline=""))
 
 
-def render_report(
-    results: EvaluationResults,
-    *,
-    examples: Examples | None = None,
-    picture: Picture | None = None,
-    disks: Disks | None = None,
-    facts: FactsOf | None = None,
-) -> str:
-    """Return the page as text; see `write_report`."""
-    evaluations = results.evaluations
-    shown = {name: list(chosen) for name, chosen in (examples or {}).items() if chosen}
-    placed = {name: disk for name, disk in (disks or {}).items() if disk}
-    for name in (*shown, *placed):
-        if name not in evaluations:
-            raise unknown_name("evaluation", name, evaluations)
-    uris = data_uris(_items(shown), picture) if picture else {}
-    known = {name: facts(name) for name in dict.fromkeys(_items(shown))} if facts else {}
-    rows = measured(evaluations)
-    judged = {name: record for name, record in rows.items() if record.verdict != "unlabelled"}
-    page: str = _template().render(
-        document=results,
-        evaluations=evaluations,
-        first=results.first,
-        headline=words.headline(results),
-        findings=[words.finding(name, record) for name, record in evaluations.items()],
-        measured=rows,
-        judged=judged,
-        charts=_charts(evaluations),
-        classes=_classes(judged),
-        agreement=_agreement(evaluations),
-        uncertainty=_uncertainty(evaluations),
-        disks={name: _disk(name, disk, alone=len(placed) == 1) for name, disk in placed.items()},
-        placed=placed,
-        summary=tables.summary_rows(results, typeset=True),
-        fingerprints=_fingerprints(evaluations),
-        examples=shown,
-        opened=_opened(shown, evaluations),
-        pictures={name: f"p{number}" for number, name in enumerate(uris)},
-        uris=list(uris.values()),
-        known=known,
-        protocol=protocol_rows(results.first),
-        systems=SYSTEMS,
-        kinds=KINDS,
-        orders=ORDERS,
-        groups=GROUPS,
+def page_template(
+    name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, values: Mapping[str, Any] | None = None
+) -> Any:
+    """Open a template of this folder, with the formats of numbers as filters.
+
+    Args:
+        name: Its file.
+        filters: Further filters.
+        values: What is known to its macros too.
+
+    Raises:
+        ConfigError: Jinja2 is missing.
+    """
+    if not pages_can_be_written():
+        raise ConfigError(
+            "The report is written with Jinja2 and Matplotlib, which are not both installed.",
+            expected="Jinja2 and Matplotlib",
+            to_do=f"{EXTRA}; results.json holds all numbers without it.",
+        )
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("holdfast", "reports/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return page
-
-
-def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """Draw everything that the evaluations have numbers for."""
-    rows = measured(evaluations)
-    if not rows:
-        return {"curves": {}}
-    limits, one = curve_range(rows), len(rows) == 1
-    curves = {
-        name: Drawing(
-            curve_plot(name, record, limits, width=640 if one else 340, height=300 if one else 250) or "",
-            curve_plot(name, record, limits, width=PHONE) or "",
-        )
-        for name, record in rows.items()
-        if limits and record.upgrade_curve
+    environment.filters |= {
+        "score": formats.score,
+        "signed": formats.signed,
+        "percent": formats.percent,
+        "interval": formats.interval,
+        "metric_name": metric_name,
+        "plain": plain,
+        **(filters or {}),
     }
-    placed = trade_off_points(rows)
-    mapped = [name for name in rows if name not in curves and "query" in (rows[name].mapped or {})]
-    return {
-        "bars": Drawing(score_bars(rows), score_bars(rows, width=PHONE)),
-        "differences": Drawing(difference_plot(rows), difference_plot(rows, width=PHONE)),
-        "trade_off": placed
-        and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
-        "unplaced": [name for name in rows if name not in placed],
-        "curves": curves,
-        "without_curve": [
-            name for name, record in rows.items() if name not in curves and name not in mapped and _could_turn(record)
-        ],
-        "mapped": mapped,
-    }
+    environment.globals |= values or {}
+    return environment.get_template(name)
 
 
-def _could_turn(record: Evaluation) -> bool:
-    """Return whether a half re-embedded gallery could have been measured: queries rank it, and have classes."""
-    protocol = PROTOCOLS.get(record.protocol.name)
-    classes = record.class_change is not None or "class_change" not in record.model_fields_set  # of earlier versions
-    return (protocol is None or protocol.has_curve) and classes
+def plain(found: Any) -> str:
+    """Write any value of a record on one line.
+
+    >>> plain({"dim": 128, "images": 2_000, "mean": [0.5, -0.25], "frozen": False, "options": {}})
+    'dim: 128, images: 2,000, mean: 0.5, −0.25, frozen: no, options: –'
+    """
+    if isinstance(found, Mapping | list | tuple) and not found:
+        return formats.MISSING
+    if isinstance(found, Mapping):
+        return ", ".join(f"{key}: {plain(item)}" for key, item in found.items())
+    if isinstance(found, list | tuple):
+        return ", ".join(map(plain, found))
+    if found is None or isinstance(found, bool):
+        return {None: formats.MISSING, True: "yes", False: "no"}[found]
+    return f"{found:,}".replace("-", "−") if isinstance(found, int | float) else str(found)
 
 
-def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
-    """Draw the change per class of every model; a single class has no picture. None where no classes are known."""
-    changes = class_changes(evaluations)
-    if not changes:
-        return None
-    limits = class_range(changes)
-    charts = {
-        name: Drawing(
-            class_plot(name, change, limits, width=640, height=330),
-            class_plot(name, change, limits, width=PHONE, height=280),
-        )
-        if change.classes > 1
-        else None
-        for name, change in changes.items()
-    }
-    return {"changes": changes, "charts": charts}
+_SIZES = ("units", "queries", "gallery", "queries_counted")
 
 
-def _agreement(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
-    """Draw the agreement of every model with today's results; None where labels say more."""
-    found = agreements(evaluations)
-    if not found:
-        return None
-    width = 640 if len(found) == 1 else 520
-    charts = {
-        name: Drawing(agreement_bars(name, alike, width=width), agreement_bars(name, alike, width=PHONE))
-        for name, alike in found.items()
-    }
-    return {"found": found, "charts": charts}
+def protocol_rows(record: Evaluation) -> list[tuple[str, str]]:
+    """Return what was fixed before anything was measured, and what its rules set aside: terms and their values."""
+    gate = ("gate", f"{record.gate} on {metric_name(record.gate_metric)}")
+    metrics = ("metrics", ", ".join(map(metric_name, record.protocol.metrics)))
+    return rule_rows(record.protocol, [gate], [metrics])
 
 
-def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
-    """Draw the uncertainty of every model that knows it; None where none does."""
-    found = uncertainties(evaluations)
-    if not found:
-        return None
-    limits, few = uncertainty_range(found), len(found) <= 2
-    return {
-        "histograms": found,
-        "few": few,
-        "charts": {
-            name: Drawing(
-                uncertainty_plot(name, histogram, limits, width=540 if few else 340, height=270 if few else 250),
-                uncertainty_plot(name, histogram, limits, width=PHONE),
-            )
-            for name, histogram in found.items()
-        },
-        "finding": words.uncertainty_finding(found["old"]) if "old" in found else "",
-    }
+def rule_rows(
+    protocol: ProtocolRecord, first: Sequence[tuple[str, str]] = (), then: Sequence[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """Return the rows of what a protocol says of itself, and how intervals were drawn.
 
-
-def _disk(name: str, disk: Disk, *, alone: bool) -> Drawing:
-    return Drawing(disk_plot(name, disk, width=600 if alone else 340), disk_plot(name, disk, width=PHONE))
-
-
-def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
-    for chosen in examples.values():
-        for example in chosen:
-            yield example.query
-            for system in SYSTEMS:
-                found: Found = getattr(example, system)
-                yield from found.ids
-
-
-def _fingerprints(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
-    """Return the fingerprint of every model, the common ones once."""
-    found: dict[str, str] = {}
-    for record in evaluations.values():
-        for role in ("old", "independent"):
-            if model := record.fingerprints.get(role):
-                found.setdefault(f"{role} model", model.fingerprint)
-    new = {name: record.fingerprints["new"] for name, record in evaluations.items()}
-    return found | {name: model.fingerprint for name, model in new.items() if model}
-
-
-def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) -> str | None:
-    """Return whose examples are seen at first: those of a compatible model where there is one."""
-    compatible = (name for name in examples if evaluations[name].verdict == "compatible")
-    return next(compatible, next(iter(examples), None))
-
-
-def _template() -> Any:
-    values = {
-        "terms": words.TERMS,
-        "marks": words.MARKS,
-        "metric_note": words.metric_note,
-        "flips": flips,
-        "units": words.units,
-        "flip_meaning": words.flip_meaning,
-        "drawn": words.drawn,
-        "class_finding": class_finding,
-        "class_rows": class_rows,
-        "named": NAMED,
-        "clear": CLEAR,
-        "agreement_rows": agreement_rows,
-        "metric_rows": tables.metric_rows,
-        "histogram_rows": histogram_rows,
-        "group_swatch": group_swatch,
-        "class_swatch": class_swatch,
-        "class_words": class_words,
-    }
-    return page_template(FILE_NAME, filters={"level": words.level}, values=values)
+    Args:
+        protocol: What was fixed.
+        first: Rows that follow the name.
+        then: Rows that follow the options.
+    """
+    given = protocol.model_fields_set  # documents of earlier versions do not say everything
+    known = PROTOCOLS.get(protocol.name)
+    name = (
+        [("protocol", f"{protocol.name}: {known.description}" if known else protocol.name)] if "name" in given else []
+    )
+    sizes = {key: getattr(protocol, key) for key in _SIZES if key in given}
+    told = {**protocol.options, **{key: value for key, value in sizes.items() if value is not None}}
+    drawn = protocol.bootstrap.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    return [
+        *name,
+        *first,
+        *((key.replace("_", " "), plain(value)) for key, value in told.items()),
+        *then,
+        *((words, plain(count)) for words, count in protocol.left_out.items()),
+        *((f"bootstrap {key}", plain(value)) for key, value in drawn.items()),
+    ]

@@ -10,7 +10,7 @@ from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, fir
 from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import percent_of, score, signed
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.template import Drawing, in_both_widths, page_template, write_page
+from holdfast.reports.page import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 from holdfast.wording import metric_name
 

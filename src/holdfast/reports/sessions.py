@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.continual.plans import Plan
 from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.errors import ConfigError
-from holdfast.reports import heat_map, plan_picture, sessions_plots
+from holdfast.reports import plan_picture
 from holdfast.reports.charts.bars import (
     KINDS,
     Growth,
@@ -25,9 +25,10 @@ from holdfast.reports.charts.bars import (
 )
 from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
+from holdfast.reports.charts.matrix import heat_key, recall_map, recall_range
 from holdfast.reports.formats import percent, plain_text, score
 from holdfast.reports.markdown import Table, markdown_of
-from holdfast.reports.template import in_both_widths, page_template, write_page
+from holdfast.reports.page import in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 from holdfast.wording import listed
 
@@ -299,8 +300,6 @@ _MAP_MEANS = (
     "outlined: the session's own classes",
 )
 
-STYLE = heat_map.STYLE + plan_picture.STYLE
-
 
 def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Path) -> Path:
     """Write report.html into a folder, wholly or not at all, and return its path.
@@ -324,7 +323,7 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
     page: str = page_template("sessions.html").render(
         document=results,
         learners=learners,
-        style=STYLE,
+        style=plan_picture.STYLE,
         headline=sessions_headline(position),
         findings=sessions_findings(position),
         terms=_terms(results),
@@ -373,15 +372,13 @@ def _ranking(results: SessionsResults, position: Standing) -> Table:
 
 
 def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], plan: Plan) -> dict[str, Any]:
-    limits = sessions_plots.recall_range(results)
+    limits = recall_range(results)
     grown = growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
         "recall": in_both_widths(lambda width: recall_lines(results, width=width)),
-        "maps": {name: sessions_plots.recall_map(name, learner, limits) for name, learner in learners.items()},
-        "map_key": in_both_widths(
-            lambda width: heat_map.heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640
-        ),
+        "maps": {name: recall_map(name, learner, limits) for name, learner in learners.items()},
+        "map_key": in_both_widths(lambda width: heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
         "growth": [in_both_widths(partial(_growth, growth, most), 520) for growth in grown],
         "images": in_both_widths(lambda width: _images(learners, width), 520),
         "seconds": in_both_widths(lambda width: _seconds(learners, width), 520),

@@ -1,7 +1,6 @@
-"""The few pieces of SVG that the charts are drawn with; colours are classes, so that a page sets them for its scheme.
+"""The few pieces of SVG for pictures that no library draws: a session plan, the Poincaré disk, average ranks.
 
-Written here because a plotting library fixes colours and fonts when it draws, and a page shows one chart in light,
-dark and print.
+Colours are classes, so that a page sets them for its scheme; everything else is drawn by `reports.charts`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from dataclasses import dataclass
 from html import escape
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SAME = 1e-9  # values nearer than this are drawn as one
-_OVERHANG = 8  # pixels that a label may stand out of a drawing
 _LETTER = 0.66  # width of a letter by height of the font: that of the widest common one, DejaVu Sans, in bold
 
 
@@ -43,19 +40,6 @@ class Scale:
         step = _round_step((self.high - self.low) / about)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(step * number, 10) for number in range(first, last + 1)]
-
-
-def reaching(low: float, high: float, start: float, stop: float, about: int = 5) -> Scale:
-    """Return a scale that ends on round values around ``[low, high]``; a single value gets a step towards zero.
-
-    >>> reaching(1.0, 1.0, 0, 100, 4).ticks(1), reaching(0.0, 0.0, 0, 100, 4).ticks(1)
-    ([0.5, 1.0], [0.0, 0.5])
-    """
-    step = _round_step((high - low if high - low > _SAME else 1.0) / about)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    if first >= last:
-        first, last = (last - 1, last) if last > 0 else (first, first + 1)
-    return Scale(first * step, last * step, start, stop)
 
 
 def _round_step(raw: float) -> float:
@@ -107,12 +91,6 @@ def path(points: Sequence[tuple[float, float]], kind: str) -> str:
     return element("path", kind=kind, d="M" + "L".join(f"{x:g} {y:g}" for x, y in points))
 
 
-def whisker(low: float, high: float, y: float, kind: str = "whisker", cap: float = 3.5) -> str:
-    """Return a horizontal interval with caps."""
-    caps = (line(x, y - cap, x, y + cap, kind) for x in (low, high))
-    return line(low, y, high, y, kind) + "".join(caps)
-
-
 def marker(x: float, y: float, number: int, kind: str, size: float = 7.0, note: str = "") -> str:
     """Return one of six shapes, so that marks differ without colour."""
     d = {
@@ -125,28 +103,6 @@ def marker(x: float, y: float, number: int, kind: str, size: float = 7.0, note: 
     }[number % 6]
     content = element("title", clean(note)) if note else ""
     return element("path", content, kind=kind, d=d, transform=f"translate({x:g} {y:g}) scale({size:g})")
-
-
-def x_axis(scale: Scale, top: float, bottom: float, title: str, about: int = 5, *, share: bool = False) -> str:
-    """Return grid lines from top to bottom with their values, and the title below; shares are in per cent."""
-    parts = []
-    for tick in scale.ticks(about):
-        at, words = scale(tick), f"{100 * tick:g}\N{NO-BREAK SPACE}%" if share else tick_label(tick)
-        parts.append(line(at, top, at, bottom, "grid"))
-        if at < 6:
-            parts.append(text(at, bottom + 17, words, "tick"))
-        else:
-            parts.append(text(max(at, width_of(words, 12) / 2 - _OVERHANG), bottom + 17, words, "tick", "middle"))
-    return "".join(parts) + text((scale.start + scale.stop) / 2, bottom + 37, title, "label", "middle")
-
-
-def y_axis(scale: Scale, left: float, right: float, title: str) -> str:
-    """Return grid lines from left to right with their values, and the title above the first column."""
-    parts = []
-    for tick in scale.ticks():
-        parts.append(line(left, scale(tick), right, scale(tick), "grid"))
-        parts.append(text(left - 8, scale(tick) + 4, tick_label(tick), "tick", "end"))
-    return "".join(parts) + text(0, 14, title, "label")
 
 
 def width_of(words: str, size: float = 13.0) -> float:

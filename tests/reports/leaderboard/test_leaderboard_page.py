@@ -13,8 +13,8 @@ import pytest
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.errors import ConfigError
 from holdfast.reports.charts.forest import cell_dots
+from holdfast.reports.charts.plane import pareto_plot, pareto_points
 from holdfast.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
-from holdfast.reports.leaderboard_plots import pareto_plot, pareto_points
 from holdfast.reports.leaderboard_rank_plot import rank_diagram
 
 from ..browser import BROWSER
@@ -124,13 +124,19 @@ def test_failed_runs_and_far_labels_are_drawn_as_such(
 
 
 def test_the_front_is_drawn_through_its_labels(results: Leaderboard, make_board: Callable[..., Leaderboard]) -> None:
-    drawn = pareto_plot(results) or ""
-    assert drawn.count('class="front"') == 1 and "advbct</text>" in drawn
-    assert drawn.count('class="whisker faint"') == 2 * len(pareto_points(results))
+    chart = pareto_plot(results)
+    assert chart is not None and len(lines(chart, "front")) == 1 and "advbct" in words(chart, "name")
+    assert_page_ready(chart)
+    assert len(lines(chart, "deviation")) == 2 * len(pareto_points(results))
+    corners, front = set(points(lines(chart, "front")[0])), results.board.front
+    assert front is not None
+    places = [tuple(mean.mean for mean in pareto_points(results)[name]) for name in front.labels]
+    assert {place for place in places if place[0] > chart.axes.get_xlim()[0]} <= corners
     assert "mixbct" not in pareto_points(results)  # failed somewhere
     many = make_board(LONG)
-    numbers = re.findall(r'class="name"[^>]*>(\d+)[ <]', pareto_plot(many) or "")
-    assert sorted(map(int, numbers)) == list(range(1, 21))
+    crowded = pareto_plot(many)
+    assert crowded is not None
+    assert sorted(int(name.split()[0]) for name in words(crowded, "name")) == list(range(1, 21))
     assert pareto_plot(make_board(undefined={("glyphs", "open-class")}, cells=[("glyphs", "open-class")])) is None
 
 
