@@ -53,12 +53,13 @@ def experiment(seed: int) -> Experiment:
 
 def main(words: list[str]) -> int:
     """Train, embed, evaluate and show."""
-    from holdfast.models.card import write_card
+    arguments, text = parse(demo, words, "demo")
+
+    from holdfast.models.card import write_card  # help is printed without these
     from holdfast.reports.evaluation import summary_rows
     from holdfast.reports.markdown import markdown_table
     from holdfast.results import Data
 
-    arguments, text = parse(demo, words, "demo")
     out, seed, started = arguments["out"], arguments["seed"], time.monotonic()
     data = open_data("glyphs", None, {"seed": seed})
     releases = _train(data, METHODS_ALL if arguments["all"] else METHODS_SHOWN, out, seed)
