@@ -145,6 +145,7 @@ def test_the_commands_for_files_alone(
     assert verdicts[1]["new"]["cross"]["map"] > verdicts[1]["new"]["self_old"]["map"]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_bench(  # with one seed, which is enough to see it run
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ def install(page: Path, folder: Path) -> None:
     (metadata / "entry_points.txt").write_text("\n\n".join(entries))
 
 
+@pytest.mark.slow
 def test_the_packages_of_all_pages_pass_their_own_tests(tmp_path: Path) -> None:
     for page in PAGES:
         install(page, tmp_path / page.stem)

@@ -351,6 +351,7 @@ def benches(tmp_path: Path, parent) -> Iterator[Benches]:
         os.kill(process, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_two_benches_on_one_cache_run_every_task_once(benches) -> None:
     benches.start(0)
     benches.until(lambda: benches.ran() == ["first 0"])

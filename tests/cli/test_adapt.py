@@ -101,7 +101,10 @@ def opened(folder: Path) -> tuple[EmbeddingSet, EmbeddingSet]:
     return old, new.replace(labels=old.labels)
 
 
-@pytest.mark.parametrize(("damped", "kind", "items"), [(True, "adapter", 600), (False, "head", 900)])
+@pytest.mark.parametrize(
+    ("damped", "kind", "items"),
+    [(True, "adapter", 600), pytest.param(False, "head", 900, marks=pytest.mark.slow)],
+)
 def test_the_best_is_the_best_on_items_that_nobody_saw(
     capsys: pytest.CaptureFixture[str], planted: Plant, tmp_path: Path, damped: bool, kind: str, items: int
 ) -> None:

@@ -174,6 +174,7 @@ def step_of(new: View, old: View, labels: torch.Tensor, head: LorentzHead) -> An
     return Step(new, old, labels, labels, torch.arange(len(labels)), nothing > 0, head, 0.0, 0, 1, torch.Generator())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("zeta", "curvature"), [(1.0, 0.1), (1.0, 2.0), (1.6, 1.0), (2.4, 0.1), (2.4, 2.0)])
 def test_a_thousand_steps_stay_finite_under_autocast(zeta: float, curvature: float) -> None:
     losses, points = steps_taken(zeta, curvature, 1000)

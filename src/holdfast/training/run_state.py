@@ -281,7 +281,8 @@ def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
         raise ConfigError(
             f"The checkpoint '{path}' was written by other code than that of today.",
             expected="one model, trained by one code from beginning to end",
-            to_do="start anew with `--again`, which keeps what is there beside it; or go back to the code of before.",
+            to_do="delete this file to start the run again from its beginning, as `holdfast train --again` does, which "
+            "keeps it beside; or go back to the code of before.",
         )
     if found != wanted:
         different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
