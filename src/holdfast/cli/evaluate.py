@@ -101,10 +101,10 @@ class Given(NamedTuple):
 
     def classes(self, sides: Sides) -> tuple[str, ...] | None:
         """Return the classes that it has seen, from its release, which must be the one that made its embeddings."""
-        from holdfast.models.release import load_release
-
         if self.release is None:
             return None
+        from holdfast.models.release import load_release  # which needs torch
+
         release = load_release(self.release)
         if release.fingerprint != sides.gallery.fingerprint:
             raise ConfigError(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.adapters.compare import CandidateScores, Directions, Gap, LearningCurve, Score
 from holdfast.adapters.recommend import Action, place
-from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 from holdfast.evaluation.intervals import FEW
 from holdfast.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
 from holdfast.reports.charts.lines import learning_curve, score_map_plot, thresholds
@@ -16,6 +15,10 @@ from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import OLD, REEMBEDDED, Finding
 from holdfast.wording import listed, metric_name
+
+if TYPE_CHECKING:
+    from holdfast.adapters.compare import CandidateScores, Directions, Gap, LearningCurve, Score
+    from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 
 AGREEMENT_NOTE = (
     "There are no labels, so nobody can say which results are right: every number here is agreement with re-embedding, "

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast.errors import ConfigError
-from holdfast.evaluation.chain import ChainPair, ChainResults
-from holdfast.evaluation.compatibility import Baseline, Variant
-from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import Gain, gain_plot
 from holdfast.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from holdfast.reports.formats import MISSING, interval, percent, plain_text, score, signed
@@ -20,6 +17,11 @@ from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, places
 from holdfast.wording import listed, metric_name
+
+if TYPE_CHECKING:
+    from holdfast.evaluation.chain import ChainPair, ChainResults
+    from holdfast.evaluation.compatibility import Baseline, Variant
+    from holdfast.reports.charts.canvas import Chart
 
 _SHOWN = 6  # violations that are told one by one
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.evaluation.compatibility import PMetrics
-from holdfast.evaluation.test_sets import CombinationResults, SetScores
-from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, sets_plot
 from holdfast.reports.formats import MISSING, interval, plain_text, score, signed
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import in_both_widths, page_template, rule_rows, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, short_verdict, spoken_verdict
 from holdfast.wording import listed, metric_name
+
+if TYPE_CHECKING:
+    from holdfast.evaluation.compatibility import PMetrics
+    from holdfast.evaluation.test_sets import CombinationResults, SetScores
+    from holdfast.reports.charts.canvas import Chart
 
 TERMS_OF_SETS = {
     "old, new, independent": TERMS["old, new, independent"],

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.data.item_facts import FactsOf
 from holdfast.errors import unknown_name
 from holdfast.evaluation.agreement import Agreement
-from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.compatibility import Variant, clearly_worse
 from holdfast.evaluation.examples import Example, Found
 from holdfast.evaluation.intervals import FEW
@@ -56,6 +54,10 @@ from holdfast.reports.words import (
     worse_places,
 )
 from holdfast.wording import listed, metric_name
+
+if TYPE_CHECKING:
+    from holdfast.data.item_facts import FactsOf
+    from holdfast.evaluation.class_change import ClassChangeSummary
 
 
 def finding(name: str, record: Evaluation) -> Finding:

@@ -6,9 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.leaderboard import Board, Entry, Leaderboard, NemenyiTest, Run
 from holdfast.reports import leaderboard_rank_plot
 from holdfast.reports.charts.forest import cell_dots
 from holdfast.reports.charts.plane import numbered, pareto_plot, pareto_points
@@ -39,6 +38,9 @@ from holdfast.reports.leaderboard_tables import (
 )
 from holdfast.reports.markdown import Table, in_markdown
 from holdfast.reports.page import in_both_widths, page_template, plain, write_page
+
+if TYPE_CHECKING:
+    from holdfast.bench.leaderboard import Board, Entry, Leaderboard, NemenyiTest, Run
 
 _NAMED = 4  # names in a sentence, at most
 _SMALLEST = 0.0001  # p-values below it say nothing more

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.bench.leaderboard import Board, BoardCell, CombinedRun, Entry, Leaderboard, Mean, Run, SeedMean
 from holdfast.reports.formats import MISSING, percent, plain_text, score, signed
-from holdfast.reports.markdown import Table
 from holdfast.wording import metric_name
+
+if TYPE_CHECKING:
+    from holdfast.reports.markdown import Table
 
 MARK = "*"
 """Beside a label: a run failed or was not made, so that it shares the last rank there."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.reports.formats import plain_text
-from holdfast.reports.words import Finding
+
+if TYPE_CHECKING:
+    from holdfast.reports.words import Finding
 
 Table = tuple[list[str], list[list[str]]]
 """Columns, and rows of as many cells."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.results import Evaluation, ProtocolRecord
 from holdfast.reports import formats
-from holdfast.reports.charts.canvas import Chart
 from holdfast.wording import metric_name
+
+if TYPE_CHECKING:
+    from holdfast.evaluation.results import Evaluation, ProtocolRecord
+    from holdfast.reports.charts.canvas import Chart
 
 FILE_NAME = "report.html"
 PHONE = 350  # pixels that a chart has on a phone

@@ -7,12 +7,15 @@ hundred. Colours are those of `STYLE`, which a page puts beside its own style; i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.continual.plans import Plan
 from holdfast.reports.svg import Scale, box, chart, element, line, text, width_of
+
+if TYPE_CHECKING:
+    from holdfast.continual.plans import Plan
 
 _TOP, _BOTTOM, _KEY, _GAP = 22.0, 52.0, 24.0, 2.0
 _HEAD, _BARS, _FOOT = 20.0, 40.0, 12.0  # of a session: its words, its bars, the space below

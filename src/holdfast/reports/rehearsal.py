@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.galleries.rehearsal.results import Gain, Rehearsal
 from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
 from holdfast.reports.charts.lines import drill_curves, order_swatch
 from holdfast.reports.formats import percent_of, score, signed
@@ -13,6 +13,9 @@ from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 from holdfast.wording import metric_name
+
+if TYPE_CHECKING:
+    from holdfast.galleries.rehearsal.results import Gain, Rehearsal
 
 SPACE = "\N{NO-BREAK SPACE}"
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.continual.plans import Plan
-from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.errors import ConfigError
 from holdfast.reports import plan_picture
 from holdfast.reports.charts.bars import (
@@ -23,7 +21,6 @@ from holdfast.reports.charts.bars import (
     layer_swatch,
     seconds_by_session,
 )
-from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.lines import learner_swatch, looks, recall_lines
 from holdfast.reports.charts.matrix import heat_key, recall_map, recall_range
 from holdfast.reports.formats import percent, plain_text, score
@@ -31,6 +28,11 @@ from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
 from holdfast.wording import listed
+
+if TYPE_CHECKING:
+    from holdfast.continual.plans import Plan
+    from holdfast.continual.results import LearnerResults, SessionsResults
+    from holdfast.reports.charts.canvas import Chart
 
 _CLOSE = 0.01  # of AR@1: a lead below this is taken for chance, since one seed says nothing of others
 

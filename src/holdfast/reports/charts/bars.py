@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from holdfast.continual.results import LearnerResults
 from holdfast.evaluation.agreement import Agreement, Mean
-from holdfast.evaluation.class_change import ClassChangeSummary, ClassScore
 from holdfast.evaluation.results import Evaluation, System
-from holdfast.galleries.rehearsal.results import FirstHits, Rehearsal
 from holdfast.reports.charts.canvas import (
     BAD,
     CROSS,
@@ -35,6 +32,11 @@ from holdfast.reports.formats import interval, percent, percent_of, score, signe
 from holdfast.reports.svg import shortened, width_of
 from holdfast.reports.words import MARKS
 from holdfast.wording import metric_name
+
+if TYPE_CHECKING:
+    from holdfast.continual.results import LearnerResults
+    from holdfast.evaluation.class_change import ClassChangeSummary, ClassScore
+    from holdfast.galleries.rehearsal.results import FirstHits, Rehearsal
 
 Range = tuple[float, float]
 Place = tuple[float, float, float, float]  # left, lower edge, width and height, in values of the axes
@@ -306,6 +308,7 @@ def changes_of(found: FirstHits, judged: float) -> dict[str, float]:
         found: How first hits changed.
         judged: Share of the queries of which it is known what is right.
 
+    >>> from holdfast.galleries.rehearsal.results import FirstHits
     >>> changes_of(FirstHits(share=1.0, changed=0.5, fixed=0.4, broken=0.2), judged=0.5)
     {'fixed': 0.2, 'broken': 0.1, 'other': 0.2, 'same': 0.5}
     """

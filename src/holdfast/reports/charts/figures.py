@@ -16,16 +16,17 @@ from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
 from holdfast.galleries.rehearsal.results import Rehearsal
 from holdfast.reports.charts.bars import agreement_bars, agreements, score_bars
-from holdfast.reports.charts.canvas import Chart
 from holdfast.reports.charts.forest import candidate_dots, cell_dots, measured, sets_plot
 from holdfast.reports.charts.lines import drill_curves, recall_lines
 from holdfast.reports.charts.matrix import heat_map, heat_range
 from holdfast.reports.charts.plane import pareto_plot
-from holdfast.results import Results
 from holdfast.wording import metric_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from holdfast.reports.charts.canvas import Chart
+    from holdfast.results import Results
 
 
 def figure_of(results: Results) -> Figure:

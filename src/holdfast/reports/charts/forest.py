@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.adapters.compare import CandidateScores, Score
-from holdfast.adapters.results import AdaptResults
-from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard
-from holdfast.evaluation.results import Evaluation, System
-from holdfast.evaluation.test_sets import SetScores
 from holdfast.reports.charts.canvas import (
     BAD,
     CROSS,
@@ -40,6 +35,13 @@ from holdfast.reports.svg import cut, shortened, width_of
 from holdfast.reports.words import OLD as AS_IT_IS
 from holdfast.reports.words import REEMBEDDED, SHAPES
 from holdfast.wording import metric_name
+
+if TYPE_CHECKING:
+    from holdfast.adapters.compare import CandidateScores, Score
+    from holdfast.adapters.results import AdaptResults
+    from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard
+    from holdfast.evaluation.results import Evaluation, System
+    from holdfast.evaluation.test_sets import SetScores
 
 Ends = tuple[float, float]
 Gains = Sequence["Gain"]

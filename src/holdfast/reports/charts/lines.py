@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from holdfast.adapters import ScoreMap
-from holdfast.adapters.compare import LearningCurve
-from holdfast.adapters.results import AdaptResults, ScoreMapRecord
-from holdfast.continual.results import LearnerResults, SessionsResults
-from holdfast.evaluation.results import Evaluation
-from holdfast.evaluation.uncertainty import Histogram
-from holdfast.evaluation.upgrade import UpgradeCurves
-from holdfast.galleries.rehearsal.results import OrderCurve, Rehearsal
 from holdfast.reports.charts.canvas import (
     CROSS,
     GOOD,
@@ -37,6 +30,15 @@ from holdfast.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, m
 from holdfast.reports.formats import percent, percent_of, score
 from holdfast.reports.svg import Scale, shortened, width_of
 from holdfast.wording import metric_name, whole_percent
+
+if TYPE_CHECKING:
+    from holdfast.adapters.compare import LearningCurve
+    from holdfast.adapters.results import AdaptResults, ScoreMapRecord
+    from holdfast.continual.results import LearnerResults, SessionsResults
+    from holdfast.evaluation.results import Evaluation
+    from holdfast.evaluation.uncertainty import Histogram
+    from holdfast.evaluation.upgrade import UpgradeCurves
+    from holdfast.galleries.rehearsal.results import OrderCurve, Rehearsal
 
 Dashes = tuple[float, ...] | None
 Range = tuple[float, float]
@@ -296,6 +298,7 @@ _THRESHOLDS = 10  # about so many are read off a map
 def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
     """Return round old scores within the range of a map, each with the new score that stands for it.
 
+    >>> from holdfast.adapters.results import ScoreMapRecord
     >>> found = ScoreMapRecord(error=0.1, text="", knots=[(0.55, 0.2), (0.65, 0.3), (0.75, 0.4)])
     >>> [f"{old:g} {new:.2f}" for old, new in thresholds(found)][1:4]
     ['0.58 0.23', '0.6 0.25', '0.62 0.27']

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.continual.results import LearnerResults, SessionsResults
 from holdfast.errors import DataError
 from holdfast.reports.charts.canvas import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, Chart, own_style
 from holdfast.reports.charts.lines import tick_step
 from holdfast.reports.formats import score
 from holdfast.reports.svg import tick_label, width_of
+
+if TYPE_CHECKING:
+    from holdfast.continual.results import LearnerResults, SessionsResults
 
 Limits = tuple[float, float]
 

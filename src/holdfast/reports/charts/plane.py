@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from holdfast.bench.leaderboard import CellMean, Leaderboard
-from holdfast.evaluation.results import Evaluation
 from holdfast.reports.charts.canvas import GOOD, SERIES, SOFT, Align, Chart, own_style, round_ticks
 from holdfast.reports.charts.forest import measured
 from holdfast.reports.formats import signed
 from holdfast.reports.leaderboard_tables import with_deviation
 from holdfast.reports.svg import cut, shortened, width_of
+
+if TYPE_CHECKING:
+    from holdfast.bench.leaderboard import CellMean, Leaderboard
+    from holdfast.evaluation.results import Evaluation
 
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 Point = tuple[float, float]  # P_comp, P_up
