@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import griffe
+import yaml
 
 import holdfast
 from holdfast.cli import main
@@ -174,6 +175,7 @@ def pages() -> dict[str, str]:
         "reference/protocols.md": protocols(),
         "reference/data_sets.md": data_sets(),
         "reference/included_suites.md": included_suites(),
+        "reference/papers.md": papers(),
         **results_pages(),
         **{f"project/{name}.md": text(f"{name}.md") for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")},
     }
@@ -511,3 +513,47 @@ def included_suites() -> str:
             code(path.read_text(encoding="utf-8"), "yaml"),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def papers() -> str:
+    """Return every table and figure of the papers, with what gives it and what was run of it."""
+    parts = [text("docs/reference/papers.md.in").rstrip()]
+    suites = reproducing_suites()
+    for paper, content in yaml.safe_load(text("docs/reference/papers.yaml")).items():
+        items = content["items"]
+        results = sum(item["kind"] == "results" for item in items.values())
+        parts.append(f"## {content['name']}\n\n*{content['title']}.* {results} of {len(items)} are results.")
+        rows = []
+        for name, item in items.items():
+            named = suites.get(f"{paper}/{name}", [])
+            at_size = [suite for suite in named if not suite.endswith("-small")]
+            commands = [f"`holdfast bench {suite}`" for suite in at_size]
+            commands += [f"`{item['command']}`"] if "command" in item else []
+            commands += ["trains the models; its picture is not drawn yet"] if not item.get("drawn", True) else []
+            how = "<br>".join(commands) or item.get("missing", item["kind"])
+            boards = [(suite, f"{RESULTS}/bench/{suite}/leaderboard.md") for suite in named]
+            ran = "<br>".join(f"[{suite}](../../{path})" for suite, path in boards if (ROOT / path).exists())
+            rows.append([item_name(name), item["shows"], how, ran])
+        parts.append(table(["", "shows", "command", "run here, small"], rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def reproducing_suites() -> dict[str, list[str]]:
+    """Return the names of the suites that reproduce a table or figure, by PAPER/ITEM."""
+    from holdfast.bench.suite import read_suite
+
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src/holdfast/recipes").glob("*.yaml")):
+        for item in read_suite(path).reproduces:
+            found.setdefault(item, []).append(path.stem)
+    return found
+
+
+def item_name(item: str) -> str:
+    """Write a table or figure as people do.
+
+    >>> item_name("table-c-5"), item_name("figure-2")
+    ('Table C.5', 'Figure 2')
+    """
+    kind, *number = item.split("-")
+    return f"{kind.title()} {'.'.join(number).upper()}"

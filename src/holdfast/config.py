@@ -6,8 +6,10 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import yaml
 from pydantic import BaseModel
 
 from holdfast import documents
@@ -17,12 +19,30 @@ from holdfast.errors import ConfigError, brief, nearest
 class Options:
     """Options that several commands share: a frozen dataclass, which a command takes as one argument."""
 
+    @property
+    def changed(self) -> set[str]:
+        """The names of the options that are not as they are when nothing is given."""
+        of_group: Any = self
+        usual = {
+            one.name: one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+            for one in dataclasses.fields(of_group)
+        }
+        return {name for name, value in usual.items() if getattr(self, name) != value}
+
 
 class Settings(str):
     """All settings of a command as YAML text, every default resolved, for commands that take it; no option."""
 
+    def resolved(self, **values: object) -> Settings:
+        r"""Return the settings with values that were left open and are decided now.
 
-def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any]:
+        >>> Settings("data: photos").resolved(head="softmax")
+        'data: photos\nhead: softmax\n'
+        """
+        return Settings(yaml.safe_dump({**yaml.safe_load(self), **values}, sort_keys=False, allow_unicode=True))
+
+
+def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, object]:
     """Return every option of a signature with its type, nested settings by dotted names, those of groups as its own.
 
     An option of a mapping type takes any names below it; whoever receives the mapping checks those.
@@ -34,7 +54,7 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any
     hints = get_type_hints(target if not inspect.isclass(target) else target.__init__)
     if inspect.isclass(target) and (dataclasses.is_dataclass(target) or issubclass(target, BaseModel)):
         hints = get_type_hints(target)
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for name in inspect.signature(target).parameters:
         kind = hints.get(name, Any)
         if inspect.isclass(kind) and issubclass(kind, Options):
@@ -43,12 +63,19 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, Any
         if kind is Settings:
             continue
         options[prefix + name] = kind
-        if inspect.isclass(kind) and (dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel)):
-            options |= known_options(kind, f"{prefix}{name}.")
+        for group in (kind, *optional_groups(kind)):
+            if inspect.isclass(group) and (dataclasses.is_dataclass(group) or issubclass(group, BaseModel)):
+                options |= known_options(group, f"{prefix}{name}.")
     return options
 
 
-def refuse_unknown(given: Iterable[str], known: Mapping[str, Any], where: str, dashes: str = "") -> None:
+def optional_groups(kind: Any) -> list[Any]:
+    """Return the classes of nested settings that may be left out, such as ``Crop | None``."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return [one for one in members if dataclasses.is_dataclass(one)] if NoneType in members else []
+
+
+def refuse_unknown(given: Iterable[str], known: Mapping[str, object], where: str, dashes: str = "") -> None:
     """Refuse the first option that no signature has, and suggest the nearest one.
 
     Args:
@@ -72,13 +99,13 @@ def refuse_unknown(given: Iterable[str], known: Mapping[str, Any], where: str, d
         )
 
 
-def _inside_mapping(name: str, known: Mapping[str, Any]) -> bool:
+def _inside_mapping(name: str, known: Mapping[str, object]) -> bool:
     parts = name.split(".")
     parents = (".".join(parts[:length]) for length in range(1, len(parts)))
     return any(get_origin(known.get(parent)) in (dict, Mapping) for parent in parents)
 
 
-def read_yaml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+def read_yaml(path: Path, known: Mapping[str, object]) -> dict[str, Any]:
     """Read a file of settings and refuse names that are not options.
 
     Raises:
@@ -87,7 +114,8 @@ def read_yaml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     content = documents.read_yaml(path, "a YAML mapping of settings, such as 'method: bct'")
     for name, value in leaves(content, known):
         refuse_unknown([name], known, f"in '{path}'")
-        if any(option.startswith(f"{name}.") for option in known):
+        empty = not value and optional_groups(known.get(name))
+        if not empty and any(option.startswith(f"{name}.") for option in known):
             raise ConfigError(
                 f"'{name}' in '{path}' is {brief(value)}.",
                 expected=f"settings of their own below it, such as {name}: {{...}}",
@@ -95,7 +123,7 @@ def read_yaml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def leaves(content: Mapping[Any, Any], known: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(content: Mapping[Any, Any], known: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the value of every setting; a mapping that is one option stays whole.
 
     >>> list(leaves({"recipe": {"epochs": 3}}, {"recipe": object, "recipe.epochs": int}))
@@ -103,7 +131,8 @@ def leaves(content: Mapping[Any, Any], known: Mapping[str, Any], prefix: str = "
     """
     for key, value in content.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and any(option.startswith(f"{name}.") for option in known):
+        whole = not value and optional_groups(known.get(name))
+        if isinstance(value, Mapping) and not whole and any(option.startswith(f"{name}.") for option in known):
             yield from leaves(value, known, f"{name}.")
         else:
             yield name, value

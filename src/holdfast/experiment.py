@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import pydantic.dataclasses
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
@@ -21,7 +21,7 @@ from holdfast.data.resident import DataOnDevice
 from holdfast.errors import ConfigError, HoldfastError, brief, nearest, refuse
 from holdfast.methods import METHODS, build_method
 from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.embedding_network import EmbeddingSpec
+from holdfast.models.embedding_network import EmbeddingNetwork, EmbeddingSpec
 from holdfast.models.encoder import EncoderSpec, encoder_spec
 from holdfast.training import schedules
 
@@ -69,10 +69,11 @@ def refusal(error: ValidationError, kind: Any) -> HoldfastError:
     *outer, name = map(str, first["loc"])
     what = kind.WHAT
     for part in outer:
-        if part not in (hints := get_type_hints(kind)) or not dataclasses.is_dataclass(hints[part]):
+        inner = _group(get_type_hints(kind).get(part))
+        if inner is None:
             name = part  # the inside of one setting
             break
-        kind = hints[part]
+        kind = inner
         what = getattr(kind, "WHAT", f"{what}: {part}")
     known = [one.name for one in dataclasses.fields(kind)]
     if first["type"] == "unexpected_keyword_argument":
@@ -89,10 +90,20 @@ def refusal(error: ValidationError, kind: Any) -> HoldfastError:
     )
 
 
+def _group(hint: Any) -> Any:
+    """Return the class of a group of settings within a type such as ``Augmentation | None``; None for other types."""
+    return next((one for one in (hint, *get_args(hint)) if dataclasses.is_dataclass(one)), None)
+
+
 _MACHINE = ("accelerator", "workers", "data_on_device")
 """Settings that do not change the result."""
 
-_LATER = {"channels_last": False}
+_LATER: dict[str, Any] = {
+    "channels_last": False,
+    "freeze_batch_norm": False,
+    "relift_old": False,
+    "augmentation": {"resized_crop": None, "auto_augment": None, "rand_augment": None},
+}
 """Settings that came after the first releases, and the value by which the former ones were trained."""
 
 
@@ -122,6 +133,8 @@ class Recipe:
         precision: "32-true", or "bf16-mixed" (losses are computed in float32 all the same).
         channels_last: Let images and the weights of convolutions lie in memory as GPUs convolve them fastest in
             bfloat16.
+        freeze_batch_norm: Let batch normalisation of a backbone with published weights keep its running statistics, and
+            normalise by them in training, too; its scales and shifts are trained.
         accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
         devices: Number of processes, one per device.
         workers: Processes that read images; 0 reads in the training process.
@@ -147,6 +160,7 @@ class Recipe:
     old_view: Literal["method", "cached", "same"] = "method"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     channels_last: bool = False
+    freeze_batch_norm: bool = False
     accelerator: str = "auto"
     devices: Annotated[int, Field(ge=1, description="at least 1")] = 1
     workers: Annotated[int, Field(ge=0, description="at least 0")] = 0
@@ -170,19 +184,27 @@ class Recipe:
             "epochs for the schedule 'steps'",
         )
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         """Return the settings that change the result, and not those of the machine it is computed on.
 
         Those that came after the first releases are left out at their default, so that earlier runs are known again.
         """
-        values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if name not in _MACHINE and _told(name, value)}
+        return {name: value for name, value in _told(dataclasses.asdict(self)).items() if name not in _MACHINE}
 
     def view_for(self, method: CompatibilityMethod) -> Literal["cached", "same"]:
         """Return what the predecessor sees; without augmentation both views are equal, and the cached one is free."""
         if self.augmentation == Augmentation():
             return "cached"
         return method.old_view if self.old_view == "method" else self.old_view
+
+    def batches_for(self, method: CompatibilityMethod) -> Recipe:
+        """Return the recipe with the items per class that a method needs, unless it says how many itself.
+
+        Raises:
+            ConfigError: The batch size does not hold whole classes of so many.
+        """
+        wanted = self.items_per_class if self.items_per_class is not None else method.items_per_class
+        return self if wanted == self.items_per_class else dataclasses.replace(self, items_per_class=wanted)
 
     def build_optimizer(self, parameters: Iterable[Parameter]) -> Optimizer:
         """Return the optimiser over these parameters."""
@@ -227,7 +249,7 @@ class Recipe:
         return fabric
 
 
-def recorded_decisions(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def recorded_decisions(record: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """Return the settings of a recorded recipe that are to be compared with what `Recipe.decides` says of another.
 
     Args:
@@ -237,12 +259,17 @@ def recorded_decisions(record: Mapping[str, Any], names: Iterable[str]) -> dict[
     >>> recorded_decisions({"epochs": 3, "channels_last": True, "workers": 2}, ["epochs"])
     {'channels_last': True, 'epochs': 3}
     """
-    later = {name for name, value in record.items() if name in _LATER and _told(name, value)}
-    return {name: record.get(name) for name in sorted({*names, *later})}
+    told = _told(record)
+    return {name: told.get(name) for name in sorted({*names, *(told.keys() & _LATER)})}
 
 
-def _told(name: str, value: Any) -> bool:
-    return name not in _LATER or value != _LATER[name]
+def _told(values: Mapping[str, Any], later: Mapping[str, Any] = _LATER) -> dict[str, Any]:
+    """Leave out the settings that came later and are as they were before, also within a group of settings."""
+    return {
+        name: _told(value, later[name]) if name in later and isinstance(later[name], Mapping) else value
+        for name, value in values.items()
+        if name not in later or value != later[name]
+    }
 
 
 def _processes() -> Any:
@@ -263,12 +290,19 @@ class Geometry:
             makes another space: its stored embeddings must be lifted again, by the release `train_release` writes.
         lift_old: Distance ζ from the origin at which the directions of a predecessor of the hypersphere are laid onto
             the new space; None refuses predecessors of other spaces.
+        relift_old: Lift the tangent vectors of a predecessor of another curvature again, by this one (HBCT, table 3);
+            otherwise such a predecessor is refused. What it embedded has to be lifted likewise to be searched.
     """
 
     space: str | None = None
     curvature: float | None = None
     learn_curvature: bool = False
     lift_old: float | None = None
+    relift_old: bool = False
+
+    def decides(self) -> dict[str, object]:
+        """Return the settings that change the result, as `Recipe.decides` does."""
+        return _told(dataclasses.asdict(self))
 
 
 def _encoder(given: Any) -> Any:
@@ -310,9 +344,24 @@ class Experiment:
             "A frozen backbone without weights would stay random.",
             "the folder of published weights (--weights FOLDER), or a backbone that is trained",
         )
+        refuse(
+            self.recipe.freeze_batch_norm and self.weights is None,
+            "The recipe was given freeze_batch_norm=True, and without weights there are no statistics to keep.",
+            "the folder of published weights (--weights FOLDER), or false",
+        )
+
+    def build_model(self, weights: Path | None = None, spec: EmbeddingSpec | None = None) -> EmbeddingNetwork:
+        """Return the network, of which what is to stay frozen does not learn.
+
+        Args:
+            weights: Local folder of published backbone weights; None for a fresh start.
+            spec: What to build; the experiment's own when left out.
+        """
+        spec = self.model if spec is None else spec
+        return spec.build(weights, self.freeze_backbone, self.recipe.freeze_batch_norm)
 
     @classmethod
-    def from_settings(cls, values: Mapping[str, Any]) -> Self:
+    def from_settings(cls, values: Mapping[str, object]) -> Self:
         """Build an experiment from the plain values that people write.
 
         Args:
@@ -321,12 +370,14 @@ class Experiment:
         Raises:
             ConfigError: A name is unknown, or a value is of another type or out of range.
         """
-        named = {"method_options" if name == "options" else name: value for name, value in values.items()}
+        named: dict[str, Any] = {
+            "method_options" if name == "options" else name: value for name, value in values.items()
+        }
         experiment = cls(**named)
         build_method(experiment.method, experiment.method_options)  # refuses an unknown method or option
         return experiment
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Return everything that decides a run, defaults too, as plain values that `from_settings` takes."""
         method = inspect.signature(METHODS[self.method]).parameters.values()
         defaults = {one.name: one.default for one in method if one.default is not one.empty}
@@ -334,7 +385,7 @@ class Experiment:
             "method": self.method,
             "options": {**defaults, **self.method_options},
             "model": self.model.model_dump(mode="json") if isinstance(self.model, EncoderSpec) else {},
-            "geometry": dataclasses.asdict(self.geometry),
+            "geometry": self.geometry.decides(),
             "head": self.head,
             "head_options": dict(self.head_options),
             "recipe": _plain(self.recipe.decides()),

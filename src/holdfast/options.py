@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from holdfast.errors import ConfigError, nearest
 
 
-def bound(target: Callable[..., Any], options: Mapping[str, Any], what: str, *, listing: str = "") -> dict[str, Any]:
+def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, *, listing: str = "") -> dict[str, Any]:
     """Return the options with values of the annotated types, or refuse the first that does not fit.
 
     Only optional parameters with an annotation count as options; those that a `functools.partial` has fixed do not.
@@ -44,7 +44,7 @@ def bound(target: Callable[..., Any], options: Mapping[str, Any], what: str, *, 
     return dict(options)
 
 
-def option_types(target: Callable[..., Any]) -> dict[str, Any]:
+def option_types(target: Callable[..., Any]) -> dict[str, object]:
     """Return the annotated type of every option of a class, a function, or a partial of one."""
     fixed = set(target.keywords) if isinstance(target, partial) else set()
     inner = target.func if isinstance(target, partial) else target

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast import documents
@@ -56,7 +56,7 @@ class Part(BaseModel):
         frozen=True, extra="allow", defer_build=True, ser_json_inf_nan="constants"
     )  # `save` refuses them
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """Return plain values for JSON."""
         return self.model_dump(mode="json", by_alias=True)
 

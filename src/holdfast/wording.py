@@ -18,6 +18,7 @@ _METRICS = {
     "map": "mAP",
     "map-trapezoid": "mAP by trapezoids",
     "mp": "mP",
+    "ndcg": "nDCG",
     "cmc": "CMC",
     "ar": "AR",
     "tar": "TAR",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from PIL import Image
 
 from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.suite import Suite, suite_from
+from holdfast.data.face_alignment import TEMPLATE
 
 SIDE = 12
 PARTS = {"train": range(12), "val": range(12, 18), "query": range(18, 24), "gallery": range(18, 24)}
@@ -85,3 +87,64 @@ def comparable() -> Callable[[BenchRuns], dict[str, Any]]:
         return {**{name: value for name, value in document.items() if name != "machine"}, "rows": rows}
 
     return of
+
+
+@pytest.fixture(scope="session")
+def write_official() -> Callable[..., Path]:
+    """Write ROxford, RParis, GLDv2 and IJB-C in their official layouts, with a handful of images."""
+    return _write_official
+
+
+def _write_official(root: Path, *, landmarks: int = 24, images: int = 1) -> Path:
+    for folder, truth in (("roxford5k", "gnd_roxford5k"), ("rparis6k", "gnd_rparis6k")):
+        asked = {"bbx": [0, 0, 9, 9], "easy": [0], "hard": [1], "junk": []}
+        for name in "abcq":
+            _paint(root / folder / "jpg" / f"{name}.jpg")
+        known = {"imlist": ["a", "b", "c"], "qimlist": ["q"], "gnd": [asked]}
+        (root / folder / f"{truth}.json").write_text(json.dumps(known))
+    _write_landmarks(root / "gldv2", landmarks, images)
+    _write_faces(root / "IJBC")
+    return root
+
+
+def _write_landmarks(folder: Path, landmarks: int, images: int) -> None:
+    """Write so many images of every landmark to train on, three to search among, and three queries."""
+    numbers = {"train": range(landmarks * images), "index": range(0x100, 0x103), "test": range(0x200, 0x203)}
+    ids = {part: [f"{number:016x}" for number in own] for part, own in numbers.items()}
+    for names in [(part, name) for part, own in ids.items() for name in own]:
+        _paint(folder / names[0] / "0" / "0" / "0" / f"{names[1]}.jpg")
+    answer, queries = ids["index"][0], zip(ids["test"], ("Private", "Public", "Private"), strict=True)
+    lists = {
+        "train_clean.csv": [
+            "landmark_id,images",
+            *(f"{row},{' '.join(ids['train'][row::landmarks])}" for row in range(landmarks)),
+        ],
+        "index.csv": ["id", *ids["index"]],
+        "retrieval_solution_v2.1.csv": ["id,images,Usage", *(f"{name},{answer},{usage}" for name, usage in queries)],
+    }
+    for name, lines in lists.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def _write_faces(folder: Path) -> None:
+    """Write three faces, each a template of its own, and who is compared with whom."""
+    points = " ".join(f"{value:.1f}" for value in TEMPLATE.ravel())
+    lists = {
+        "ijbc_face_tid_mid.txt": [f"{number}.jpg {number} {number}" for number in "123"],
+        "ijbc_name_5pts_score.txt": [f"{number}.jpg {points} 0.9" for number in "123"],
+        "ijbc_template_pair_label.txt": ["1 2 1", "1 3 0"],
+        **{f"ijbc_1N_gallery_{part}.csv": ["TEMPLATE_ID,SUBJECT_ID", "1,1"] for part in ("G1", "G2")},
+        "ijbc_1N_probe_mixed.csv": ["TEMPLATE_ID,SUBJECT_ID", "2,1", "3,2"],
+    }
+    for number in "123":
+        _paint(folder / "loose_crop" / f"{number}.jpg")
+    (folder / "meta").mkdir()
+    for name, lines in lists.items():
+        (folder / "meta" / name).write_text("\n".join(lines) + "\n")
+
+
+def _paint(path: Path) -> None:
+    """Write an image whose name is its noise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(sum(path.stem.encode()))
+    Image.fromarray(rng.integers(0, 256, (10, 12, 3)).astype(np.uint8)).save(path)

@@ -255,7 +255,7 @@ def test_the_digest_of_a_ground_truth_knows_every_pair(tmp_path: Path, place: in
             pairs[place] = (pairs[place][0], "another")
         path = tmp_path / "pairs.csv"
         path.write_text("query,item\n" + "".join(f"{query},{item}\n" for query, item in pairs))
-        digests.append(protocol_digest(PROTOCOLS["relevance"].opened(path, {})))
+        digests.append(protocol_digest(PROTOCOLS["relevance"].opened(path)))
     assert digests[0] != digests[1]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast.bench.cache import TaskCache
 from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.run import Bench
+from holdfast.bench.run import Bench, estimate
 from holdfast.bench.settings import experiment_on
 from holdfast.bench.sources import open_setting
 from holdfast.bench.steps import hand_over
@@ -102,6 +104,8 @@ def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -
 
 CHANGES: dict[str, tuple[dict[str, Any], int, int]] = {
     "another memory": ({"budget": 7}, 0, 4),  # of cvs and rwalk, in both plans
+    "another memory of a row": ({"methods": METHODS | {"cvs": {"budget": 7}}}, 0, 2),
+    "the same memory of a row": ({"methods": METHODS | {"cvs": {"budget": 6}}}, 0, 0),
     "another option of a learner": ({"methods": METHODS | {"cvs": {"options": {"data_weight": 2.0}}}}, 0, 2),
     "another recipe": ({"recipe": {"epochs": 2, "batch_size": 8, "learning_rate": 0.05}}, 2, 8),
     "another plan": ({"plans": PLANS | {"disjoint": {"sessions": 2, "validation": 1}}}, 1, 4),
@@ -119,6 +123,40 @@ def test_a_change_reaches_the_first_session_only_where_it_decides_it(what, suite
     )
     changed = [task.kind for label, task in after.items() if task.address != before[label].address]
     assert (changed.count("first-session"), changed.count("sessions")) == (first, learners)
+
+
+def test_a_memory_can_be_tried_like_any_setting_of_a_row(suite, small) -> None:
+    values = {"track": "sessions", "plans": PLANS, "test_images": 1, "budget": 6}
+    written = small(**values, methods={"cvs": {"budget": 7}})
+    expected, *_ = Planner(written, None, {}).rows()
+    (tried,) = Planner(suite, None, {}).of(expected.data, expected.scenario, "cvs", 0, {"budget": 7})
+    assert tried.score.address == expected.score.address and tried.settings == expected.settings == {"budget": 7}
+    assert tried.score.settings["budget"] == 7
+
+
+def test_learners_are_tuned_by_the_validation_queries_of_their_plan(small, tmp_path) -> None:
+    """The trial with the highest validation recall averaged over sessions is the row, and nothing is trained twice."""
+    weights = [30.0, 0.1]
+    values = {"track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}}
+    values |= {"test_images": 1, "budget": 6}
+    tuning = {"budget": 2, "search": {"options.model_weight": weights}}
+    suite = small(**values, tuning=tuning, methods={"cvs": {}, "finetune": {"search": {}}})
+    cache = TaskCache(tmp_path)
+    assert Counter(task.kind for task in estimate(suite, cache, None).unfinished) == {"first-session": 1, "sessions": 3}
+    found = Bench(cache).run(suite)
+    recall = {}
+    for weight in weights:
+        written = small(**values, methods={"cvs": {"options": {"model_weight": weight}}})
+        (row,) = Planner(written, None, {}).rows()
+        recall[weight] = np.mean([one["validation_recall"] for one in cache.record(row.score)["values"]["sessions"]])
+    tried = {trial["changes"]["options.model_weight"]: trial["validation_ar@1"] for trial in found.tuning}
+    assert tried == pytest.approx(recall) and recall[weights[0]] != recall[weights[1]]
+    best = max(weights, key=recall.__getitem__)
+    assert best == weights[1], "the first would be taken of equals"
+    assert [trial["chosen"] for trial in found.tuning] == [weight == best for weight in weights]
+    rows = {row.label: row for row in found.rows}
+    assert rows["cvs"].options["model_weight"] == best and rows["finetune"].changes == {}
+    assert estimate(suite, cache, None).unfinished == []
 
 
 def test_a_first_session_is_handed_over_whole_or_not_at_all(tmp_path) -> None:

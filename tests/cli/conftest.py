@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train = ["train", "--data", photos, "--scenario", "extended-class", "--scenario-options.old-fraction", "0.5"]
     assert main([*train, "--method", "bct", "--out", str(root / "runs"), *FAST]) == 0
     releases = [str(root / "runs" / name) for name in ("old", "independent", "bct")]
-    assert main(["embed", "--data", photos, "--release", *releases, "--out", str(root / "embedded")]) == 0
+    assert main(["embed", "images", photos, "--release", *releases, "--out", str(root / "embedded")]) == 0
     return root
 
 
@@ -109,7 +109,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("requests")
     rows = [f"{verb} {thing},{intent}" for intent, things in REQUESTS.items() for thing in things for verb in VERBS]
     (root / "requests.csv").write_text("\n".join(["text,intent", *rows]))
-    words = ["embed", "--texts", root / "requests.csv", "--text-model", "wordllama", "--truncate-dim", "32"]
+    words = ["embed", "texts", root / "requests.csv", "--text-model", "wordllama", "--truncate-dim", "32"]
     assert main([str(word) for word in (*words, "--out", root)]) == 0
     new, rng = storage.load(root / "wordllama" / "embeddings.safetensors"), np.random.default_rng(0)
     turned = new.vectors @ np.linalg.qr(rng.normal(size=(32, 32)))[0] + 0.3 * rng.normal(size=new.vectors.shape)

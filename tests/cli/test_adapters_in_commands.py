@@ -49,7 +49,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parts[("train", "train", "val", "test")[min(row, 3)]].append([text, topic])
     (root / "data" / "clinc150").mkdir(parents=True)
     (root / "data" / "clinc150" / "data_full.json").write_text(json.dumps(parts))
-    words = ["embed", "--texts", "clinc150", "--data-root", root / "data", "--text-model", "wordllama"]
+    words = ["embed", "texts", "clinc150", "--data-root", root / "data", "--text-model", "wordllama"]
     for name, more in (("old", ["--truncate-dim", "64"]), ("new", [])):
         assert main([str(word) for word in (*words, *more, "--out", root / name)]) == 0
     for direction in ("new_to_old", "old_to_new"):
@@ -201,7 +201,7 @@ def test_a_refusal_of_raw_files_says_how_to_name_them(
 
 
 def test_stored_embeddings_are_mapped(capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path) -> None:
-    words = ["embed", "--stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]
+    words = ["embed", "stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]
     found = run(capsys, *words)["embeddings"]
     adapter = load_adapter(frozen / "new_to_old")
     assert [Path(entry["file"]).name for entry in found] == ["query.safetensors", "gallery.safetensors"]
@@ -218,7 +218,7 @@ def test_stored_embeddings_are_mapped(capsys: pytest.CaptureFixture[str], frozen
 def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path) -> None:
     words = [
         "embed",
-        "--stored",
+        "stored",
         frozen / "old" / "wordllama" / "gallery.safetensors",
         "--adapter",
         frozen / "old_to_new",
@@ -231,7 +231,7 @@ def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Pa
 def test_texts_are_embedded_and_mapped_at_once(
     capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path
 ) -> None:
-    words = ["embed", "--texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama",
+    words = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama",
              "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]  # fmt: skip
     found = run(capsys, *words)["embeddings"]
     adapter = load_adapter(frozen / "new_to_old")
@@ -245,22 +245,28 @@ def test_texts_are_embedded_and_mapped_at_once(
     files = {file.name for file in (tmp_path / "mapped" / "wordllama").iterdir()}
     assert files == {"train.safetensors", "query.safetensors", "gallery.safetensors", "embed.yaml"}, "nothing between"
     again = run(
-        capsys, "embed", "--config", tmp_path / "mapped" / "wordllama" / "embed.yaml", "--out", tmp_path / "again"
+        capsys,
+        "embed",
+        "texts",
+        "--config",
+        tmp_path / "mapped" / "wordllama" / "embed.yaml",
+        "--out",
+        tmp_path / "again",
     )
     assert [entry["fingerprint"] for entry in again["embeddings"]] == [entry["fingerprint"] for entry in found]
 
 
 def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: Path, tmp_path: Path) -> None:
     out, adapter = tmp_path / "out", frozen / "new_to_old"
-    said = fails("embed", "--stored", frozen / "old", "--adapter", adapter, "--out", out)
+    said = fails("embed", "stored", frozen / "old", "--adapter", adapter, "--out", out)
     assert f"'{frozen / 'old'}' has the fingerprint" in said and f"the adapter '{adapter}' maps" in said
-    texts = ["embed", "--texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama"]
+    texts = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama"]
     said = fails(*texts, "--truncate-dim", "64", "--adapter", adapter, "--out", out)
     assert "'wordllama' has the fingerprint text:" in said and f"the adapter '{adapter}' maps" in said
     mixed = tmp_path / "mixed"
     storage.save(sides(frozen / "new")[0], mixed / "query.safetensors")
     storage.save(sides(frozen / "old")[1], mixed / "gallery.safetensors")
-    said = fails("embed", "--stored", mixed, "--adapter", adapter, "--out", out)
+    said = fails("embed", "stored", mixed, "--adapter", adapter, "--out", out)
     assert f"'{mixed}' has the fingerprint {sides(frozen / 'old')[1].fingerprint}" in said
     assert not out.exists(), "nothing was written"
 
@@ -268,12 +274,12 @@ def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--stored", "new", "--release", "x"], "--release and --adapter were given"),
-        (["--data", "glyphs", "--release", "x"], "--adapter was given with --data"),
-        (["--texts", "clinc150"], "--adapter was given with 0 text models"),
-        (["--texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
-        (["--stored", "new", "--text-model", "wordllama"], "--text-model was given with --stored"),
-        ([], "Nothing to embed was given"),
+        (["stored", "new", "--release", "x"], "--release and --adapter were given"),
+        (["images", "glyphs", "--release", "x"], "Unknown option '--adapter' of `holdfast embed images`"),
+        (["texts", "clinc150"], "--adapter was given with 0 text models"),
+        (["texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
+        (["stored", "new", "--text-model", "wordllama"], "Unknown option '--text_model' of `holdfast embed stored`"),
+        ([], "nothing that says what to do"),
     ],
 )
 def test_what_does_not_go_with_an_adapter_is_refused(
@@ -286,11 +292,9 @@ def test_what_does_not_go_with_an_adapter_is_refused(
 def test_stored_embeddings_are_never_replaced(fails: Fails, frozen: Path) -> None:
     file = frozen / "new" / "wordllama" / "query.safetensors"
     before = file.read_bytes()
-    words = ["embed", "--stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out"]
+    words = ["embed", "stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out"]
     assert "holds embeddings itself: query.safetensors" in fails(*words, file.parent)
     shutil.copytree(frozen / "new_to_old", frozen / "twin" / "wordllama")
-    said = fails(
-        "embed", "--stored", frozen / "new", "--adapter", frozen / "twin" / "wordllama", "--out", frozen / "new"
-    )
+    said = fails("embed", "stored", frozen / "new", "--adapter", frozen / "twin" / "wordllama", "--out", frozen / "new")
     assert "would take the place of those in" in said
     assert file.read_bytes() == before

@@ -64,6 +64,21 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("rand-augment.operation", "3", "Did you mean '--recipe.augmentation.rand_augment.operations'"),
+        ("rand-augment.operations", "0", "rand_augment with operations = 0. Expected: at least 1"),
+        ("rand-augment.magnitude", "much", "given magnitude='much'"),
+        ("resized-crop.scale", "[0.9, 0.1]", "resized_crop with scale = [0.9, 0.1]"),
+        ("auto-augment", "imagenet", "given imagenet, expected one of cifar-10 or nothing"),
+    ],
+)
+def test_operations_on_images_that_are_not_there(fails: Fails, tmp_path, option: str, value: str, message: str) -> None:
+    words = ["--data", tmp_path, "--out", tmp_path / "out", f"--recipe.augmentation.{option}", value]
+    assert message in " ".join(fails("train", *words).split())
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("methd: bct\n", "Unknown option 'methd' in"),
@@ -139,14 +154,14 @@ def test_altered_release(fails: Fails, copied: Path, tmp_path) -> None:
             "--out",
             tmp_path,
         ],
-        ["embed", "--data", copied / "photos", "--release", model.parent, "--out", tmp_path / "e"],
+        ["embed", "images", copied / "photos", "--release", model.parent, "--out", tmp_path / "e"],
     ):
         said = fails(*words)
         assert "was altered since it was saved" in said and "fingerprint" in said and "restore the folder" in said
 
 
 def test_no_release(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("embed", "--data", made / "photos", "--release", tmp_path, "--out", tmp_path / "e")
+    said = fails("embed", "images", made / "photos", "--release", tmp_path, "--out", tmp_path / "e")
     assert "is no release" in said and "holdfast train" in said
 
 
@@ -275,13 +290,13 @@ def test_independent_does_not_take_an_old_model(fails: Fails, made: Path, tmp_pa
 
 
 def test_images_of_another_shape_than_the_release(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
+    said = fails("embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
                  "--data-options.image-size", "48")  # fmt: skip
     assert "(3, 48, 48)" in said and "trained on (3, 32, 32)" in said
 
 
 def test_a_device_that_is_not_there(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
+    said = fails("embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
                  "--device", "nonsense")  # fmt: skip
     assert "The device 'nonsense' cannot be used" in said
 

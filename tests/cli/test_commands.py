@@ -11,6 +11,9 @@ import pytest
 import yaml
 
 from holdfast.cli import COMMANDS, main
+from holdfast.cli.parsing import parse
+from holdfast.cli.train import train
+from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
@@ -21,10 +24,8 @@ def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys) -> None:
-    if command == "data":
-        assert main(["data", "list"]) == 0
     with pytest.raises(SystemExit) as stopped:
-        main([command, *(["describe"] if command == "data" else []), "--help"])
+        main([command, "--help"])
     assert stopped.value.code == 0 and "--json" in capsys.readouterr().out
 
 
@@ -50,12 +51,15 @@ def test_version(capsys) -> None:
 
 def test_methods(capsys) -> None:
     found = document(capsys, "methods")["methods"]
-    assert found["bct"]["options"] == {"weight": 1.0, "temperature": None} and found["p2s"]["needs_old"]
+    assert (
+        found["bct"]["options"] == {"weight": 1.0, "temperature": None, "classifier": "old"}
+        and found["p2s"]["needs_old"]
+    )
     assert "CVPR 2020" in found["bct"]["paper"] and not found["independent"]["needs_old"]
     assert main(["methods"]) == 0 and "arXiv:2003.11942" in capsys.readouterr().err
     assert main(["methods", "ndpp"]) == 0
     explained = capsys.readouterr().err
-    assert "neighbours: How many" in explained and "--method_options.alpha_old 0.01" in explained
+    assert "neighbours: How many" in explained and "--method-options.alpha-old 0.01" in explained
     assert list(document(capsys, "methods", "ndpp")["methods"]) == ["ndpp"]
     assert main(["methods", "ndp"]) == 2 and "Did you mean 'ndpp'?" in capsys.readouterr().err
 
@@ -90,6 +94,30 @@ def test_a_finished_comparison_is_not_trained_again(capsys, copied: Path) -> Non
     assert set(found["releases"]) == {"old", "independent", "bct"}
     for name, stamp in before.items():
         assert (copied / "runs" / name / "model.safetensors").stat().st_mtime_ns == stamp
+
+
+OPERATIONS = [
+    (["--recipe.augmentation.rand-augment.operations", "3"], None, RandAugment(3)),
+    (["--recipe.augmentation.rand-augment", "{magnitude: 5}"], None, RandAugment(2, 5)),
+    (["--recipe.augmentation.resized-crop.scale", "0.3", "1.0"], ResizedCrop((0.3, 1.0)), None),
+    (["--recipe.augmentation.resized-crop", "{}"], ResizedCrop(), None),
+    (["--config", "run.yaml"], ResizedCrop(), RandAugment(2, 3)),
+    (["--config", "run.yaml", "--recipe.augmentation.rand-augment", "null"], ResizedCrop(), None),
+]
+
+
+@pytest.mark.parametrize(("words", "crop", "drawn"), OPERATIONS)
+def test_groups_of_settings_that_may_be_left_out(
+    words: list[str], crop: ResizedCrop | None, drawn: RandAugment | None, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(
+        "recipe: {augmentation: {resized_crop: {}, rand_augment: {magnitude: 3}, auto_augment: null}}\n"
+    )
+    arguments, text = parse(train, ["--data", "glyphs", "--out", "x", *words], "train")
+    assert arguments["recipe"].augmentation == Augmentation(resized_crop=crop, rand_augment=drawn)
+    Path("again.yaml").write_text(text)
+    assert parse(train, ["--config", "again.yaml"], "train")[0]["recipe"] == arguments["recipe"]
 
 
 def test_one_new_model_over_an_old_release(capsys, made: Path, tmp_path) -> None:
@@ -158,7 +186,7 @@ def test_vectors_made_elsewhere(capsys, made: Path, tmp_path) -> None:
 
 
 def test_embed_training_images_with_one_release(capsys, made: Path, tmp_path) -> None:
-    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "bct", "--part", "train", "--out"]
+    words = ["embed", "images", made / "photos", "--release", made / "runs" / "bct", "--part", "train", "--out"]
     found = document(capsys, *words, tmp_path / "e")["embeddings"]
     assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "bct" / "embeddings.safetensors").exists()
 
@@ -178,7 +206,7 @@ def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
 
 
 def test_names_with_brackets_are_names(capsys, made: Path, tmp_path) -> None:
-    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "x[/y]"]
+    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "x[/y]"]
     assert main([str(word) for word in words]) == 0
     assert "x[/y]" in capsys.readouterr().err.replace("\n", "")
 
@@ -221,6 +249,6 @@ def test_releases_decide_how_images_are_read(capsys, made: Path, tmp_path) -> No
         "1",
     ]
     document(capsys, *words, "--out", tmp_path / "small")
-    both = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", tmp_path / "small"]
+    both = ["embed", "images", made / "photos", "--release", made / "runs" / "old", tmp_path / "small"]
     found = document(capsys, *both, "--out", tmp_path / "e")["embeddings"]
     assert [entry["items"] for entry in found] == [12, 12]

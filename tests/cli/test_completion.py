@@ -34,6 +34,8 @@ def completed(script: Path, *words: str) -> list[str]:
         (["gallery", "sea"], ["search"]),
         (["gallery", "search", "--appr"], ["--approximate"]),
         (["evaluate", "c"], ["chain", "combine"]),
+        (["embed", ""], ["images", "stored", "texts", "--help"]),
+        (["embed", "images", "--part", "v"], ["validation"]),
         (["evaluate", "--gate", ""], ["interval", "point"]),
         (["evaluate", "chain", "--old-b"], ["--old-baseline"]),
         (["evaluate", "--json", "--gate", "p"], ["point"]),

@@ -53,7 +53,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
 
 
 def embed(capsys: pytest.CaptureFixture[str], root: Path, out: Path, *words: object) -> list[dict[str, Any]]:
-    command = ["embed", "--texts", "clinc150", "--data-root", root, "--text-model", "wordllama", "--out", out, *words]
+    command = ["embed", "texts", "clinc150", "--data-root", root, "--text-model", "wordllama", "--out", out, *words]
     return list(document(capsys, *command)["embeddings"])
 
 
@@ -77,13 +77,13 @@ def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> 
 def test_settings_in_a_file_do_the_same_again(capsys, root: Path, tmp_path: Path) -> None:
     first = embed(capsys, root, tmp_path / "a", "--query-prefix", "find: ", "--truncate-dim", "64")
     settings = tmp_path / "a" / "wordllama" / "embed.yaml"
-    again = document(capsys, "embed", "--config", settings, "--out", tmp_path / "b")["embeddings"]
+    again = document(capsys, "embed", "texts", "--config", settings, "--out", tmp_path / "b")["embeddings"]
     for one, other in zip(first, again, strict=True):
         assert storage.load(one["file"]).digest() == storage.load(other["file"]).digest()
 
 
 def test_one_set_is_a_query_among_all_others(capsys, mine: Path, tmp_path: Path) -> None:
-    words = ["embed", "--texts", mine, "--text-model", "wordllama", "--out"]
+    words = ["embed", "texts", mine, "--text-model", "wordllama", "--out"]
     (entry,) = document(capsys, *words, tmp_path / "e")["embeddings"]
     found = storage.load(entry["file"])
     assert Path(entry["file"]).name == "embeddings.safetensors" and entry["role"] == found.role == "both"
@@ -97,7 +97,7 @@ def test_one_set_is_a_query_among_all_others(capsys, mine: Path, tmp_path: Path)
 def test_several_models_and_what_people_see(capsys, root: Path, tmp_path: Path) -> None:
     copied(tmp_path / "other")
     out = tmp_path / "out"
-    words = ["embed", "--texts", "clinc150", "--data-root", root, "--text-model", "wordllama", tmp_path / "other",
+    words = ["embed", "texts", "clinc150", "--data-root", root, "--text-model", "wordllama", tmp_path / "other",
              "--document-prefix", "text: ", "--out", out]  # fmt: skip
     assert main([str(word) for word in words]) == 0
     said = capsys.readouterr().err
@@ -141,18 +141,24 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--texts", "clinc150"], "No text model was given. Expected: --text-model MODEL"),
-        (["--text-model", "wordllama"], "Nothing to embed was given"),
-        (["--texts", "clinc150", "--data", "glyphs"], "--data and --texts were given"),
-        (["--texts", "clinc150", "--release", "x"], "'x' is no release"),
-        (["--texts", "clinc150", "--text-model", "wordllama", "--part", "train"], "--part was given with --texts"),
-        (["--data", "glyphs", "--release", "x", "--query-prefix", "q"], "--query-prefix was given with --data"),
-        (["--texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),
-        (["--texts", "clinc150", "--text-model", "wordllama", "a/wordllama"], "models of the same name"),
-        (["--texts", "clinc150", "--text-model", "wordllama", "--role", "query"], "--role query was given with"),
-        (["--texts", "clinc150", "--text-model", "wordllama", "--batch-size", "0"], "batch_size = 0"),
-        (["--texts", "clinc150", "--text-model", "wordllama", "--truncate-dim", "999"], "at most 256"),
-        (["--texts", "glyphs", "--text-model", "wordllama"], "Unknown text data set or file 'glyphs'"),
+        (["texts", "clinc150"], "No text model was given. Expected: --text-model MODEL"),
+        (["--text-model", "wordllama"], "nothing that says what to do"),
+        (["texts", "clinc150", "--data", "glyphs"], "Unknown option '--data' of `holdfast embed texts`"),
+        (["texts", "clinc150", "--release", "x"], "'x' is no release"),
+        (
+            ["texts", "clinc150", "--text-model", "wordllama", "--part", "train"],
+            "Unknown option '--part' of `holdfast embed texts`",
+        ),
+        (
+            ["images", "glyphs", "--release", "x", "--query-prefix", "q"],
+            "Unknown option '--query_prefix'",
+        ),
+        (["texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),
+        (["texts", "clinc150", "--text-model", "wordllama", "a/wordllama"], "models of the same name"),
+        (["texts", "clinc150", "--text-model", "wordllama", "--role", "query"], "--role query was given with"),
+        (["texts", "clinc150", "--text-model", "wordllama", "--batch-size", "0"], "batch_size = 0"),
+        (["texts", "clinc150", "--text-model", "wordllama", "--truncate-dim", "999"], "at most 256"),
+        (["texts", "glyphs", "--text-model", "wordllama"], "Unknown text data set or file 'glyphs'"),
     ],
 )
 def test_wrong_use_is_answered(fails: Fails, root: Path, tmp_path: Path, words: list[str], message: str) -> None:
@@ -161,9 +167,7 @@ def test_wrong_use_is_answered(fails: Fails, root: Path, tmp_path: Path, words: 
 
 
 def test_a_prefix_that_would_not_be_used(fails: Fails, mine: Path, tmp_path: Path) -> None:
-    said = fails(
-        "embed", "--texts", mine, "--text-model", "wordllama", "--query-prefix", "q: ", "--out", tmp_path / "e"
-    )
+    said = fails("embed", "texts", mine, "--text-model", "wordllama", "--query-prefix", "q: ", "--out", tmp_path / "e")
     assert "these texts are both" in said and "--role query" in said
 
 
@@ -173,7 +177,7 @@ def test_all_models_are_asked_before_the_first_embeds(fails: Fails, mine: Path, 
     (asking / "modules.json").write_text(json.dumps(parts))
     prompts = {"prompts": {"query": "find: ", "document": "text: "}}
     (asking / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    said = fails("embed", "--texts", mine, "--text-model", "wordllama", asking, "--out", tmp_path / "out")
+    said = fails("embed", "texts", mine, "--text-model", "wordllama", asking, "--out", tmp_path / "out")
     assert "asking' puts 'find: ' before a query and 'text: ' before a document" in said
     assert not (tmp_path / "out").exists()
 

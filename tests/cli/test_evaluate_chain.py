@@ -152,10 +152,10 @@ def test_independent_models_of_other_number_or_other_items(capsys, files: Path, 
 def test_the_former_spellings_are_answered_with_the_new_ones(capsys, files: Path, tmp_path: Path) -> None:
     old = ["evaluate", "--old", files / "roxford" / "e1.npz", "--new", files / "roxford" / "e2.npz"]
     for more, to_do in (
-        (["--chain", "x", "y"], "holdfast evaluate chain FOLDER"),
-        (["--combine", "x", "y"], "holdfast evaluate combine FOLDER"),
+        (["--chain", "x", "y"], "`holdfast evaluate chain x y --out "),
+        (["--combine", "x", "y"], "`holdfast evaluate combine x y --out "),
         (["--old-baseline", "own"], "holdfast evaluate chain"),
-        (["--chain-independent", "x"], "--independent FOLDER"),
+        (["--chain-independent", "x"], "--independent x"),
         (["--metric", "map"], "holdfast evaluate combine"),
     ):
         code, found, _ = run(capsys, *old, *more, "--out", tmp_path / "out")

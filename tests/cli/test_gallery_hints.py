@@ -166,18 +166,18 @@ def test_no_memory_for_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch, ca
 
     from holdfast.cli import methods
 
-    def greedy(_: list[str]) -> int:
+    def greedy() -> int:
         return len(torch.empty(2**50, dtype=torch.uint8))
 
-    monkeypatch.setattr(methods, "main", greedy)
+    monkeypatch.setattr(methods, "methods", greedy)
     assert main(["methods"]) == 2
     said = capsys.readouterr().err
     assert "not enough memory for this: 1,125,899,906,842,624 bytes were asked for" in said and "--batch-size" in said
 
-    def broken(_: list[str]) -> int:
+    def broken() -> int:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(methods, "main", broken)
+    monkeypatch.setattr(methods, "methods", broken)
     with pytest.raises(RuntimeError, match="something else"):
         main(["methods"])
 

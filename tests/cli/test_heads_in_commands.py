@@ -60,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, requests: Path) -> Path:
 
 
 def raw(capsys: pytest.CaptureFixture[str], trained: Path, out: Path, *words: object) -> EmbeddingSet:
-    given = ["--texts", trained / "queries.txt", "--role", "query", "--text-model", trained / "model", *words]
+    given = ["texts", trained / "queries.txt", "--role", "query", "--text-model", trained / "model", *words]
     return first_of(capsys, *given, "--out", out)
 
 
@@ -78,7 +78,7 @@ def test_the_head_was_trained_over_the_text_model_on_record(trained: Path, reque
 
 def test_a_head_embeds_raw_text_again(capsys, trained: Path, tmp_path: Path) -> None:
     release = load_release(trained / "out" / "head")
-    words = ["--texts", trained / "queries.txt", "--role", "query", "--release", trained / "out" / "head"]
+    words = ["texts", trained / "queries.txt", "--role", "query", "--release", trained / "out" / "head"]
     found = first_of(capsys, *words, "--out", tmp_path / "found")
     expected = embed_features(release, raw(capsys, trained, tmp_path / "raw", "--truncate-dim", "32"))
     assert found.digest() == expected.digest() and found.fingerprint == release.fingerprint
@@ -88,11 +88,11 @@ def test_a_head_embeds_raw_text_again(capsys, trained: Path, tmp_path: Path) -> 
 
 def test_stored_embeddings_go_through_the_head(capsys, fails: Fails, trained: Path, tmp_path: Path) -> None:
     stored = raw(capsys, trained, tmp_path / "raw", "--truncate-dim", "32")
-    words = ["--stored", tmp_path / "raw", "--release", trained / "out" / "head", "--out", tmp_path / "mapped"]
+    words = ["stored", tmp_path / "raw", "--release", trained / "out" / "head", "--out", tmp_path / "mapped"]
     found = first_of(capsys, *words)
     assert found.digest() == embed_features(load_release(trained / "out" / "head"), stored).digest()
     raw(capsys, trained, tmp_path / "whole")
-    words = ["embed", "--stored", tmp_path / "whole", "--release", trained / "out" / "head", "--out", tmp_path / "no"]
+    words = ["embed", "stored", tmp_path / "whole", "--release", trained / "out" / "head", "--out", tmp_path / "no"]
     said = fails(*words)
     assert f"'{trained / 'out' / 'head'}' is a head over text:" in said and not (tmp_path / "no").exists()
 
@@ -100,7 +100,7 @@ def test_stored_embeddings_go_through_the_head(capsys, fails: Fails, trained: Pa
 def test_another_text_model_is_refused(fails: Fails, trained: Path, tmp_path: Path) -> None:
     words = [
         "embed",
-        "--texts",
+        "texts",
         trained / "queries.txt",
         "--release",
         trained / "out" / "head",
@@ -120,7 +120,7 @@ def test_a_model_that_was_moved_is_given_again(capsys, fails: Fails, trained: Pa
     assert str(trained / "model") in config.read_text()
     (trained / "model").rename(trained / "elsewhere")
     try:
-        words = ["embed", "--texts", trained / "queries.txt", "--release", trained / "out" / "head", "--role", "query"]
+        words = ["embed", "texts", trained / "queries.txt", "--release", trained / "out" / "head", "--role", "query"]
         said = fails(*words, "--out", tmp_path / "o")
         assert f"The text model of the head '{trained / 'out' / 'head'}' cannot be opened: There is no" in said
         assert "pass --text-model with the place where that model is now" in said and not (tmp_path / "o").exists()
@@ -138,7 +138,7 @@ def test_releases_that_do_not_read_texts(
     trained: Path,
     tmp_path: Path,
 ) -> None:
-    words = ["embed", "--texts", trained / "queries.txt", "--out", tmp_path / "o", "--release"]
+    words = ["embed", "texts", trained / "queries.txt", "--out", tmp_path / "o", "--release"]
     for more in ([], ["--text-model", "wordllama"]):
         said = fails(*words, made / "runs" / "old", *more)
         assert "takes 3 × 32 × 32 pixels, no texts" in said and "`holdfast adapt --text-model MODEL`" in said
@@ -155,11 +155,11 @@ def test_releases_that_do_not_read_texts(
     [
         (["--text-model", "a", "b"], "--release was given with 2 text models"),
         (["--adapter", "x"], "--release and --adapter were given"),
-        (["--part", "train"], "--part was given with --texts"),
+        (["--part", "train"], "Unknown option '--part' of `holdfast embed texts`"),
     ],
 )
 def test_what_does_not_go_with_a_head(fails: Fails, trained: Path, tmp_path, words: list[str], message: str) -> None:
-    given = ["embed", "--texts", trained / "queries.txt", "--release", trained / "out" / "head"]
+    given = ["embed", "texts", trained / "queries.txt", "--release", trained / "out" / "head"]
     assert message in fails(*given, *words, "--out", tmp_path / "o") and not (tmp_path / "o").exists()
 
 

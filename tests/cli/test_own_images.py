@@ -37,7 +37,7 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
     found = document(capsys, "data", "describe", flat)
     assert found["labelled"] is False and found["parts"]["query"]["images"] == 60
     for part in ("evaluation", "all"):
-        words = ["embed", "--data", flat, "--release", *releases, "--part", part, "--out", tmp_path / part]
+        words = ["embed", "images", flat, "--release", *releases, "--part", part, "--out", tmp_path / part]
         for entry in document(capsys, *words)["embeddings"]:
             embeddings = storage.load(entry["file"])
             assert len(embeddings) == 60 and embeddings.labels is None and embeddings.class_names is None
@@ -61,6 +61,18 @@ def test_training_says_that_it_needs_classes(fails: Callable[..., str], flat: Pa
         assert "one folder per class, FOLDER/CLASS/*.png" in said and not (tmp_path / "out").exists()
 
 
+def test_a_damaged_image_is_told_before_anything_is_trained(fails: Callable[..., str], made: Path, tmp_path) -> None:
+    for number, name in enumerate(sorted(path.name for path in (made / "photos").iterdir())):
+        photos, out = tmp_path / f"photos{number}", tmp_path / f"out{number}"
+        shutil.copytree(made / "photos", photos)
+        for damaged in range(4):  # some of them are to be trained on; the old model sees half of the classes
+            (photos / name / f"damaged-{damaged}.png").write_bytes(b"no image")
+        words = ["--data", photos, "--scenario", "extended-class", "--scenario-options.old-fraction", "0.5"]
+        said = fails("train", *words, "--method", "p2s", "--recipe.epochs", "1", "--out", out)
+        assert "Cannot read the file" in said and "damaged-" in said
+        assert not (out / "old").exists()
+
+
 def test_folders_that_are_no_classes(capsys, fails: Callable[..., str], made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "photos", tmp_path / "mixed")
     shutil.copy(made / "photos" / "kind0" / "0.png", tmp_path / "mixed" / "loose.png")
@@ -72,7 +84,7 @@ def test_folders_that_are_no_classes(capsys, fails: Callable[..., str], made: Pa
 
 
 def test_all_parts_are_one_set_with_their_classes(capsys, made: Path, tmp_path: Path) -> None:
-    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out"]
+    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old", "--out"]
     (entry,) = document(capsys, *words, tmp_path / "all", "--part", "all")["embeddings"]
     whole = storage.load(entry["file"], verify=True)
     assert sorted(whole.ids) == sorted(
@@ -91,7 +103,7 @@ def test_folders_look_the_same_for_one_release_and_for_several(
 ) -> None:
     def embedded(out: str, *names: str) -> list[str]:
         releases = [made / "runs" / name for name in names]
-        document(capsys, "embed", "--data", made / "photos", "--release", *releases, "--out", tmp_path / out)
+        document(capsys, "embed", "images", made / "photos", "--release", *releases, "--out", tmp_path / out)
         return sorted(path.relative_to(tmp_path / out).as_posix() for path in (tmp_path / out).rglob("*.*"))
 
     assert embedded("a", "old") == ["old/embed.yaml", "old/embeddings.safetensors"]
@@ -104,7 +116,7 @@ def test_folders_look_the_same_for_one_release_and_for_several(
     said = fails(*words, "--old", tmp_path / "a", "--new", tmp_path / "b")
     assert "holds embeddings of 2 models: bct, old" in said and f"'{tmp_path / 'a' / 'bct'}'" in said
     said = fails(
-        "embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "a" / "old"
+        "embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "a" / "old"
     )
     assert "holds embeddings itself: embeddings.safetensors" in said
 
@@ -115,6 +127,6 @@ def test_a_release_given_as_embeddings_is_told_how_to_make_them(
     release, embedded = made / "runs" / "old", made / "embedded" / "bct"
     for words in (["evaluate"], ["adapt"]):
         said = fails(*words, "--old", release, "--new", embedded, "--out", tmp_path / "out")
-        assert f"'{release}' is a release" in said and f"holdfast embed --data DATA --release {release}" in said
+        assert f"'{release}' is a release" in said and f"holdfast embed images DATA --release {release}" in said
     said = fails("gallery", "create", "--gallery", tmp_path / "live", "--embeddings", release)
     assert f"'{release}' is a release" in said and not (tmp_path / "out").exists()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from holdfast.cli import main
+from holdfast.cli.embed import Made, table_of
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.geometry import Lorentz
 from holdfast.models.release import load_release
@@ -63,14 +64,13 @@ def test_another_release_is_refused(made: Path, embedded: Path, fails: Callable[
 
 
 def test_embedding_says_how_uncertain_it_is(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from holdfast.cli.embed_stored import table_of
-
-    entry = {"release": "runs/old", "file": "x.safetensors", "items": 1200, "dim": 64}
-    columns, rows = table_of([entry | {"mean_uncertainty": 0.2384}, entry | {"mean_uncertainty": None}])
+    by, file = {"release": "runs/old"}, Path("x.safetensors")
+    certain, uncertain = (Made(by, file, 1200, 64, "declared:a", "both", "", known) for known in (None, 0.2384))
+    columns, rows = table_of([uncertain, certain])
     assert columns == ["release", "file", "items", "dimension", "mean uncertainty"]
     assert [row[2:] for row in rows] == [["1,200", "64", "0.238"], ["1,200", "64", "–"]]
-    assert table_of([entry | {"mean_uncertainty": None}])[0] == ["release", "file", "items", "dimension"]
-    words = ["embed", "--data", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path, "--json"]
+    assert table_of([certain])[0] == ["release", "file", "items", "dimension"]
+    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path, "--json"]
     assert main([str(word) for word in words]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["embeddings"][0]["mean_uncertainty"] is None

@@ -349,6 +349,21 @@ def test_a_session_of_one_class_is_refused_unless_others_are_replayed(base, tmp_
     assert not any(tmp_path.iterdir())
 
 
+def test_batches_hold_whole_classes_only_where_a_learner_needs_them(setting, base, tmp_path) -> None:
+    """Hardest positives need two items of a class; the first session, which all share, is as the recipe says."""
+    hardest = replace(base, method="cvs", method_options={"coherence": "batch_hard"})
+    four = replace(hardest, recipe=replace(base.recipe, items_per_class=4))
+    records = run_sessions(setting, {"cvs": replace(base, method="cvs"), "hardest": hardest}, tmp_path, sessions=2)
+    run_sessions(setting, {"four": four}, tmp_path / "four", sessions=2)
+
+    def told(*places: str) -> list[int | None]:
+        return [load_release(tmp_path / place).record.recipe.get("items_per_class") for place in places]
+
+    assert told("session-1", "cvs/session-2", "hardest/session-2", "four/four/session-2") == [None, None, 2, 4]
+    assert records["cvs"][0].fingerprint == records["hardest"][0].fingerprint
+    assert records["cvs"][1].fingerprint != records["hardest"][1].fingerprint
+
+
 def test_damaged_files_are_named_and_nothing_else_is_blamed(setting, base, tmp_path) -> None:
     run_sessions(setting, {"finetune": base}, tmp_path, sessions=1)
     for path in (tmp_path / "setting.json", tmp_path / "finetune" / "session-1" / "session.json"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,37 @@ class NeedsNobody(Honest):
         return step.new.points.sum() * 0
 
 
+class Forgets(Honest):
+    """weight: The pull is printed, and pulls nothing."""
+
+    def pull(self, step: Step) -> Tensor:
+        return super().pull(step).detach()
+
+
+class WeighsNothing(Honest):
+    """weight: Its weight is taken, and left out."""
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        return {"task": step.head.loss(step.new, step.labels), "pull": self.pull(step)}
+
+
+class GoesByPlace(Honest):
+    """weight: The first row of a batch counts most."""
+
+    def pull(self, step: Step) -> Tensor:
+        similar = step.new.space.paired_similarity(step.new.points, step.predecessor.points)
+        return ((1 - similar) / torch.arange(1, len(similar) + 1)).sum()
+
+
+class RaisesForFew(Honest):
+    """weight: Needs two rows."""
+
+    def pull(self, step: Step) -> Tensor:
+        if len(step.labels) < 2:
+            raise ValueError("too few")
+        return super().pull(step)
+
+
 class SaysNothing(Honest):
     def __init__(self, weight: float = 1.0, slack: float = 0.0) -> None:
         super().__init__(weight)
@@ -115,6 +147,9 @@ BROKEN: dict[str, tuple[type[CompatibilityMethod], str]] = {
     "a mean of nothing": (DividesByNothing, "finite loss and gradient at the edges"),
     "a count that is not saved": (CountsSteps, "a resumed method goes on bit for bit"),
     "no predecessor needed": (NeedsNobody, "refuses to start without a predecessor"),
+    "a term without gradient": (Forgets, "every term can teach something"),
+    "a weight that is not read": (WeighsNothing, "the option that weighs compatibility changes the loss"),
+    "place in the batch": (GoesByPlace, "the loss does not depend on the order of the batch"),
     "no words": (SaysNothing, "every option is documented and has a default"),
     "no balance": (Unbalanced, "what weighs compatibility against the task is an option with a number"),
 }
@@ -131,7 +166,30 @@ def test_a_broken_method_is_found_out(fault: str, register: Callable[[type[Any]]
     register(method)
     found = [*failures(method_contract("on_trial"))]
     assert promise in {failure.check.promise for failure in found}
-    assert all(failure.found for failure in found)
+    assert all(failure.found and failure.check.meaning for failure in found)
+
+
+LINES = {
+    Loops: "return sum(((new - old).square().sum() for new, old in rows), torch.zeros(()))",
+    Waits: "return found if found.item() > 0 else found * 0",
+    RaisesForFew: 'raise ValueError("too few")',
+}
+
+
+@pytest.mark.parametrize("method", LINES)
+def test_what_is_wrong_is_told_with_its_line_once(
+    method: type[CompatibilityMethod], register: Callable[[type[Any]], None], capsys: Any
+) -> None:
+    register(method)
+    assert main(["methods", "check", "on_trial"]) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert f"test_method_contracts.py, line {line_number(LINES[method])}: " in shown
+    assert shown.count(LINES[method]) == 1  # not once for every space, type and edge
+
+
+def line_number(text: str) -> int:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
 
 
 def test_an_honest_method_passes_and_the_command_says_so(register: Callable[[type[Any]], None], capsys: Any) -> None:

@@ -26,3 +26,29 @@ def test_a_broken_metric_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = {failure.check.promise for failure in failures(metric_contract("first-rank"))}
     assert {"one value per query from 0 to 1", "relevant items at the top are worth 1"} <= broken
     assert "a relevant item that moves up never lowers it" in broken
+
+
+def _without_answer(ranked: Ranked) -> np.ndarray:
+    return np.nan_to_num(METRICS["map"](ranked))
+
+
+def _beside_the_best(ranked: Ranked) -> np.ndarray:
+    found = METRICS["map"](ranked)
+    return found / np.max(found, initial=0, where=~np.isnan(found)) if (found > 0).any() else found
+
+
+def _later_is_better(ranked: Ranked) -> np.ndarray:
+    return 1 - METRICS["map"](ranked) / 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "promise"),
+    [
+        (_without_answer, "a query without relevant items has no value"),
+        (_beside_the_best, "a query is judged alike alone and in company"),
+        (_later_is_better, "a relevant item that moves up never lowers it"),
+    ],
+)
+def test_other_faults_of_metrics_are_found_out(metric: object, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "on-trial", metric)
+    assert promise in {failure.check.promise for failure in failures(metric_contract("on-trial"))}

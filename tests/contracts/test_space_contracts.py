@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from holdfast.errors import ConfigError
-from holdfast.geometry import SEARCH_SPACES, space_from_record
-from holdfast.testing import Check, space_contract
+from holdfast.geometry import SEARCH_SPACES, Hypersphere, space_from_record
+from holdfast.geometry.space import Side
+from holdfast.testing import Check, failures, space_contract
 
 CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in sorted(SEARCH_SPACES)
           for check in space_contract(SEARCH_SPACES[name](6))]  # type: ignore[call-arg]  # fmt: skip
@@ -15,6 +22,47 @@ CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in sorted(SEARCH_SP
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_space_keeps_its_promises(check: Check) -> None:
     check()
+
+
+class NotNormalised(Hypersphere):
+    def project(self, features: Tensor) -> Tensor:
+        return features
+
+
+class OtherWayRound(Hypersphere):
+    def similarity(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
+        return -super().similarity(x, y, scale)
+
+
+class LooksAtTheWholeBlock(Hypersphere):
+    def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
+        return super().index_form(points - points[:1], side) if len(points) else super().index_form(points, side)
+
+
+class MeansOfTheFirst(Hypersphere):
+    def mean(self, points: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        first = [points[labels == label][:1] for label in range(classes)]
+        found = [rows[0] if len(rows) else torch.zeros_like(points[0]) for rows in first]
+        return torch.stack(found), torch.bincount(labels, minlength=classes).to(points)
+
+
+class TakesWhatIsNotFinite(Hypersphere):
+    def check(self, points: NDArray[np.float32]) -> NDArray[np.int64]:
+        return np.empty(0, np.int64)
+
+
+BROKEN: dict[type[Any], str] = {
+    NotNormalised: "points come back from what a gallery stores",
+    OtherWayRound: "a point is most similar to itself",
+    LooksAtTheWholeBlock: "a block has the index form that it has in the whole",
+    MeansOfTheFirst: "class means are points that do not depend on the order",
+    TakesWhatIsNotFinite: "rows that are not finite are no points",
+}
+
+
+@pytest.mark.parametrize("space", BROKEN)
+def test_a_broken_space_is_found_out(space: type[Any]) -> None:
+    assert BROKEN[space] in {failure.check.promise for failure in failures(space_contract(space(6)))}
 
 
 def test_unknown_space_and_impossible_dimension() -> None:

@@ -1,10 +1,24 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
-from holdfast.data.augment import Augmentation, random_affine, random_crop, random_flip
+from holdfast.data.augment import (
+    Augmentation,
+    RandAugment,
+    ResizedCrop,
+    cut_and_resized,
+    random_affine,
+    random_crop,
+    random_flip,
+    random_resized_crop,
+    resampled,
+)
+from holdfast.data.augmentation_policies import CIFAR_10, auto_augment, rand_augment
 from holdfast.errors import ConfigError
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -12,7 +26,13 @@ CHANGES = {
     "crop": lambda images, generator: random_crop(images, 2, generator),
     "flip": random_flip,
     "affine": lambda images, generator: random_affine(images, 20.0, 0.2, 0.1, generator),
-    "all": Augmentation(2, True, 20.0, 0.2, 0.1),
+    "resized": lambda images, generator: random_resized_crop(images, (8, 6), (0.1, 1.0), (0.5, 2.0), generator),
+    "all": Augmentation(2, True, 20.0, 0.2, 0.1, ResizedCrop()),
+}
+OF_LEVELS = {
+    "auto_augment": lambda images, generator: auto_augment(images, CIFAR_10, generator),
+    "rand_augment": lambda images, generator: rand_augment(images, 2, 0.9, generator),
+    "everything": Augmentation(2, True, 20.0, 0.2, 0.1, ResizedCrop(), "cifar-10", RandAugment()),
 }
 
 
@@ -36,14 +56,19 @@ def test_type_and_shape_stay_and_the_seed_decides(change, dtype: torch.dtype) ->
     assert torch.equal(images, before)
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("change", OF_LEVELS.values(), ids=OF_LEVELS)
+def test_operations_on_levels_keep_type_and_shape_and_the_seed_decides(change) -> None:  # type: ignore[no-untyped-def]
+    test_type_and_shape_stay_and_the_seed_decides(change, torch.uint8)
+
+
+@pytest.mark.parametrize("change", (CHANGES | OF_LEVELS).values(), ids=CHANGES | OF_LEVELS)
 def test_every_image_has_its_own_draw(change) -> None:  # type: ignore[no-untyped-def]
     same = noise(1).expand(64, -1, -1, -1)
     assert len({image.numpy().tobytes() for image in change(same, seeded())}) >= 2
     assert len({image.numpy().tobytes() for image in CHANGES["crop"](same, seeded())}) > 15
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("change", (CHANGES | OF_LEVELS).values(), ids=CHANGES | OF_LEVELS)
 def test_global_random_state_is_left_alone_and_no_images_are_fine(change) -> None:  # type: ignore[no-untyped-def]
     state = torch.random.get_rng_state()
     assert change(noise(0), seeded()).shape == (0, 3, 8, 6)
@@ -147,15 +172,88 @@ def test_a_shift_stays_within_its_share_of_the_side() -> None:
     assert abs(np.corrcoef(down, right)[0, 1]) < 0.2
 
 
+@pytest.mark.parametrize("resize", [cut_and_resized, resampled])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(24, 20), (50, 60), (7, 9)])
+def test_boxes_are_resized_as_pillow_resizes_them(size: tuple[int, int], channels: int, resize) -> None:  # type: ignore[no-untyped-def]
+    draws = np.random.default_rng(channels)
+    images = torch.from_numpy(draws.integers(0, 256, (40, channels, 40, 30), np.uint8))
+    sides = np.array([draws.integers(1, 41, 40), draws.integers(1, 31, 40)])
+    begins = np.array([draws.integers(0, 41 - sides[0]), draws.integers(0, 31 - sides[1])])
+    found = resize(images, torch.from_numpy(begins), torch.from_numpy(sides), size)
+    for image, after, (top, left), (height, width) in zip(
+        images.numpy(), found.numpy(), begins.T, sides.T, strict=True
+    ):
+        for before, channel in zip(image, after, strict=True):
+            box = Image.fromarray(before).crop((left, top, left + width, top + height))
+            expected = np.asarray(box.resize(size[::-1], Image.Resampling.BILINEAR), np.int64)
+            assert np.abs(channel - expected).max() <= 1
+
+
+def test_a_resized_box_by_hand() -> None:
+    row = torch.tensor([[[[0, 100, 200, 40]]]], dtype=torch.uint8)
+    begins, sides = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])  # 100 and 200
+    for resize in (cut_and_resized, resampled):
+        # Centres of four new pixels within two old ones: 0.25, 0.75, 1.25, 1.75; nothing is known beyond the box.
+        assert resize(row, begins, sides, (1, 4)).flatten().tolist() == [100, 125, 175, 200]
+
+
+def box_of(image: Tensor, height: int, width: int) -> tuple[int, int, int, int]:
+    """Return where the pixels of a crop come from, if every pixel tells its row and its column."""
+    rows, columns = image[0].round().long(), image[1].round().long()
+    assert rows.shape == (height, width)
+    return int(rows.min()), int(rows.max()) + 1, int(columns.min()), int(columns.max()) + 1
+
+
+def test_boxes_have_the_areas_and_shapes_asked_for_and_lie_everywhere() -> None:
+    rows, columns = torch.arange(200.0)[:, None].expand(200, 240), torch.arange(240.0).expand(200, 240)
+    images = torch.stack([rows, columns]).expand(600, -1, -1, -1)
+    crops = random_resized_crop(images, (200, 240), (0.2, 0.6), (0.75, 1.5), seeded(2))
+    boxes = np.array([box_of(crop, 200, 240) for crop in crops])
+    heights, widths = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
+    areas, shapes = heights * widths / (200 * 240), widths / heights
+    assert 0.195 < areas.min() < 0.21 and 0.58 < areas.max() < 0.605
+    assert 0.74 < shapes.min() < 0.77 and 1.45 < shapes.max() < 1.52
+    np.testing.assert_allclose(np.median(np.log(shapes)), np.log(np.sqrt(0.75 * 1.5)), atol=0.05)
+    for begin, room in ((boxes[:, 0], 200 - heights), (boxes[:, 2], 240 - widths)):
+        np.testing.assert_allclose(np.mean(begin / room), 0.5, atol=0.05)
+        assert begin.min() == 0 and (begin == room).any()
+
+
+def test_where_no_box_fits_the_largest_centred_one_of_an_allowed_shape_is_taken() -> None:
+    rows, columns = torch.arange(10.0)[:, None].expand(10, 40), torch.arange(40.0).expand(10, 40)
+    crops = random_resized_crop(torch.stack([rows, columns])[None], (10, 20), (1.0, 1.0), (0.5, 2.0), seeded())
+    assert box_of(crops[0], 10, 20) == (0, 10, 10, 30)
+    tall = random_resized_crop(torch.stack([columns, rows]).mT[None], (20, 10), (1.0, 1.0), (0.5, 2.0), seeded())
+    assert box_of(tall[0], 20, 10) == (10, 30, 0, 10)
+
+
+def test_resized_crops_have_the_size_that_is_asked_for() -> None:
+    augmentation = Augmentation(crop_padding=1, resized_crop=ResizedCrop())
+    assert augmentation(noise(), seeded(), (5, 9)).shape == (16, 3, 5, 9)
+    assert augmentation(noise(), seeded()).shape == (16, 3, 8, 6)
+
+
+@pytest.mark.gpu
+def test_resized_crops_are_drawn_alike_on_a_gpu_and_rounded_nearly_alike() -> None:
+    images = noise(64)
+    here, there = CHANGES["resized"](images, seeded(1)), CHANGES["resized"](images.to("cuda"), seeded(1))
+    assert there.is_cuda and (here.int() - there.cpu().int()).abs().max() <= 1
+
+
 def test_an_augmentation_that_is_off_changes_nothing() -> None:
     images = noise()
     assert Augmentation()(images, seeded()) is images
 
 
 @pytest.mark.parametrize(
-    "options", [{"crop_padding": 2}, {"flip": True}, {"degrees": 20.0}, {"scale": 0.3}, {"shift": 0.3}]
-)
-def test_every_option_changes_something(options: dict[str, float]) -> None:
+    "options",
+    [
+        {"crop_padding": 2}, {"flip": True}, {"degrees": 20.0}, {"scale": 0.3}, {"shift": 0.3},
+        {"resized_crop": ResizedCrop()}, {"auto_augment": "cifar-10"}, {"rand_augment": RandAugment()},
+    ],
+)  # fmt: skip
+def test_every_option_changes_something(options: dict[str, object]) -> None:
     assert not torch.equal(Augmentation(**options)(noise(), seeded()), noise())  # type: ignore[arg-type]
 
 
@@ -163,3 +261,29 @@ def test_every_option_changes_something(options: dict[str, float]) -> None:
 def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         Augmentation(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RandAugment(operations=0), "operations = 0"),
+        (lambda: RandAugment(magnitude=11), r"magnitude = 11(.|\n)*from 0 to its scale, 10"),
+        (lambda: RandAugment(magnitude=-1), "magnitude = -1"),
+        (lambda: RandAugment(scale=0), "scale = 0"),
+        (lambda: ResizedCrop(scale=(0.5, 0.1)), r"scale = \[0\.5, 0\.1\]"),
+        (lambda: ResizedCrop(scale=(0.0, 1.0)), "scale"),
+        (lambda: ResizedCrop(scale=(0.5, 1.1)), "scale"),
+        (lambda: ResizedCrop(ratio=(0.0, 1.0)), "ratio"),
+        (lambda: ResizedCrop(ratio=(2.0, 1.0)), "ratio"),
+    ],
+)
+def test_settings_of_operations_out_of_range_are_refused(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build()
+
+
+def test_rand_augment_is_as_strong_as_its_magnitude_is_of_its_scale() -> None:
+    images = noise(64)
+    ninth = Augmentation(rand_augment=RandAugment(1, 9, 30))(images, seeded())
+    assert torch.equal(ninth, Augmentation(rand_augment=RandAugment(1, 3, 10))(images, seeded()))
+    assert not torch.equal(ninth, Augmentation(rand_augment=RandAugment(1, 9))(images, seeded()))

@@ -82,3 +82,24 @@ def test_labels_without_a_name_are_refused(root: Path) -> None:
     (root / "cifar-100-binary" / "fine_label_names.txt").write_text("apple\nbear\n")
     with pytest.raises(DataError, match="Labels run from 0 to 2, with 2 class names"):
         load_dataset("cifar-100", root)
+
+
+def test_images_of_every_class_are_set_apart_to_choose_with(root: Path) -> None:
+    (root / "cifar-100-binary" / "train.bin").write_bytes(records([0, 1, 2] * 10, 0))
+    whole = load_dataset("cifar-100", root)
+    data = load_dataset("cifar-100", root, validation_fraction=0.2)
+    assert whole.validation is None and whole.train is not None
+    assert data.train is not None and data.validation is not None
+    assert np.bincount(data.validation.labels).tolist() == [2, 2, 2]
+    assert sorted([*data.train.ids, *data.validation.ids]) == list(whole.train.ids)
+    assert data.train.class_names == data.validation.class_names == data.query.class_names
+    assert data.query.digest() == whole.query.digest()
+    assert "6 of the images to train on set apart for validation (seed 0)" in data.description
+    other = load_dataset("cifar-100", root, validation_fraction=0.2, seed=1)
+    assert other.validation is not None and list(other.validation.ids) != list(data.validation.ids)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_share_that_leaves_nothing_is_refused(root: Path, share: float) -> None:
+    with pytest.raises(ConfigError, match=f"validation_fraction = {share}"):
+        load_dataset("cifar-100", root, validation_fraction=share)

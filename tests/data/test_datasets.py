@@ -451,6 +451,17 @@ def test_tiny_imagenet_in_shares(tmp_path: Path) -> None:
             load_dataset("tiny-imagenet-32", tmp_path, class_share=share)
 
 
+def test_some_images_of_every_class_are_set_apart_of_those_kept(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    shares = {"class_share": 0.5, "image_share": 0.8}
+    whole = load_dataset("tiny-imagenet-32", tmp_path, **shares)
+    data = load_dataset("tiny-imagenet-32", tmp_path, **shares, validation_fraction=0.25)
+    assert np.bincount(data.validation.labels).tolist() == [2, 2, 2]
+    assert sorted([*data.train.ids, *data.validation.ids]) == sorted(whole.train.ids)
+    assert data.train.class_names == data.validation.class_names == whole.train.class_names
+    np.testing.assert_array_equal(reds(data.query), reds(whole.query))
+
+
 def test_tiny_imagenet_of_another_kind_is_refused(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     path = tmp_path / "tiny-imagenet-32" / "val.parquet"

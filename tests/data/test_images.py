@@ -254,6 +254,9 @@ def test_scattered_rows_of_a_large_set_take_little_memory() -> None:
         def content_digest(self, rows: np.ndarray) -> bytes:
             return b""
 
+        def preload(self, rows: np.ndarray) -> None:
+            pass
+
     def resident() -> float:
         line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) / 1024
@@ -263,3 +266,17 @@ def test_scattered_rows_of_a_large_set_take_little_memory() -> None:
     found = images.read(rows)
     assert (found == 7).all() and (images.read(rows[:3]) == 7).all()
     assert resident() - before < 60  # 293 MB in pages of 2 MB
+
+
+def test_what_is_preloaded_is_decoded_once_and_damage_is_told_then(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    for path in paths:
+        Image.new("L", (8, 8), 9).save(path)
+    paths[3].write_bytes(b"no image")
+    images = SelectedImages(keep_decoded(FileImages(paths, (1, 8, 8))), np.array([0, 2, 3]))
+    images.preload(np.array([0, 1]))
+    for path in paths:
+        path.unlink()
+    assert (images.read(np.array([1, 0])) == 9).all()
+    with pytest.raises(DataError, match=r"3\.png"):
+        images.preload(np.array([2]))

@@ -68,3 +68,11 @@ def test_a_class_without_images_is_refused(root: Path) -> None:
     (root / "tiny-imagenet-200" / "train" / CODES[1]).rename(root / "elsewhere")
     with pytest.raises(DataError, match=r"no images in .*n01443537/images(.|\n)*wnids.txt names this class"):
         load_dataset("tiny-imagenet", root)
+
+
+def test_an_image_of_every_class_is_set_apart_to_choose_with(root: Path) -> None:
+    whole, data = load_dataset("tiny-imagenet", root), load_dataset("tiny-imagenet", root, validation_fraction=0.5)
+    assert whole.train is not None and data.train is not None and data.validation is not None
+    assert data.train.labels.tolist() == data.validation.labels.tolist() == [0, 1, 2]
+    assert sorted([*data.train.ids, *data.validation.ids]) == sorted(whole.train.ids)
+    assert "3 of the images to train on set apart for validation" in data.description

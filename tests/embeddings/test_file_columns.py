@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.embeddings.file_columns import FileColumns
+from holdfast.embeddings.files import FileColumns
 from holdfast.errors import DataError
 
 USUAL = {"vector": "vector", "id": "id", "label": "label"}

@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from holdfast.cli.evidence import open_sides
-from holdfast.embeddings.file_kinds import other_kind
+from holdfast.embeddings.files import other_kind
 from holdfast.errors import DataError
 
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -60,18 +60,18 @@ def pickled(path: Path) -> None:
 
 
 MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "csv": (text("id,text\n1,hello\n2,bye\n"), "a table of text", "--texts FILE --text-model MODEL"),
-    "csv of umlauts": (text("id,text\n" + "ä,ü\n" * 3000), "a table of text", "--texts FILE --text-model MODEL"),
-    "tsv": (text("id\ttext\n1\thello\n"), "a table of text", "--texts"),
-    "txt": (text("my parcel did not come\n"), "a text file", "--texts"),
-    "jsonl": (text('{"id": 1}\n{"id": 2}\n'), "a file of JSON lines", "--texts"),
+    "csv": (text("id,text\n1,hello\n2,bye\n"), "a table of text", "embed texts FILE --text-model MODEL"),
+    "csv of umlauts": (text("id,text\n" + "ä,ü\n" * 3000), "a table of text", "embed texts FILE --text-model MODEL"),
+    "tsv": (text("id\ttext\n1\thello\n"), "a table of text", "embed texts"),
+    "txt": (text("my parcel did not come\n"), "a text file", "embed texts"),
+    "jsonl": (text('{"id": 1}\n{"id": 2}\n'), "a file of JSON lines", "embed texts"),
     "json": (text(json.dumps({"evaluations": {}}, indent=2)), "a JSON file", "write the vectors"),
     "html": (text("<!DOCTYPE html>\n<html></html>"), "an HTML or XML page", "write the vectors"),
-    "jpeg": (image("JPEG"), "a JPEG image", "`holdfast embed --data FOLDER --release RELEASE"),
-    "png": (image("PNG"), "a PNG image", "`holdfast embed --data FOLDER"),
-    "gif": (image("GIF"), "a GIF image", "`holdfast embed --data FOLDER"),
-    "tiff": (image("TIFF"), "a TIFF image", "`holdfast embed --data FOLDER"),
-    "webp": (image("WEBP"), "a WebP image", "`holdfast embed --data FOLDER"),
+    "jpeg": (image("JPEG"), "a JPEG image", "`holdfast embed images FOLDER --release RELEASE"),
+    "png": (image("PNG"), "a PNG image", "`holdfast embed images FOLDER"),
+    "gif": (image("GIF"), "a GIF image", "`holdfast embed images FOLDER"),
+    "tiff": (image("TIFF"), "a TIFF image", "`holdfast embed images FOLDER"),
+    "webp": (image("WEBP"), "a WebP image", "`holdfast embed images FOLDER"),
     "zip": (zipped, "a zip archive", "unpack it"),
     "gzip": (lambda path: path.write_bytes(gzip.compress(b"id,text\n")), "a file packed by gzip", "unpack it"),
     "sqlite": (database, "an SQLite database", "write the vectors"),
@@ -82,7 +82,7 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "npy": (array, "a NumPy file", "ends with .npy; it is intact"),
     "parquet": (lambda path: pq.write_table(pa.table({"id": ["1"]}), path), "a Parquet file", "ends with .parquet"),
     "weights": (lambda path: save_file({"layer.weight": VECTORS}, path), "a safetensors file of other arrays: "
-                "'layer.weight'", "holdfast embed --release"),
+                "'layer.weight'", "holdfast embed images DATA --release"),
     "nothing": (lambda path: path.write_bytes(b""), "empty", "write it again"),
 }  # fmt: skip
 OWN = {("npz", ".npz"), ("npz", ".npy"), ("npy", ".npz"), ("npy", ".npy"), ("parquet", ".parquet")}

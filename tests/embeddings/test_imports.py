@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.embeddings.imports import from_npz, from_parquet
+from holdfast.embeddings.imports import SIMILARITIES, from_npz, from_parquet, space_named
 from holdfast.embeddings.room import available_memory, gather, rows_at_once
-from holdfast.embeddings.similarities import SIMILARITIES, space_named
 from holdfast.errors import ConfigError, DataError
 from holdfast.geometry import Euclidean, Hypersphere, InnerProduct
 

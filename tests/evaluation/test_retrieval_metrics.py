@@ -240,7 +240,7 @@ def test_every_metric_lies_between_0_and_1_and_is_1_for_a_perfect_ranking() -> N
     perfect, worst = Ranked.of([[0, 1]], [9]), Ranked.of([[7, 8]], [9])
     for name, metric in metrics_named(names).items():
         assert metric(perfect).tolist() == [1.0], name
-        assert 0 <= metric(worst)[0] < 0.3, name
+        assert 0 <= metric(worst)[0] < 0.4, name
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from holdfast.adapters import ADAPTERS, build_adapter
 from holdfast.adapters.score_map import load_score_map
 from holdfast.adapters.storage import AdapterRecord, load_adapter, save_adapter
 from holdfast.bench.suite import read_suite
-from holdfast.cli.embed import embed
+from holdfast.cli.embed import images
 from holdfast.cli.train import train
 from holdfast.config import known_options, leaves, read_yaml
 from holdfast.data.arrays import arrays
@@ -249,7 +249,7 @@ recipe: {epochs: 2, batch_size: 32, learning_rate: 0.05}
 """
 
 
-KNOWN = {"train": known_options(train), "embed": known_options(embed)}
+KNOWN = {"train": known_options(train), "embed": known_options(images)}
 
 
 def _make_settings(folder: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, StoreError
 from holdfast.galleries import Gallery, vector_check
-from holdfast.galleries.doctor import Diagnosis, Finding, doctor, searches
+from holdfast.galleries.doctor import Diagnosis, Finding, doctor, vectors
 from holdfast.galleries.doctor.records import journal_findings
 from holdfast.galleries.state import GalleryState
 from holdfast.galleries.status import status
@@ -210,7 +210,7 @@ def test_remainders_are_compared_with_the_items(
         return hits
 
     for whole in (5_000, 0):
-        monkeypatch.setattr(searches, "WHOLE", whole)
+        monkeypatch.setattr(vectors, "WHOLE", whole)
         assert doctor(upgraded).healthy
         with monkeypatch.context() as patched:
             patched.setattr(upgraded.store, "search", wrong)

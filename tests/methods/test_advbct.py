@@ -9,6 +9,7 @@ import torch
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, EmptyOverlapError
 from holdfast.geometry import Hypersphere
+from holdfast.geometry.hypersphere import normalise
 from holdfast.methods import METHODS
 from holdfast.methods.base import OldModel
 
@@ -68,6 +69,20 @@ def test_advbct_joint_batch_statistics(reference, agrees, make_step, plain_head,
     agrees(loss, g["adv_joint_bn"][run])
     if run == 0:
         agrees(torch.autograd.grad(loss, z)[0], g["grad_adv_joint_bn_run0"])
+
+
+def test_a_critic_of_points_sees_no_lengths(reference, make_step, plain_head) -> None:
+    """MixBCT's copy normalises both embeddings before the critic."""
+    g = reference("advbct_loss")
+    plain, pointwise = (prepared_advbct(g, 0, critic_on=what) for what in ("features", "points"))
+    head, lengths = plain_head(g["W_new"]), torch.linspace(1, 5, len(g["z_new"]), dtype=g["z_new"].dtype)[:, None]
+
+    def loss(method, new, old):
+        return method.adversarial(make_step(new, g["y_mixed"], head, old, progress=0.5))
+
+    unit, old = normalise(g["z_new"]), normalise(g["z_old"])
+    torch.testing.assert_close(loss(pointwise, lengths * g["z_new"], 3 * g["z_old"]), loss(plain, unit, old))
+    assert not torch.isclose(loss(plain, lengths * g["z_new"], 3 * g["z_old"]), loss(plain, unit, old))
 
 
 def test_advbct_schedules(golden) -> None:

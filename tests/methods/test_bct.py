@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from holdfast.geometry import Hypersphere
+from holdfast.geometry.hypersphere import normalise
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, PrototypeClassifier
 
@@ -49,6 +50,19 @@ def test_bct_without_an_old_classifier_uses_class_means(world, make_step) -> Non
     step = make_step(new, labels, world.head, old_labels=torch.full((5,), -1))
     expected = torch.nn.functional.cross_entropy(cosines / 0.1, labels)
     torch.testing.assert_close(method(step)["influence"], expected)
+
+
+def test_bct_with_class_means_counts_classes_that_the_old_classifier_lacks(world, make_step) -> None:
+    """MixBCT's comparison: cosines as they are, to the means of all new classes."""
+    assert len(world.old.classes) < 6 and world.old.head is not None
+    method = METHODS["bct"](classifier="means", temperature=1.0)
+    method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+    new, labels = torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.arange(6)
+    vectors = normalise(torch.from_numpy(np.array(world.embeddings.vectors)))
+    means = torch.stack([vectors[world.labels == c].mean(0) for c in range(6)])
+    cosines = torch.nn.functional.cosine_similarity(new[:, None], means[None], dim=2)
+    step = make_step(new, labels, world.head, old_labels=old_labels_of(labels, 4))
+    torch.testing.assert_close(method(step)["influence"], torch.nn.functional.cross_entropy(cosines, labels))
 
 
 def test_bct_never_changes_the_old_classifier(world, make_step) -> None:

@@ -25,6 +25,7 @@ def test_unknown_method_suggests_the_nearest() -> None:
         ("mixbct", {"ratio": 1.5}),
         ("mixbct", {"denoise": 0.0}), ("mixbct", {"old_scale": "x"}), ("advbct", {"classes": "x"}),
         ("advbct", {"gamma_schedule": "x"}), ("advbct", {"iqr": -1.0}), ("advbct", {"weight": -1.0}),
+        ("advbct", {"critic_on": "x"}), ("bct", {"classifier": "x"}),
     ],
 )  # fmt: skip
 def test_impossible_options(name: str, options: dict[str, object]) -> None:

@@ -21,7 +21,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     # AdvBCT's benchmark, form "angle": both terms count 1, boundaries of the new training set; one of the two codes
     "lce": {"form": "angle", "weight": 1.0, "alignment_weight": None, "boundary_weight": 1.0, "iqr": None},
     # UniBCT: s = 30, m = 0.3; refinement with λ = 0.9 and a temperature of 0.05
-    "unibct": {"weight": 1.0, "scale": 30.0, "margin": 0.3, "refine": True, "propagation": 0.9, "temperature": 0.05},
+    "unibct": {
+        "weight": 1.0, "scale": 30.0, "margin": 0.3, "refine": True, "classes": "new", "propagation": 0.9,
+        "temperature": 0.05,
+    },
     # the public configurations: τ = 0.01, 10 negatives of both kinds
     "hot_refresh": {
         "weight": 1.0, "temperature": 0.01, "negatives": 10, "new_to_new": True, "form": "contrast",
@@ -32,7 +35,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     # AdvBCT: λ = 1, t = 0.4 (the best of its study); the code's γ, 1.5 interquartile ranges, 100 hidden units, own BN
     "advbct": {
         "weight": 1.0, "adversarial_weight": 1.0, "task_weight": 1.0, "threshold": 0.4, "classes": "old", "iqr": 1.5,
-        "joint_batch_norm": False, "gamma_schedule": "released", "hidden": 100,
+        "critic_on": "features", "joint_batch_norm": False, "gamma_schedule": "released", "hidden": 100,
     },
     "mixbct": {"ratio": 0.3, "denoise": 0.9},  # MixBCT: α = 0.3, T = 0.9
     # Prototype Perturbation, section IV: α1 = α2 = 0.01, K = 100, Eq. 8, from the first epoch on
@@ -69,7 +72,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 OURS: dict[str, dict[str, Any]] = {
     "l2": {"denoise": 1.0},  # L2* of MixBCT is an option
     "p2s": {"negatives": None},  # all, as in the paper; fewer are for many classes
-    "bct": {"temperature": None},
+    "bct": {"temperature": None, "classifier": "old"},
     "lce": {"classes": "new"},  # so that classes new to the data have centres, too
     "hot_refresh": {"margin": 0.3},  # of the triplet form only
     "nccl": {"scores": "unit", "credible_on": "points", "kept_logits": None},

@@ -58,6 +58,31 @@ def test_without_refinement_class_means_act_from_the_first_step(golden, make_emb
     np.testing.assert_allclose(terms["compatibility"], g["compat"], rtol=1e-7, atol=1e-7)
 
 
+def test_classes_of_the_old_training_set_alone(golden, make_embeddings, make_step, plain_head) -> None:
+    """AdvBCT's released code: centres of the old model's own data, and rows of other classes do not count."""
+    g = golden("unibct_advbct")
+    names = [f"c{row}" for row in reversed(range(9))]  # new class 8 is the old class 0
+    new_data = make_embeddings(np.eye(9, 7) + 0.1, np.arange(9)).replace(class_names=names)
+    old = OldModel(new_data, classes=(), own_training=make_embeddings(g["center"], np.arange(6)))
+    method = METHODS["unibct"](refine=False, classes="old", scale=float(g["s"]), margin=float(g["m"]))
+    method.prepare(old, torch.nn.Identity(), None, Hypersphere(7))
+    assert method.rows.tolist() == [-1, -1, -1, 5, 4, 3, 2, 1, 0]
+    method.prototypes = normalise(tensor(g["center"]))
+    terms = method(make_step(tensor(g["z_new"]), 8 - g["labels"], plain_head(tensor(g["W_new"])), epochs=35))
+    assert (g["labels"] >= 6).any()
+    np.testing.assert_allclose(terms["compatibility"], g["compat"], rtol=1e-7, atol=1e-7)
+
+
+def test_unscaled_cosines_are_a_plain_cross_entropy(world, make_step) -> None:
+    """MixBCT's comparison."""
+    method = METHODS["unibct"](refine=False, scale=1.0, margin=0.0)
+    method.prepare(world.old, torch.nn.Identity(), world.head, world.space)
+    new = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    cosines = torch.nn.functional.cosine_similarity(new[:, None], method.prototypes[None], dim=2)
+    expected = torch.nn.functional.cross_entropy(cosines, torch.arange(6))
+    torch.testing.assert_close(method(make_step(new, np.arange(6), world.head))["compatibility"], expected)
+
+
 @pytest.mark.parametrize("epochs", range(1, 40))
 def test_short_runs_refine_too(epochs: int) -> None:
     first, second = refinement_epochs(epochs)
@@ -67,7 +92,7 @@ def test_short_runs_refine_too(epochs: int) -> None:
 @pytest.mark.parametrize(
     "options",
     [{"weight": -1.0}, {"scale": 0.0}, {"margin": -0.1}, {"propagation": 1.0}, {"propagation": -0.1},
-     {"temperature": 0.0}],
+     {"temperature": 0.0}, {"classes": "old"}, {"classes": "both", "refine": False}],
 )  # fmt: skip
 def test_impossible_options(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

@@ -84,6 +84,28 @@ def test_a_frozen_backbone_does_not_move() -> None:
     assert not any(parameter.requires_grad for parameter in encoder.backbone.parameters())
 
 
+def test_frozen_batch_norm_keeps_its_statistics_and_learns_scales_and_shifts() -> None:
+    images = torch.rand(4, 3, 16, 16)
+    spec = EncoderSpec(dim=8, image_size=16, projection="linear-bn")
+    free, encoder = spec.build().train(), spec.build(freeze_batch_norm=True).train()
+    before = {name: value.clone() for name, value in encoder.backbone.named_buffers()}
+    for network in (free, encoder):
+        network(images).square().sum().backward()
+    for name, value in encoder.backbone.named_buffers():
+        assert torch.equal(value, before[name]), name
+    assert not torch.equal(dict(free.backbone.named_buffers())["body.1.running_mean"], before["body.1.running_mean"])
+    norms = [layer for layer in encoder.backbone.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    assert len(norms) == 4 and all(layer.weight.grad is not None for layer in norms)
+    assert encoder.projection[1].num_batches_tracked == 1
+    torch.testing.assert_close(encoder.backbone(images), encoder.eval().backbone(images), rtol=0, atol=0)
+
+
+def test_frozen_batch_norm_needs_some() -> None:
+    spec = EncoderSpec(backbone="vit_s", dim=8, image_size=32, backbone_options={"layers": 1})
+    with pytest.raises(ConfigError, match=r"freeze_batch_norm=True, and 'vit_s'"):
+        spec.build(freeze_batch_norm=True)
+
+
 def test_published_weights_are_read_from_a_local_folder(tmp_path) -> None:
     import transformers
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.augment import Augmentation
+from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.experiment import Experiment, Recipe, recorded_decisions
 from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.encoder import Encoder, EncoderSpec
 from holdfast.models.release import Release, load_release
 from holdfast.training.run_state import load_history
 from holdfast.training.train import train_release
@@ -40,13 +40,13 @@ CHANGES: dict[str, Any] = {
     "nesterov": True, "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0,
     "clip_norm": 0.01, "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
 }  # fmt: skip
-LATER = {"channels_last", "data_on_device"}  # came after the first releases
+LATER = {"channels_last", "freeze_batch_norm", "data_on_device"}  # came after the first releases
 OF_THE_MACHINE = {"accelerator", "devices", "workers", "data_on_device"}
 
 
 def test_every_setting_is_among_the_changes() -> None:
     assert {definition.name for definition in dataclasses.fields(Recipe)} == (
-        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view", "channels_last"}
+        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view", "channels_last", "freeze_batch_norm"}
     )
 
 
@@ -113,6 +113,63 @@ def test_channels_last_decides_and_earlier_runs_are_known_without_it(images: Ima
         train_release(images, BASE, tmp_path / "b")
     one, same = release.encoder.state_dict(), other.encoder.state_dict()
     assert all(torch.allclose(one[name].float(), same[name].float(), atol=1e-3) for name in one)
+
+
+def without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def test_operations_on_images_decide_and_earlier_runs_are_known_without_them(images: ImageSet, tmp_path: Path) -> None:
+    plain = replace(BASE, recipe=replace(BASE.recipe, epochs=1, augmentation=Augmentation(flip=True)))
+    crops = Augmentation(flip=True, resized_crop=ResizedCrop((0.5, 1.0)), rand_augment=RandAugment(1, 5))
+    changed = replace(plain, recipe=replace(plain.recipe, augmentation=crops))
+    later = ("resized_crop", "auto_augment", "rand_augment")
+    release = train_release(images, plain, tmp_path / "a")
+    recorded = release.record.recipe
+    earlier = {**without(recorded, *LATER), "augmentation": without(recorded["augmentation"], *later)}
+    decided = plain.recipe.decides()
+    assert not decided["augmentation"].keys() & set(later) and set(later) < recorded["augmentation"].keys()
+    for record in (earlier, recorded):
+        found = recorded_decisions(record, decided)
+        assert json.loads(json.dumps(found)) == json.loads(json.dumps(decided))
+    assert train_release(images, plain, tmp_path / "a").fingerprint == release.fingerprint
+    with pytest.raises(ConfigError, match="recipe differ"):
+        train_release(images, changed, tmp_path / "a")
+    other = train_release(images, changed, tmp_path / "b").record.recipe["augmentation"]
+    assert other["rand_augment"] == {"operations": 1, "magnitude": 5, "scale": 10}
+    assert tuple(other["resized_crop"]["scale"]) == (0.5, 1.0)
+    assert Experiment.from_settings(changed.settings()).recipe == replace(changed.recipe, accelerator="auto")
+
+
+def test_resized_crops_have_the_size_that_the_network_sees(images: ImageSet, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    seen: set[tuple[int, ...]] = set()
+    forward = Encoder.forward
+
+    def watched(encoder: Encoder, inputs: torch.Tensor) -> torch.Tensor:
+        seen.add((encoder.training, *inputs.shape[2:]))
+        return forward(encoder, inputs)
+
+    monkeypatch.setattr(Encoder, "forward", watched)
+    recipe = replace(BASE.recipe, epochs=1, augmentation=Augmentation(resized_crop=ResizedCrop()))
+    model = BASE.model.model_copy(update={"image_size": 12})
+    train_release(images, replace(BASE, model=model, recipe=recipe), tmp_path)
+    assert images.shape[1:] == (16, 16) and seen == {(True, 12, 12)}
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "message"),
+    [
+        ({"rand_augment": {"operation": 2}}, r"'operation' of .*rand_augment\. Did you mean 'operations'"),
+        ({"rand_augment": {"magnitude": 12}}, r"magnitude = 12(.|\n)*from 0 to its scale"),
+        ({"rand_augment": 7}, "a mapping of settings"),
+        ({"rand_augmen": {}}, "Did you mean 'rand_augment'"),
+        ({"auto_augment": "imagenet"}, "auto_augment='imagenet'(.|\n)*cifar-10"),
+        ({"resized_crop": {"scale": [0.1]}}, r"resized_crop was given scale=\[0.1\]"),
+    ],
+)
+def test_unknown_and_impossible_operations_are_refused(augmentation: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Experiment.from_settings({"recipe": {"augmentation": augmentation}})
 
 
 @pytest.mark.gpu
@@ -241,6 +298,8 @@ def test_refusals_before_training(images: ImageSet, base: Release, tmp_path: Pat
         replace(BASE, seed=-1)
     with pytest.raises(ConfigError, match="stay random"):
         replace(BASE, freeze_backbone=True)
+    with pytest.raises(ConfigError, match="no statistics to keep"):
+        replace(BASE, recipe=replace(BASE.recipe, freeze_batch_norm=True))
     with pytest.raises(DataError, match="1 class"):
         train_release(images.select(images.labels == 0), BASE, tmp_path)
     with pytest.raises(ConfigError, match="needs a predecessor"):
@@ -301,6 +360,17 @@ def test_published_weights_are_part_of_the_run(tmp_path: Path) -> None:
     assert train_release(images, experiment, tmp_path / "out").fingerprint == release.fingerprint
     with pytest.raises(ConfigError, match="initial_weights differ"):
         train_release(images, replace(experiment, weights=tmp_path / "weights1"), tmp_path / "out")
+    assert "freeze_batch_norm" not in recipe.decides()
+    kept = replace(experiment, freeze_backbone=False, recipe=replace(recipe, freeze_batch_norm=True))
+    release = train_release(images, kept, tmp_path / "kept")
+    trained = release.encoder.backbone.body.model.state_dict()
+    statistics = [name for name in published if "running" in name]
+    assert statistics and all(torch.equal(trained[name], published[name]) for name in statistics)
+    assert not torch.equal(trained["embedder.embedder.convolution.weight"],
+                           published["embedder.embedder.convolution.weight"])  # fmt: skip
+    assert release.record.recipe["freeze_batch_norm"] is True
+    with pytest.raises(ConfigError, match="recipe differ"):
+        train_release(images, replace(kept, recipe=recipe), tmp_path / "kept")
 
 
 def test_the_old_models_own_data_is_part_of_the_run(images: ImageSet, base: Release, tmp_path: Path) -> None:

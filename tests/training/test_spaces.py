@@ -151,6 +151,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "lifted for a method of the sphere": (
         {"method": "ndpp", "old": "hypersphere", "lift_old": 1.0}, "onto which old embeddings", "no --lift-old"
     ),
+    "a curvature of the sphere lifted again": (
+        {"method": "hbct", "old": "hypersphere", "space": "lorentz", "relift_old": True}, "hypersphere", "two Lorentz"
+    ),
+    "another curvature, not lifted": ({"method": "hbct", "old": "lorentz", "curvature": 0.5}, "0.5", "--relift-old"),
     "a tiny curvature": ({"method": "independent", "space": "lorentz", "curvature": 1e-45}, "1e-45", "0.000001"),
     "a curvature that may grow": (
         {"method": "independent", "space": "lorentz", "learn_curvature": True, "zeta": 1.4}, "may grow to 10", "--zeta"
@@ -202,6 +206,32 @@ def test_an_old_model_of_the_sphere_is_searched_once_it_is_lifted(images, olds, 
         lift_embeddings(embed_images(new, images), laid)
     with pytest.raises(SpaceMismatchError):
         lifted(olds["lorentz"], Lorentz(8), 1.0)
+
+
+def test_an_old_model_of_another_curvature_is_searched_once_it_is_lifted_again(images, olds, tmp_path) -> None:
+    old = olds["lorentz"]
+    experiment = replace(BASE, method="hbct", geometry=Geometry(curvature=0.5, relift_old=True))
+    new = train_release(images, experiment, tmp_path / "new", old=old)
+    laid = load_release(tmp_path / "new" / "old-lifted")
+    assert new.space == laid.space == Lorentz(8, 0.5) and old.space == Lorentz(8)
+    assert new.record.compatible_with == laid.fingerprint and (laid.encoder.spec.zeta, new.encoder.spec.zeta) == (
+        1,
+        1.2,
+    )
+
+    # points of curvature -1 and of -0.5 have the same tangent vectors: space components are sinh(√K r) / √K along them
+    gallery, moved = embed_images(old, images), lift_embeddings(embed_images(old, images), laid)
+    lengths = np.arcsinh(np.linalg.norm(gallery.vectors, axis=1))
+    expected = np.sinh(np.sqrt(0.5) * lengths) / np.sqrt(0.5)
+    np.testing.assert_allclose(np.linalg.norm(moved.vectors, axis=1), expected, rtol=1e-5)
+    assert np.isfinite(rank_metrics(embed_images(new, images), moved, ("map",))["map"]).all()
+    same = settled("hbct", old=old, curvature=1.0, relift_old=True)
+    assert same.old is old, "nothing to lift"
+
+
+def test_settings_of_before_are_those_of_an_old_model_that_is_not_lifted_again() -> None:
+    assert "relift_old" not in Geometry("lorentz").decides()
+    assert Geometry("lorentz", relift_old=True).decides()["relift_old"] is True
 
 
 def test_a_learned_curvature_is_settled_in_the_release_and_inherited(images, olds, tmp_path) -> None:

@@ -19,7 +19,6 @@ sensitive as what was embedded: both may be inverted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from holdfast.adapters.base import Adapter
 from holdfast.adapters.lambda_orthogonal import LambdaOrthogonal
@@ -62,7 +61,7 @@ ADAPTERS: Registry[type[Adapter]] = Registry(
 )
 
 
-def build_adapter(name: str, options: Mapping[str, Any]) -> Adapter:
+def build_adapter(name: str, options: Mapping[str, object]) -> Adapter:
     """Build an adapter by name; its direction is one of the options.
 
     Raises:

@@ -38,6 +38,7 @@ from holdfast.evaluation.intervals import Resampled
 from holdfast.experiment import Experiment
 from holdfast.methods import build_method
 from holdfast.models.encoder import EncoderSpec
+from holdfast.models.release import FrozenModel
 from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
 from holdfast.training.train import OnStep
 
@@ -257,7 +258,7 @@ def save_link(
     choice: Choice,
     folder: Path,
     *,
-    frozen_model: Mapping[str, Any] | None = None,
+    frozen_model: FrozenModel | None = None,
     data_name: str = "",
     seed: int = 0,
     on_step: OnStep | None = None,

@@ -92,7 +92,7 @@ class Adapter(ABC):
         """Return the images (N, T), of any length, of unit rows (N, S)."""
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The options it was built with, without the direction."""
         names = list(inspect.signature(type(self)).parameters)
         return {name: _plain(getattr(self, name)) for name in names if name != "direction"}

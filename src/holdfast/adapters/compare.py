@@ -561,7 +561,11 @@ def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guard
                 for rival in fitted
                 if rival.candidate.kind == one.kind
             }
-            interval = chosen_interval(rivals, guarding.old[guarding.metric], **guarding.draws.options)
+            draws = guarding.draws
+            interval = chosen_interval(
+                rivals, guarding.old[guarding.metric], resamples=draws.resamples, level=draws.level, seed=draws.seed,
+                clusters=draws.clusters,
+            )  # fmt: skip
             one = one.model_copy(update={"as_best": interval if len(rivals) > 1 else None})
         found.append(one)
     return tuple(found)

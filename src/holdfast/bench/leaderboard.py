@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from holdfast.bench.figure_values import FigureValue
 from holdfast.results import Count, Disagreement, Part, Positive, Results, Several, Share
 
 Rank = Annotated[float, Field(ge=1)]
@@ -85,6 +86,20 @@ class SuiteRecord(_Open):
     facts: FactsByPlace = Field(default_factory=dict)
 
 
+class Varied(_Exact):
+    """What sets a row apart from the row that it is a variant of.
+
+    Args:
+        row: The label of that row.
+        setting: By dotted name.
+        value: Of the setting.
+    """
+
+    row: Name
+    setting: Name
+    value: Any
+
+
 class _OneRun(_Open):
     """What was run once, or over several test sets at once, and its P metrics; None where they are not defined."""
 
@@ -120,8 +135,11 @@ class Run(_OneRun):
         options: Options of the method.
         changes: Settings that were chosen for it, by dotted name.
         settings: What is its own beside the options, by dotted name.
-        metric: What was measured.
-        scores: By system or measure; None where it failed.
+        varied: What it varies, if it is a variant of another row.
+        metric: What ranks it.
+        scores: By system or measure, in that metric; None where it failed.
+        measured: By metric, what is known of each: all systems and P metrics, or the learner of sessions.
+        after_sessions: By metric, its value after every session.
         verdict: What its evaluation says; None where nothing could be judged.
         worse: Further metrics that are clearly worse; None where that was not asked.
         seconds: How long it took.
@@ -133,8 +151,11 @@ class Run(_OneRun):
     options: dict[str, Any] = Field(default_factory=dict)
     changes: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    varied: Varied | None = None
     metric: str
     scores: dict[str, Measured] | None
+    measured: dict[str, dict[str, Measured]] = Field(default_factory=dict)
+    after_sessions: dict[str, list[Measured]] = Field(default_factory=dict)
     verdict: str | None = None
     worse: list[str] | None = None
     seconds: Positive | None = None
@@ -186,6 +207,7 @@ class BenchRuns(_Open):
         rows: The runs, failed ones too.
         combined: Runs over several test sets at once.
         tuning: The trials that chose options, with names of the bench's choice.
+        figures: What the suite asks for beside the board, by name.
         facts: How large the data sets are, where the suite does not say.
     """
 
@@ -194,6 +216,7 @@ class BenchRuns(_Open):
     rows: list[Run]
     combined: list[CombinedRun] = Field(default_factory=list)
     tuning: list[dict[str, Any]] = Field(default_factory=list)
+    figures: dict[str, FigureValue] = Field(default_factory=dict)
     facts: FactsByPlace = Field(default_factory=dict)
 
 
@@ -381,6 +404,7 @@ class Leaderboard(Results):
         rows: The runs, failed ones too.
         combined: Runs over several test sets at once.
         board: What they come to.
+        figures: What the suite asks for beside the board, by name.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -399,6 +423,7 @@ class Leaderboard(Results):
     rows: Annotated[list[Run], Field(min_length=1)]
     combined: list[CombinedRun] = Field(default_factory=list)
     board: Board
+    figures: dict[str, FigureValue] = Field(default_factory=dict)
 
     @property
     def title(self) -> str:

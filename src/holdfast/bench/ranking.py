@@ -200,6 +200,7 @@ def leaderboard_of(
         tuning=found.tuning,
         rows=found.rows,
         combined=found.combined,
+        figures=found.figures,
         board=_board(Runs(found.rows), chosen, dict(references or {}), set(lower_is_better)),
     )
 

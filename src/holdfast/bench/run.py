@@ -13,7 +13,9 @@ import numpy as np
 
 from holdfast.bench.cache import TaskCache
 from holdfast.bench.executor import Progress, blocked_by, run_tasks
-from holdfast.bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord
+from holdfast.bench.figures import LEARNER
+from holdfast.bench.gathering import Finished, figure_tasks, figure_values
+from holdfast.bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
 from holdfast.bench.ranking import SYSTEMS, combined_over_test_sets
 from holdfast.bench.sources import VALIDATION
 from holdfast.bench.suite import Suite
@@ -29,7 +31,17 @@ _ROUNDING = 1e-9  # means nearer than this are equal: their sums were added in a
 
 
 class Trial(NamedTuple):
-    """One way to set a row, and how it did on validation data, averaged over seeds."""
+    """One way to set a row, and how it did on validation data, averaged over seeds.
+
+    Args:
+        place: Whose row it is.
+        changes: What is tried.
+        p_comp: Raw P_comp; None where it is not defined.
+        p_up: Raw P_up, likewise.
+        failure: Why it came to nothing.
+        chosen: Whether the row is set so.
+        recall: Of learners in sessions, who have no P: recall@1 of the validation queries, averaged over sessions.
+    """
 
     place: Place
     changes: Changes
@@ -37,12 +49,21 @@ class Trial(NamedTuple):
     p_up: float | None
     failure: str | None
     chosen: bool
+    recall: float | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return plain values; ``recall`` only where it judged the trial, as ``validation_ar@1``."""
+        values = {**self._asdict(), "place": list(self.place), "changes": dict(self.changes)}
+        recall = values.pop("recall")
+        return values if recall is None else {**values, "validation_ar@1": recall}
 
 
 def space_of(suite: Suite, label: str) -> dict[str, list[Any]]:
-    """Return what is searched for a row: its own space, or that of the suite."""
-    own = suite.methods[label].search
-    return dict(own if own is not None else suite.tuning.search if suite.tuning is not None else {})
+    """Return what is searched for a row: its own space, or that of the suite, without what it varies."""
+    own = suite.rows[label].search
+    space = own if own is not None else suite.tuning.search if suite.tuning is not None else {}
+    varied = suite.variants.get(label)
+    return {name: values for name, values in space.items() if varied is None or name != varied.setting}
 
 
 def trials_of(space: Mapping[str, Sequence[Any]], budget: int) -> list[Changes]:
@@ -70,7 +91,7 @@ def planned_trials(suite: Suite, root: Any) -> list[Row]:
         row
         for data in suite.data
         for scenario in suite.conditions
-        for label in suite.methods
+        for label in suite.rows
         if len(ways := trials_of(space_of(suite, label), tuning.budget)) > 1
         for changes in ways
         for seed in tuning.seeds
@@ -82,7 +103,8 @@ def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
     """Return how every trial did, the best of each place marked.
 
     The best has the highest mean P_comp among those whose mean P_up is at least -0.05; where none has, the highest
-    P_up. The first of equals is taken, and the first of all where P_comp is not defined, the independent model being no
+    P_up. Of learners in sessions the best has the highest recall@1 of the validation queries, averaged over sessions.
+    The first of equals is taken, and the first of all where P_comp is not defined, the independent model being no
     better than the old one; a trial that failed is never chosen.
     """
     found: dict[tuple[Place, str], list[Row]] = {}
@@ -101,7 +123,7 @@ def chosen_settings(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Change
     """Return the settings of every place: those of its best trial, or the only ones there are."""
     single = {
         (data, scenario, label): ways[0]
-        for label in suite.methods
+        for label in suite.rows
         if suite.tuning is not None and len(ways := trials_of(space_of(suite, label), suite.tuning.budget)) == 1
         for data in suite.data
         for scenario in suite.conditions
@@ -111,6 +133,8 @@ def chosen_settings(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Change
 
 def _order(trial: Trial) -> tuple[bool, float]:
     up, comp = trial.p_up, trial.p_comp
+    if trial.recall is not None:
+        return True, trial.recall
     if up is None or comp is None:
         return False, -np.inf
     return (True, comp) if up >= LEAST_P_UP - _ROUNDING else (False, up)
@@ -122,7 +146,13 @@ def _trial(place: Place, rows: Sequence[Row], cache: TaskCache) -> Trial:
         return Trial(place, rows[0].changes, None, None, failure, chosen=False)
     results = [result_of(row, cache) for row in rows]
     p_comp, p_up = _mean(result.p_comp for result in results), _mean(result.p_up for result in results)
-    return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False)
+    recall = _mean(_recall_of(row, cache) for row in rows)
+    return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False, recall=recall)
+
+
+def _recall_of(row: Row, cache: TaskCache) -> float | None:
+    record = cache.record(row.score)
+    return None if record is None else READINGS[row.score.kind].validation_recall(record["values"])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -186,6 +216,7 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
         "settings": dict(row.settings),
         "seed": row.seed,
         "metric": row.metric,
+        "varied": None if row.varied is None else Varied(**row.varied._asdict()),
     }
     reading = READINGS[row.score.kind]
     experiment = reading.trained(row.score).settings["experiment"]
@@ -200,7 +231,12 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
         if (found := cache.record(task)) is not None
     )
     speed = _speed(cache.record(reading.trained(row.score)))
-    return Run(**head, **reading.values(record["values"], row.metric), **speed, seconds=seconds)
+    values = reading.values(record["values"], row.metric)
+    for further in row.further:
+        known = cache.record(further)
+        scores = {} if known is None else known["values"]["scores"]
+        values["measured"] |= {name: reading.measured(of_one) for name, of_one in scores.items()}
+    return Run(**head, **values, **speed, seconds=seconds)
 
 
 def own_tasks(row: Row) -> list[Task]:
@@ -220,21 +256,38 @@ def _speed(trained: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
-    scores = values["scores"][metric]
-    p_metrics = PMetrics.of(SelfAndCross(*(scores[system] for system in SYSTEMS)))
     return {
-        "scores": scores,
-        "p_up": p_metrics.p_up["raw"],
-        "p_comp": p_metrics.p_comp["raw"],
-        "p_score": p_metrics.p_score,
+        "scores": values["scores"][metric],
+        **_p_metrics(values["scores"][metric]),
+        "measured": {name: _with_p(scores) for name, scores in values["scores"].items()},
         "verdict": values["verdict"],
         "worse": values.get("worse"),
     }
 
 
+def _p_metrics(scores: Mapping[str, float]) -> dict[str, float | None]:
+    found = PMetrics.of(SelfAndCross(*(scores[system] for system in SYSTEMS)))
+    return {"p_up": found.p_up["raw"], "p_comp": found.p_comp["raw"], "p_score": found.p_score}
+
+
+def _with_p(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the systems and P metrics of one metric; no P metrics where a system has no score."""
+    known = {name: value for name, value in scores.items() if value is not None}
+    return {**scores, **(_p_metrics(known) if len(known) == len(scores) else {})}
+
+
 def _of_sessions(values: Values, metric: str) -> dict[str, Any]:
     """Return what sessions are measured by, whichever of it ranks; there is no old model that P could compare with."""
-    return {"scores": values["scores"]}
+    recall = [session["recall"] for session in values["sessions"]]
+    return {
+        "scores": values["scores"],
+        "measured": {name: {LEARNER: value} for name, value in values["scores"].items()},
+        "after_sessions": {f"recall@{k}": [found[k] for found in recall] for k in recall[0]},
+    }
+
+
+def _validation_recall(values: Values) -> float | None:
+    return _mean(session["validation_recall"] for session in values["sessions"])
 
 
 class Reading(NamedTuple):
@@ -244,16 +297,21 @@ class Reading(NamedTuple):
         trained: Returns the task whose experiment the row is about.
         own: Roles of the tasks, beside the one that scores, that are made for the row alone.
         values: Returns scores, P metrics and verdict from the values of the record and the metric that ranks.
+        validation_recall: Returns recall@1 of validation queries averaged over sessions; None of other tracks, whose
+            trials search validation images instead.
+        measured: Returns what is known of one further metric from its scores.
     """
 
     trained: Callable[[Task], Task]
     own: tuple[str, ...]
     values: Callable[[Values, str], dict[str, Any]]
+    validation_recall: Callable[[Values], float | None] = lambda values: None
+    measured: Callable[[Mapping[str, float | None]], dict[str, float | None]] = dict
 
 
 READINGS = {
-    "score": Reading(lambda task: task.needs["model"], ("new", "model"), _of_upgrade),
-    "sessions": Reading(lambda task: task, ("first",), _of_sessions),
+    "score": Reading(lambda task: task.needs["model"], ("new", "model"), _of_upgrade, measured=_with_p),
+    "sessions": Reading(lambda task: task, ("first",), _of_sessions, _validation_recall),
 }
 """By the kind of the task that a row ends with."""
 
@@ -279,15 +337,20 @@ class Bench:
     def run(self, suite: Suite) -> BenchRuns:
         """Run what is not finished of a suite, and return what all of it came to."""
         attempts = planned_trials(suite, self.root)
-        self._run(attempts)
+        self._run([row.score for row in attempts])
         trials = trial_outcomes(attempts, self.cache)
         rows = final_rows(suite, trials, self.root)
-        self._run(rows)
+        self._run(tasks_of(suite, rows))
         return bench_runs(suite, rows, trials, self.cache)
 
-    def _run(self, rows: Sequence[Row]) -> None:
+    def _run(self, tasks: Sequence[Task]) -> None:
         options = {"root": self.root, "processes": self.processes, "devices": self.devices, "watch": self.watch}
-        run_tasks([row.score for row in rows], self.cache, **options)  # type: ignore[arg-type]
+        run_tasks(tasks, self.cache, **options)  # type: ignore[arg-type]
+
+
+def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
+    """Return all that is run for the rows of a board and for the figures beside it."""
+    return [*(task for row in rows for task in row.tasks), *figure_tasks(suite, rows)]
 
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
@@ -299,7 +362,7 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
     """Return what a leaderboard is made of: every run, failed ones too, and every trial."""
     sharing = Counter(task.address for row in rows for task in own_tasks(row))
     results = [result_of(row, cache, sharing) for row in rows]
-    tasks = in_order(row.score for row in rows)
+    tasks = in_order(tasks_of(suite, rows))
     machines = {record["machine"] for task in tasks if (record := cache.record(task)) is not None}
     described = SuiteRecord(
         name=suite.name,
@@ -315,7 +378,8 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
         machine="; ".join(sorted(machines)),
         rows=results,
         combined=combined_over_test_sets(results),
-        tuning=[{**trial._asdict(), "place": list(trial.place), "changes": dict(trial.changes)} for trial in trials],
+        figures=figure_values(Finished(suite, rows, results, cache)),
+        tuning=[trial.to_record() for trial in trials],
     )
 
 
@@ -328,7 +392,7 @@ class Estimate:
         finished: How many are.
         seconds: About how long the unfinished ones take one after another; None where nothing like it was ever run.
         unknown: How many of them nothing is known about.
-        trials: What a trial tries, by the addresses of the tasks that are made for it.
+        trials: What a trial tries, by the addresses of the tasks that are made for it alone.
     """
 
     unfinished: list[Task]
@@ -342,11 +406,15 @@ def estimate(suite: Suite, cache: TaskCache, root: Path | None) -> Estimate:
     """Return what is left of a suite; tuned rows whose trials are not finished are counted as they are written."""
     attempts = planned_trials(suite, root)
     rows = final_rows(suite, trial_outcomes(attempts, cache), root)
-    tasks = in_order(row.score for row in (*attempts, *rows))
+    tasks = in_order([*(row.score for row in attempts), *tasks_of(suite, rows)])
     left = [task for task in tasks if cache.record(task) is None]
     speeds = _speeds(cache, {task.address: task.work for task in tasks})
     known = [speeds[key] * task.work for task in left if (key := _alike(task.kind, dict(task.settings))) in speeds]
-    trials = {task.address: row.changes for row in attempts for task in own_tasks(row)}
+    made_for: dict[str, list[Changes]] = {}
+    for row in attempts:
+        for task in own_tasks(row):
+            made_for.setdefault(task.address, []).append(row.changes)
+    trials = {address: ways[0] for address, ways in made_for.items() if all(way == ways[0] for way in ways)}
     return Estimate(left, len(tasks) - len(left), sum(known) if known else None, len(left) - len(known), trials)
 
 

@@ -21,19 +21,6 @@ Changes = Mapping[str, Any]
 """Settings other than those written, by dotted name: a trial, or what was chosen."""
 
 
-def changed(values: Values, changes: Changes) -> Values:
-    """Return settings with some changed, by dotted name.
-
-    >>> changed({"options": {"weight": 1}, "method": "p2s"}, {"options.weight": 2, "recipe.epochs": 3})
-    {'options': {'weight': 2}, 'method': 'p2s', 'recipe': {'epochs': 3}}
-    """
-    result = dict(values)
-    for name, value in changes.items():
-        first, _, rest = name.partition(".")
-        result[first] = changed(result.get(first, {}), {rest: value}) if rest else value
-    return result
-
-
 def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
     """Return everything that decides a run, defaults too: what the address of its task is made of."""
     experiment = Experiment.from_settings({**values, "seed": seed})
@@ -60,7 +47,7 @@ def own_settings(entry: Entry, changes: Changes) -> Values:
 def _written(entry: Entry) -> Iterator[tuple[str, Any]]:
     for part in ("model", "geometry", "head_options", "recipe"):
         yield from ((f"{part}.{name}", value) for name, value in getattr(entry, part).items())
-    for whole in ("head", "weights", "start"):
+    for whole in ("head", "weights", "start", "budget"):
         if whole in entry.model_fields_set:
             yield whole, getattr(entry, whole)
 

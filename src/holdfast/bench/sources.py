@@ -108,10 +108,10 @@ def protocol_of(data: Settings, asked: Settings, root: Path | None, *, leave_one
     if leave_one_out and "leave_one_out" in option_types(protocol):
         options.setdefault("leave_one_out", True)
     if protocol.ground_truth is None:
-        return protocol.opened(None, options)
+        return protocol.opened(None, **options)
     known = DATASETS.get(data["name"])
     folder = Path(data["name"]) if known is None else None if known.folder is None else (root or Path()) / known.folder
-    return protocol.opened(None if folder is None else folder / asked["ground_truth"], options)
+    return protocol.opened(None if folder is None else folder / asked["ground_truth"], **options)
 
 
 def protocol_digest(protocol: Protocol) -> str:
@@ -186,6 +186,29 @@ def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: 
         expected="one number for both: 3 for colour, 1 for grey",
         to_do=f"write in the suite: model: {{channels: {channels}}}{own}; nothing was run.",
     )
+
+
+def refuse_unknown_classes(name: str, data: Settings, trained_on: Settings, root: Path | None) -> None:
+    """Refuse to measure how well classes are named where no model is trained on any of them.
+
+    Args:
+        name: What the board calls the images to search.
+        data: "name" and "options" of the data set that is searched.
+        trained_on: The same of the one that models are trained on.
+        root: Folder that holds the folders of the named data sets.
+
+    Raises:
+        ConfigError: The images to search have no labels, or only of classes that no model is trained on.
+    """
+    images, known = open_images(data, root), set(open_images(trained_on, root).to_train_on().class_names)
+    named = set(images.query.class_names) if images.labelled else set()
+    if not named & known:
+        raise ConfigError(
+            f"The suite measures accuracy, and the images to search in '{name}' have "
+            f"{'no class that models are trained on' if named else 'no classes'}.",
+            expected="test images of classes that are trained on, by the same names",
+            to_do="write in the suite: accuracy: false; or search images of the classes of training.",
+        )
 
 
 def part_digest(data: Settings, root: Path | None, part: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from holdfast.bench.executor import Place, Step
+from holdfast.bench.figures import ACCURACY
 from holdfast.bench.settings import experiment_on
 from holdfast.bench.sources import (
     EVALUATION,
@@ -23,11 +24,12 @@ from holdfast.bench.sources import (
     searched,
 )
 from holdfast.continual.results import LearnerResults
-from holdfast.continual.runner import run_sessions
+from holdfast.continual.runner import Ending, run_sessions
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
+from holdfast.evaluation.accuracy import accuracy as classification_accuracy
 from holdfast.evaluation.compatibility import clearly_worse, verdict
 from holdfast.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
 from holdfast.models.lifting import lift_embeddings
@@ -159,11 +161,57 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
             for metric in settings["metrics"]
         },
         "interval": list(intervals[gate]),
-        "drawn": groups_drawn(gains[gate], clusters),
+        "drawn": groups_drawn(gains[gate], clusters)._asdict(),
         "verdict": verdict(intervals[gate], worse) if protocol.judges else None,
         "worse": worse,
         "queries": len(sides["old"][0]),
     }
+
+
+def accuracy(settings: Settings, place: Place) -> dict[str, Any]:
+    """Measure how often classifiers name the classes of all images that are searched, by queries and gallery alike.
+
+    "cross" is the classifier of "searched_model", whose gallery the new model searches, on the features of the new one.
+    """
+    asked = {
+        "self_old": ("old", "old"),
+        "self_independent": ("independent", "independent"),
+        "self_new": ("new", "new"),
+        "cross": ("searched", "new"),
+    }
+    values = {
+        name: accuracy_of(released(place.needs[f"{reads}_model"]), each_once(place.needs[embedded]))
+        for name, (reads, embedded) in asked.items()
+    }
+    return {"scores": {ACCURACY: values}}
+
+
+def session_accuracy(settings: Settings, place: Place) -> dict[str, Any]:
+    """Measure how often the last model of "learner" names the class of a test query, of all classes of the plan."""
+    from holdfast.training.encode import embed_images
+
+    setting, folder = open_setting(settings, place.root), place.needs["learner"] / RUN
+    ending = Ending.read(folder / LEARNER / f"session-{setting.plan.sessions}" / "session.json")
+    release = load_release(folder / ending.release)
+    queries = setting.queries(setting.plan.sessions - 1)
+    features = embed_images(release, queries, form="features", device=torch.device(place.device))
+    return {"scores": {ACCURACY: {LEARNER: accuracy_of(release, [features])}}}
+
+
+def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None:
+    """Return how often the classifier of a release names the class of an item of these features.
+
+    See `holdfast.evaluation.accuracy.accuracy`.
+
+    Raises:
+        DataError: The release has no classifier.
+    """
+    if release.head is None:
+        raise DataError(f"The model {release.fingerprint} has no classifier.", expected="one that was kept")
+    found = [(classification_accuracy(release.head, release.classes, release.space, part), len(part)) for part in parts]
+    if all(share is None for share, _ in found):
+        return None
+    return sum((share or 0.0) * items for share, items in found) / sum(items for _, items in found)
 
 
 def texts(settings: Settings, place: Place) -> dict[str, Any]:
@@ -230,6 +278,12 @@ def read_sides(folder: Path) -> Sides:
     return query, gallery
 
 
+def each_once(folder: Path) -> list[EmbeddingSet]:
+    """Return queries and gallery of a task, or one of them where they are the same items."""
+    query, gallery = read_sides(folder)
+    return [gallery] if query.ids == gallery.ids else [query, gallery]
+
+
 def _stored(folder: Path, part: str) -> EmbeddingSet:
     return storage.load(folder / f"{part}.safetensors")
 
@@ -246,6 +300,7 @@ def laid_onto(old: EmbeddingSet, release: Path) -> EmbeddingSet:
 STEPS: dict[str, Step] = {
     **{"train": train, "embed": embed, "score": score, "texts": texts, "head": head},
     **{"first-session": first_session, "sessions": sessions},
+    **{"accuracy": accuracy, "session-accuracy": session_accuracy},
 }
 """By the kind of a task."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from holdfast.bench.figures import ACCURACY, FIGURES, Figure
 from holdfast.continual.plans import KS, PLANS
 from holdfast.data.datasets import DATASETS
 from holdfast.data.scenarios import SCENARIOS
@@ -105,14 +107,47 @@ class Entry(Overrides):
         method: A key of `holdfast.METHODS`; the label when left out.
         options: Options of the method.
         start: How a head over a frozen model starts: "ridge" or "random"; for the track "features".
+        budget: Images of earlier sessions that the learner keeps in all; that of the suite when left out; for the track
+            "sessions".
         search: Values to choose among for the settings of this row, by dotted name, such as ``options.weight``; in
             place of the search of the whole suite.
+        vary: Further rows, one for every value of every setting by dotted name: that setting has this value, and all
+            others are as they are in this row.
     """
 
     method: str | None = None
     options: Values = {}
     start: Literal["ridge", "random"] = "ridge"
+    budget: int | None = Field(default=None, ge=1)
     search: dict[str, list[Any]] | None = None
+    vary: dict[str, list[Any]] = {}
+
+
+class Variant(NamedTuple):
+    """What sets a row apart from the row that it is a variant of.
+
+    Args:
+        row: The label of that row.
+        setting: By dotted name.
+        value: Of the setting.
+    """
+
+    row: str
+    setting: str
+    value: Any
+
+
+def changed(values: Values, changes: Mapping[str, Any]) -> Values:
+    """Return settings with some changed, by dotted name.
+
+    >>> changed({"options": {"weight": 1}, "method": "p2s"}, {"options.weight": 2, "recipe.epochs": 3})
+    {'options': {'weight': 2}, 'method': 'p2s', 'recipe': {'epochs': 3}}
+    """
+    result = dict(values)
+    for name, value in changes.items():
+        first, _, rest = name.partition(".")
+        result[first] = changed(result.get(first, {}), {rest: value}) if rest else value
+    return result
 
 
 class EvaluationSet(_Part):
@@ -190,6 +225,9 @@ class Suite(_Part):
         test_sets: What is searched, by any name, with the track "images"; nothing: the queries and gallery of the data
             that models are trained on.
         upper_bound: What the independent model is trained on: what the "new" models see, or "everything".
+        accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
+        figures: What is drawn and tabulated beside the board, by name; see `holdfast.bench.figures`.
+        reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.
         published: What the papers print, for the page; not used in computing.
     """
 
@@ -220,6 +258,9 @@ class Suite(_Part):
     tuning: Tuning | None = None
     test_sets: dict[str, EvaluationSet] = {}
     upper_bound: Literal["new", "everything"] = "new"
+    accuracy: bool = False
+    figures: dict[str, Figure] = {}
+    reproduces: tuple[str, ...] = ()
     published: list[Values] = []
 
     @property
@@ -227,9 +268,57 @@ class Suite(_Part):
         """What every row is run under, by name, with options: scenarios, or the plans of sessions."""
         return self.plans if self.track == "sessions" else self.scenarios
 
+    @property
+    def rows(self) -> dict[str, Entry]:
+        """All rows of the board by label: those of `methods`, each followed by its variants."""
+        return {label: entry for label, entry, _ in self._listed()}
+
+    @property
+    def variants(self) -> dict[str, Variant]:
+        """What the rows that are variants vary, by label."""
+        return {label: variant for label, _, variant in self._listed() if variant is not None}
+
+    def _listed(self) -> Iterator[tuple[str, Entry, Variant | None]]:
+        for label, entry in self.methods.items():
+            yield label, entry, None
+            for setting, values in entry.vary.items():
+                for value in values:
+                    variant = Variant(label, setting, value)
+                    yield variant_label(variant), _variant_entry(entry, variant), variant
+
+    @property
+    def searched(self) -> list[str]:
+        """Names of what is searched, as the board has them: those of the data sets, or of the test sets."""
+        tests = list(self.test_sets) or [""]
+        if tests == [""] or len(self.data) == 1:
+            return list(self.data) if tests == [""] else tests
+        return [f"{test}, trained on {data}" for data in self.data for test in tests]
+
+    @property
+    def measured(self) -> list[str]:
+        """Names of all metrics that any run is measured by."""
+        names = [*self.metrics, self.gate_metric]
+        for test in self.tests().values():
+            protocol = PROTOCOLS[test.protocol]
+            names += [*(test.metrics or protocol.metrics), test.gate_metric or protocol.gate_metric]
+        return list(dict.fromkeys([*names, *[ACCURACY] * self.accuracy]))
+
+    def generations(self, scenario: str) -> tuple[int, int]:
+        """Return which generation the new models of a scenario are, and which one embedded the gallery they search.
+
+        The old model is the first generation, and a model without a predecessor of its own row the second.
+        """
+        within = self.by_scenario.get(scenario, InScenario())
+        asks = 2 if within.predecessor is None else self.generations(within.predecessor)[0] + 1
+        return asks, 1 if within.searched is None else self.generations(within.searched)[0]
+
     def method_of(self, label: str) -> str:
         """Return the method of a row."""
-        return self.methods[label].method or label
+        return self.rows[label].method or label
+
+    def budget_of(self, label: str) -> int | None:
+        """Return how many images of earlier sessions a row may keep."""
+        return self.rows[label].budget or self.budget
 
     def scenario_of(self, name: str) -> str:
         """Return whose options a scenario has: its own name, unless it says another."""
@@ -253,7 +342,7 @@ class Suite(_Part):
         """
         within = self.by_scenario.get(scenario, InScenario())
         layers: list[Suite | Overrides] = [self, self.by_data.get(data, Overrides())]
-        entry = None if label is None else self.methods[label]
+        entry = None if label is None else self.rows[label]
         if not old:
             layers.append(within)
         if entry is not None:
@@ -273,9 +362,27 @@ class Suite(_Part):
 SESSION_SCORES = (*(f"ar@{k}" for k in KS), "last", "forgetting")
 """What is measured of a learner: AR@K over all sessions, recall@1 after the last one, and forgetting."""
 
+
+def variant_label(variant: Variant) -> str:
+    """Return what the board calls a variant.
+
+    >>> variant_label(Variant("odpp", "options.old_threshold", 0.6)), variant_label(Variant("cvs", "budget", 100))
+    ('odpp, old threshold 0.6', 'cvs, budget 100')
+    """
+    return f"{variant.row}, {variant.setting.rpartition('.')[2].replace('_', ' ')} {_written(variant.value)}"
+
+
+def _variant_entry(entry: Entry, variant: Variant) -> Entry:
+    part, _, rest = variant.setting.partition(".")
+    value = changed(getattr(entry, part), {rest: variant.value}) if rest else variant.value
+    return entry.model_copy(update={"method": entry.method or variant.row, "vary": {}, part: value})
+
+
 SEARCHED_IN = ("options", "model", "geometry", "head_options", "recipe")
-SEARCHED_WHOLE = ("head", "start")
+SEARCHED_WHOLE = ("head", "start", "budget")
 """What a tuning can search: settings in these parts, by dotted name, and these as a whole."""
+VARIED_WHOLE = (*SEARCHED_WHOLE, "weights")
+"""What rows can vary as a whole, beside settings in these parts."""
 
 DEFAULTS: dict[str, Values] = {"sessions": {"scenarios": {}, "metrics": list(SESSION_SCORES), "gate_metric": "ar@1"}}
 """Settings of a track that are other than those of the other tracks."""
@@ -290,6 +397,7 @@ def check_suite(suite: Suite) -> None:
     conditions = "plans" if suite.track == "sessions" else "scenarios"
     for part in ("data", "methods", conditions, "seeds", "metrics"):
         refuse(not getattr(suite, part), f"The suite '{suite.name}' has no {part}.", "at least one")
+    _check_variants(suite)
     for label in suite.methods:
         METHODS[suite.method_of(label)]
     sets: Mapping[str, Any] = TEXT_DATASETS if suite.track == "features" else DATASETS
@@ -303,14 +411,49 @@ def check_suite(suite: Suite) -> None:
             scenario not in suite.scenarios, f"by_scenario names '{scenario}'.", f"one of {', '.join(suite.scenarios)}"
         )
     refuse(len(set(suite.seeds)) < len(suite.seeds), f"The seeds {', '.join(map(str, suite.seeds))}.", "each once")
+    if suite.track != "sessions":
+        for label, entry in suite.rows.items():
+            refuse(entry.budget is not None, f"The track '{suite.track}' has no use for the budget of '{label}'.",
+                   "a row without a budget")  # fmt: skip
     {"images": _check_images, "features": _check_features, "sessions": _check_sessions}[suite.track](suite)
     for data in suite.data:
         for scenario in ("", *suite.by_scenario):
             _check_settings(suite.settings(data, scenario=scenario, old=True))
-            for label in suite.methods:
+            for label in suite.rows:
                 _check_settings(suite.settings(data, label, scenario=scenario))
     if suite.tuning is not None:
         _check_tuning(suite, suite.tuning)
+    for item in suite.reproduces:
+        refuse(
+            _ITEM.fullmatch(item) is None,
+            f"reproduces names '{item}'.",
+            "a table or figure such as hbct/table-3 or cvs/table-c-1",
+        )
+    for name, figure in suite.figures.items():
+        figure.check(name, suite)
+
+
+_ITEM = re.compile(r"[\w-]+/(table|figure)-([a-z]-)?[1-9]\d*")
+
+
+def _check_variants(suite: Suite) -> None:
+    """Refuse settings that rows cannot vary, and labels that two rows would have."""
+    for label, entry in suite.methods.items():
+        for setting, values in entry.vary.items():
+            _check_setting(setting, f"The row '{label}' varies", VARIED_WHOLE)
+            refuse(not values, f"The row '{label}' has no values of '{setting}' to vary.", "at least one")
+    labels = [label for label, _, _ in suite._listed()]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    refuse(twice is not None, f"Two rows are called '{twice}'.", "values that differ, and a label for each row")
+
+
+def _check_setting(name: str, what: str, whole: tuple[str, ...]) -> None:
+    part, _, rest = name.partition(".")
+    refuse(
+        name not in whole and (part not in SEARCHED_IN or not rest),
+        f"{what} '{name}'.",
+        f"{', '.join(whole)}, or a setting in {', '.join(SEARCHED_IN)}, such as options.weight",
+    )
 
 
 def _check_settings(values: Values) -> None:
@@ -370,7 +513,7 @@ def _check_links(suite: Suite, name: str, within: InScenario) -> None:
         "either: a trial would be judged with a predecessor of other settings",
     )
     for data in suite.data:
-        for label in suite.methods:
+        for label in suite.rows:
             geometry = suite.settings(data, label, scenario=name)["geometry"]
             refuse(
                 geometry.get("lift_old") is not None or bool(geometry.get("learn_curvature")),
@@ -389,7 +532,7 @@ def _check_test(name: str, test: EvaluationSet) -> None:
 
 def _check_features(suite: Suite) -> None:
     _refuse_settings(
-        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old"
+        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old", "accuracy"
     )
     metrics_named((*suite.metrics, suite.gate_metric))
     for data in suite.data:
@@ -413,15 +556,26 @@ def _refuse_own_texts(data: str) -> None:
 
 
 def _check_sessions(suite: Suite) -> None:
-    _refuse_settings(suite, "scenarios", "frozen", "old", "tuning", "test_sets", "upper_bound")
+    _refuse_settings(suite, "scenarios", "frozen", "old", "test_sets", "upper_bound")
+    refuse(
+        suite.tuning is not None and bool(suite.tuning.data_options),
+        "The tuning has data_options, and plans set their validation queries apart themselves.",
+        "a tuning without data_options",
+    )
     _check_known("plan", suite.plans, PLANS)
     _check_known("metric of sessions", (*suite.metrics, suite.gate_metric), SESSION_SCORES)
-    for label in suite.methods:
-        method = build_method(suite.method_of(label), suite.methods[label].options)
+    for label, entry in suite.rows.items():
+        method, own = build_method(suite.method_of(label), entry.options), entry.budget
+        remembers = method.memory not in (None, "everything")
         refuse(
-            method.memory not in (None, "everything") and suite.budget is None,
+            remembers and suite.budget_of(label) is None,
             f"The learner '{label}' replays images of earlier sessions, and the suite has no memory for it.",
             "how many images it may keep: budget: 1000",
+        )
+        refuse(
+            own is not None and not remembers,
+            f"The row '{label}' has a budget of {own} images, and its learner chooses no images to keep.",
+            "a budget for rows that replay some of the earlier images",
         )
 
 
@@ -431,12 +585,7 @@ def _check_tuning(suite: Suite, tuning: Tuning) -> None:
         refuse(data not in suite.data, f"data_options of the tuning name '{data}'.", f"one of {', '.join(suite.data)}")
     spaces = [tuning.search, *(entry.search or {} for entry in suite.methods.values())]
     for name, values in ((name, values) for space in spaces for name, values in space.items()):
-        part, _, rest = name.partition(".")
-        refuse(
-            name not in SEARCHED_WHOLE and (part not in SEARCHED_IN or not rest),
-            f"The tuning searches '{name}'.",
-            f"{', '.join(SEARCHED_WHOLE)}, or a setting in {', '.join(SEARCHED_IN)}, such as options.weight",
-        )
+        _check_setting(name, "The tuning searches", SEARCHED_WHOLE)
         refuse(not values, f"The tuning has no values of '{name}' to choose among.", "at least one")
 
 
@@ -469,8 +618,14 @@ INNER: dict[str, list[str]] = {
 
 def refusal(error: ValidationError, content: Mapping[str, Any], where: str) -> ConfigError:
     """Say what is wrong first, what would be right, and which name may have been meant."""
-    first = error.errors()[0]
+    errors = error.errors()
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])  # before what is missing then
     place, said, given = tuple(map(str, first["loc"])), first["msg"], first["input"]
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return unknown_name(f"kind of the figure '{place[1]}'", str(given.get("kind", "")), FIGURES)
+    beside = _known_beside(place)
+    if place[0] == "figures":  # pydantic names the kind between a figure and its settings
+        place = (*place[:2], *place[3:])
     name, expected = ".".join(place), f"a suite as {PAGE} describes it"
     to_do = f"correct it ({PAGE} describes every setting); nothing was run."
     if first["type"] in ("tuple_type", "list_type"):
@@ -480,8 +635,8 @@ def refusal(error: ValidationError, content: Mapping[str, Any], where: str) -> C
         return ConfigError(f"The setting '{name}' in {where} is {_written(given)}.", _mapping(given), to_do)
     meant = ""
     if first["type"] == "extra_forbidden":
-        belongs = _belongs(place, content)
-        meant = nearest(place[-1], _known_beside(place)) if not belongs else ""
+        belongs = _belongs(place, content, beside)
+        meant = nearest(place[-1], beside) if not belongs else ""
         to_do = f"write {belongs}: {{{place[-1]}: {_written(given)}}}; nothing was run." if belongs else to_do
     return ConfigError(f"The setting '{name}' in {where}: {said[:1].lower()}{said[1:]}.{meant}", expected, to_do)
 
@@ -512,14 +667,13 @@ def _written(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _belongs(place: tuple[str, ...], content: Mapping[str, Any]) -> str:
+def _belongs(place: tuple[str, ...], content: Mapping[str, Any], beside: list[str]) -> str:
     """Return the setting that an unknown name belongs into, such as "options" for those of a method; or ""."""
     if place[0] == "methods" and len(place) == 3:
         row = content["methods"][place[1]]
         method = row.get("method") or place[1]
         if method in METHODS and place[-1] in option_types(METHODS[method]):
             return "options"
-    beside = _known_beside(place)
     return next((part for part, names in INNER.items() if part in beside and place[-1] in names), "")
 
 
@@ -534,6 +688,8 @@ def _known_beside(place: tuple[str, ...]) -> list[str]:
         "old": (Overrides, 2),
         "tuning": (Tuning, 2),
     }
+    if place[0] == "figures" and len(place) > 2:
+        parts["figures"] = (FIGURES[place[2]], 4)
     part, depth = parts.get(place[0], (BaseModel, 0))
     return list(part.model_fields) if len(place) == depth else []
 

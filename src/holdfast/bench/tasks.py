@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import holdfast
-from holdfast.bench.settings import Changes, changed, of_machine, own_settings, resolved_settings
+from holdfast.bench.settings import Changes, of_machine, own_settings, resolved_settings
 from holdfast.bench.sources import (
     EVALUATION,
     VALIDATION,
@@ -25,11 +26,12 @@ from holdfast.bench.sources import (
     protocol_digest,
     protocol_of,
     refuse_other_channels,
+    refuse_unknown_classes,
     rows_of_all,
     searched_facts,
     split_of,
 )
-from holdfast.bench.suite import EvaluationSet, InScenario, Suite, Values
+from holdfast.bench.suite import EvaluationSet, InScenario, Suite, Values, Variant, changed
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import option_names
 from holdfast.data.retrieval_data import RetrievalData
@@ -136,11 +138,12 @@ class Case(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """One score of a row: what the board calls the images that were searched, the metric that ranks, and the task."""
+    """One score of a row: what the board calls the images that were searched, the metric that ranks, and the tasks."""
 
     name: str
     metric: str
     task: Task
+    further: tuple[Task, ...] = ()
 
 
 class Model(NamedTuple):
@@ -191,7 +194,21 @@ class ImageTasks:
             label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
             needs = {**sides, "model": new.task}
             task = Task("score", search.settings(), needs, float(search.images), label)
-            yield Scored(name, search.gate_metric, task)
+            further = (self._classified(case, name, search, models),) if self._classifies else ()
+            yield Scored(name, search.gate_metric, task, further)
+
+    @property
+    def _classifies(self) -> bool:
+        return self.suite.accuracy and self.part == EVALUATION
+
+    def _classified(self, case: Case, name: str, search: Search, models: Mapping[str, Model]) -> Task:
+        """Return the task that measures how well the classifiers of models name the classes of what is searched."""
+        refuse_unknown_classes(name, search.source, self._source(case.data), self.root)
+        features = dataclasses.replace(search, form="features", flip=False)
+        needs = {role: features.embedded(model.task) for role, model in models.items() if role != "searched"}
+        needs |= {f"{role}_model": model.task for role, model in models.items()}
+        label = f"accuracy of {case.label} ({name}, {case.scenario}, seed {case.seed})"
+        return Task("accuracy", {}, needs, float(search.images), label)
 
     def _old(self, case: Case) -> Model:
         values = self.suite.settings(case.data, scenario=case.scenario, old=True)
@@ -366,6 +383,8 @@ class Row:
         trained_on: Name of the data set that models were trained on.
         metric: What ranks it.
         settings: What is its own beside the options of its method, by dotted name.
+        varied: What it varies, if it is a variant of another row.
+        further: Further tasks that measure it, whose records have "scores" by metric and system.
     """
 
     data: str
@@ -377,6 +396,13 @@ class Row:
     trained_on: str
     metric: str
     settings: Values
+    varied: Variant | None = None
+    further: tuple[Task, ...] = ()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that measure it."""
+        return (self.score, *self.further)
 
 
 @dataclass(frozen=True)
@@ -400,10 +426,11 @@ class Planner:
     def of(self, data: str, scenario: str, label: str, seed: int, changes: Changes) -> list[Row]:
         """Return the rows of one run: one for everything that is searched."""
         make = {"images": self._images, "features": self._features, "sessions": self._sessions}[self.suite.track]
-        case, settings = Case(data, scenario, label, seed), own_settings(self.suite.methods[label], changes)
+        case, settings = Case(data, scenario, label, seed), own_settings(self.suite.rows[label], changes)
+        varied = self.suite.variants.get(label)
         return [
-            Row(name, scenario, label, seed, task, dict(changes), data, metric, settings)
-            for name, metric, task in make(case, changes)
+            Row(name, scenario, label, seed, task, dict(changes), data, metric, settings, varied, further)
+            for name, metric, task, further in make(case, changes)
         ]
 
     def rows(self) -> Iterator[Row]:
@@ -411,7 +438,7 @@ class Planner:
         suite = self.suite
         for data in suite.data:
             for scenario in suite.conditions:
-                for label in suite.methods:
+                for label in suite.rows:
                     for seed in suite.seeds:
                         yield from self.of(data, scenario, label, seed, self.chosen.get((data, scenario, label), {}))
 
@@ -449,7 +476,7 @@ class Planner:
         source["digest"] = {part: texts.digest()[:24] for part, texts in parts.items()}
         name = f"{data}, {scenario}, seed {seed}"
         frozen: dict[str, Task] = {side: self._embedded_texts(source, model, name) for side, model in models.items()}
-        values = changed({**self.suite.settings(data, label), "start": self.suite.methods[label].start}, changes)
+        values = changed({**self.suite.settings(data, label), "start": self.suite.rows[label].start}, changes)
         start = values.pop("start")
         settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
         work = float(len(parts["train"]) * settings["experiment"]["recipe"]["epochs"])
@@ -484,7 +511,8 @@ class Planner:
         setting = open_setting(shared, self.root)
         read = ("train", "query") if suite.test_images is None else ("train",)
         source["digest"] = [part_digest(source, self.root, part) for part in read]
-        values = changed(suite.settings(data, label), changes)
+        values = changed({**suite.settings(data, label), "budget": suite.budget_of(label)}, changes)
+        budget = values.pop("budget")
         own = resolved_settings(values, seed, self.root)
         refuse_other_channels(source, self.root, own["experiment"]["model"]["channels"], label)
         method = build_method(values["method"], values["options"])
@@ -497,10 +525,14 @@ class Planner:
             needs["first"] = Task("first-session", first, {}, work, f"first session ({name})", hints)
         rest = range(len(needs), setting.plan.sessions)
         work = float(sum(len(setting.plan.rows(session)) for session in rest) * own["experiment"]["recipe"]["epochs"])
-        budget = None if method.memory in (None, "everything") else suite.budget
-        settings, hints = {**shared, **own, "budget": budget}, {"machine": of_machine(values)}
+        memory = None if method.memory in (None, "everything") else budget
+        settings, hints = {**shared, **own, "budget": memory}, {"machine": of_machine(values)}
         task = Task("sessions", settings, needs, work, f"{label} ({name})", hints)
-        yield Scored(data, suite.gate_metric, task)
+        further: tuple[Task, ...] = ()
+        if suite.accuracy and self.part == EVALUATION:
+            label = f"accuracy of {label} ({name})"
+            further = (Task("session-accuracy", shared, {"learner": task}, float(len(setting.test)), label),)
+        yield Scored(data, suite.gate_metric, task, further)
 
 
 def refuse_without_validation(name: str, data: RetrievalData) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import holdfast
 from holdfast.errors import ConfigError, HoldfastError, unknown_name
@@ -47,7 +46,9 @@ def _run(command: str, arguments: list[str]) -> int:
         if command not in COMMANDS:
             raise unknown_name("command", command, COMMANDS, listing="holdfast --help")
         with heartbeat(" ".join(["holdfast", command, *(word for word in arguments[:1] if word.isalpha())])):
-            return int(import_module(f"holdfast.cli.{command}").main(arguments))
+            from holdfast.cli.parsing import run_command
+
+            return run_command([command, *arguments])
     except HoldfastError as error:
         print_error(command, error, as_json=as_json)
     except BrokenPipeError:  # the reader of standard output has seen enough

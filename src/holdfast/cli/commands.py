@@ -1,38 +1,50 @@
-"""Which function is which command: its signature says what people can type."""
+"""Which function is which command: its signature says what people can type, its docstring what they read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 FUNCTIONS = {
     "demo": "demo:demo",
-    "data list": "data:listed",
-    "data describe": "data:described",
-    "data check": "data:described",
+    "data": "data:data",
+    "data list": "data:list_all",
+    "data describe": "data:describe",
+    "data check": "data:check",
     "methods": "methods:methods",
     "methods check": "methods:check",
     "recommend": "recommend:recommend",
     "train": "train:train",
-    "embed": "embed:embed",
+    "embed images": "embed:images",
+    "embed texts": "embed:texts",
+    "embed stored": "embed:stored",
     "sessions": "sessions:sessions",
     "adapt": "adapt:adapt",
     "evaluate": "evaluate:evaluate",
     "evaluate combine": "evaluate_combine:combine",
     "evaluate chain": "evaluate_chain:chain",
+    "evaluate protocols": "evaluate:protocols",
     "bench": "bench:bench",
     "completion": "completion:completion",
 }
 """By command, without those of a gallery: module and function."""
 
+OWN_WORDS = {"bench": "bench:main", "gallery": "gallery:main"}
+"""Commands that do something with the words before they are options: module and function."""
+
 FIRST = {
+    "data": "name",
     "data describe": "data",
     "data check": "data",
     "methods": "method",
     "methods check": "method",
+    "recommend": "data",
     "train": "data",
-    "embed": "data",
-    "sessions": "data",
+    "embed images": "data",
+    "embed texts": "texts",
+    "embed stored": "embeddings",
+    "sessions": "plan",
     "evaluate combine": "results",
     "evaluate chain": "embeddings",
     "bench": "suite",
@@ -52,14 +64,23 @@ def first_of(command: str) -> str:
     return FIRST.get(command, "gallery" if command.startswith("gallery ") else "")
 
 
-def function_of(command: str) -> Callable[..., object]:
+def function_of(command: str) -> Callable[..., Any]:
     """Return the function of a command, such as "gallery search".
 
     Raises:
         KeyError: There is no such command.
     """
-    module, _, function = all_functions()[command].partition(":")
-    found: Callable[..., object] = getattr(import_module(f"holdfast.cli.{module}"), function)
+    return _at(all_functions()[command])
+
+
+def reader_of_words(command: str) -> Callable[[list[str]], int] | None:
+    """Return what runs a command that does something with its words first; None for all others."""
+    return _at(OWN_WORDS[command]) if command in OWN_WORDS else None
+
+
+def _at(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"holdfast.cli.{module}"), function)
     return found
 
 
@@ -68,3 +89,12 @@ def all_functions() -> dict[str, str]:
     from holdfast.cli.gallery import SUBCOMMANDS
 
     return FUNCTIONS | {f"gallery {name}": place for name, (place, _) in SUBCOMMANDS.items()}
+
+
+def below(command: str) -> list[str]:
+    """Return the last words of the commands that begin with the words of another one.
+
+    >>> below("embed"), below("train")
+    (['images', 'texts', 'stored'], [])
+    """
+    return [name.removeprefix(f"{command} ") for name in all_functions() if name.startswith(f"{command} ")]

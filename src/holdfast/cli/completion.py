@@ -7,7 +7,6 @@ from typing import Literal, get_origin
 from holdfast.cli.commands import all_functions, first_of, function_of
 from holdfast.cli.console import print_json
 from holdfast.cli.help import choices_of
-from holdfast.cli.parsing import run
 from holdfast.config import known_options
 
 Shell = Literal["bash", "zsh", "fish"]
@@ -22,6 +21,9 @@ def completion(shell: Shell, json: bool = False) -> int:
     Args:
         shell: bash, zsh or fish.
         json: Print one JSON document with the script.
+
+    Examples:
+        holdfast completion bash
     """
     script = SCRIPTS[shell]()
     if json:
@@ -29,11 +31,6 @@ def completion(shell: Shell, json: bool = False) -> int:
     else:
         print(script)
     return 0
-
-
-def main(words: list[str]) -> int:
-    """Print the completion of a shell."""
-    return run(completion, words, "completion")
 
 
 def options_of(command: str) -> dict[str, tuple[str, ...]]:
@@ -49,7 +46,7 @@ def words_after(path: str) -> list[str]:
     """Return the words that may follow a command that is typed so far, without options.
 
     >>> words_after("evaluate"), "search" in words_after("gallery")
-    (['chain', 'combine'], True)
+    (['chain', 'combine', 'protocols'], True)
     """
     depth = len(path.split())
     known = (command.split() for command in all_functions())

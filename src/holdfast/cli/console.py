@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -18,6 +18,10 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from holdfast.galleries.state import Told
+    from holdfast.training.events import TrainingStep
 
 from holdfast.errors import HoldfastError, printable
 
@@ -211,13 +215,13 @@ def bar_words(task: Task) -> str:
 
 
 @contextmanager
-def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def training_progress(name: str) -> Iterator[Callable[[TrainingStep], None]]:
     """Show epochs, loss terms and items per second of one run or several; yields what `fit` tells its events to."""
     started, images = time.monotonic(), 0
     with _progress(name, None, TextColumn("{task.fields[state]}", markup=False), state="") as (progress, task):
         shown, before, begun = 0.0, 0, started
 
-        def on_step(event: dict[str, Any]) -> None:
+        def on_step(event: TrainingStep) -> None:
             nonlocal images, shown, before, begun
             now, done = time.monotonic(), event["epoch"] * event["steps"] + event["step"] + 1
             if done < before:  # another run, which has a rate of its own
@@ -239,7 +243,7 @@ def training_progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 @contextmanager
-def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Iterator[Callable[[dict[str, Any]], None]]:
+def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Iterator[Callable[[Told], None]]:
     """Show how much is done, how much a second, and the time left.
 
     Args:
@@ -254,11 +258,10 @@ def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Itera
     started = time.monotonic()
     with _progress(name, total, MofNCompleteColumn(), rate, rate="", state="") as (progress, task):
 
-        def on_step(event: dict[str, Any]) -> None:
+        def on_step(event: Told) -> None:
             per_second = event["done"] / max(time.monotonic() - started, 1e-3)
-            changes = {"total": event["total"]} if "total" in event else {}
             state, rate = event.get("state", ""), f"{per_second:,.0f} {unit}/s"
-            progress.update(task, completed=event["done"], rate=rate, state=state, **changes)
+            progress.update(task, total=event.get("total"), completed=event["done"], rate=rate, state=state)
 
         yield on_step
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.cli.choices import data_root, open_data
+from holdfast.cli.commands import below
 from holdfast.cli.console import console, counting_progress, print_error, print_json, print_table
-from holdfast.cli.parsing import parse
+from holdfast.cli.options import DataSets
 from holdfast.embeddings import StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import unknown_name
@@ -24,112 +24,42 @@ if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
     from holdfast.data.text_set import TextData, TextSet
 
-ACTIONS = ("list", "describe", "check")
 EXAMPLES = 3
-HELP = """\
-usage: holdfast data [list] [--json]
-       holdfast data NAME [--json]
-       holdfast data describe DATA [--data-root FOLDER] [--data-options.OPTION VALUE ...] [--json]
-       holdfast data check DATA [--data-root FOLDER] [--data-options.OPTION VALUE ...] [--json]
-
-  list       the data sets that are known by name, and what else can be given; so does `holdfast data` alone
-  NAME       what a data set is, how its folder is called, and its options with their defaults; nothing is read.
-             Folders and files of your own have options, too: holdfast data photos
-  describe   opens it, and says how many images or texts and classes each part has
-  check      reads all of it. Images: each can be decoded, and none that is searched was trained on. Texts: none is
-             empty, occurs twice or has two classes; the exit code is 1 where one does
-
-`holdfast data describe --help` lists the options of the last two."""
 
 
-def listed(json: bool = False) -> None:
-    """List the data sets that are known by name.
+def data(name: str | None = None, json: bool = False) -> int:
+    """List the data sets that are known by name, or say what one of them is, with its options.
+
+    ``holdfast data photos`` says the same of a folder or file of your own. Nothing is read.
+
+    Args:
+        name: Name of the one to explain; a folder or a file will do.
+        json: Print one JSON document instead of a table.
+
+    Examples:
+        holdfast data
+        holdfast data omniglot
+    """
+    return list_all(json) if name is None else _explain(name, json)
+
+
+def list_all(json: bool = False) -> int:
+    """List the data sets that are known by name, and what else can be given.
 
     Args:
         json: Print one JSON document instead of a table.
+
+    Examples:
+        holdfast data list
     """
-
-
-def described(
-    data: str,
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    json: bool = False,
-) -> None:
-    """Describe a data set, or read all of it and check that nothing leaks from training into evaluation.
-
-    The exit code of a check is 1 where a text occurs twice, or has two classes; it is 2 where an image cannot be read,
-    or was trained on and is searched.
-
-    Args:
-        data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
-            .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size, or label_column for a file of texts.
-        json: Print one JSON document instead of a table.
-    """
-
-
-def main(words: list[str]) -> int:
-    """Run one of the three actions, or explain one data set; ``list`` when nothing is named."""
-    if words[:1] in (["-h"], ["--help"]):
-        print(HELP)
-        return 0
-    action = words[0] if words and not words[0].startswith("--") else "list"
-    if action not in ACTIONS:
-        return _explain(action, words[1:])
-    rest = words[1:] if words and words[0] == action else words
-    if action == "list":
-        return _list(rest)
-    arguments, _ = parse(described, rest, f"data {action}")
-    if _holds_texts(arguments["data"]):
-        return _describe_texts(arguments) if action == "describe" else _check_texts(arguments)
-    return _describe(arguments) if action == "describe" else _check(arguments)
-
-
-def _explain(name: str, words: list[str]) -> int:
-    """Say what a data set is, and print its options with their defaults; nothing is read."""
-    from holdfast.data.datasets import DATASETS, Dataset, reader_of
-    from holdfast.data.text_files import FILE_READERS
-    from holdfast.data.texts import TEXT_DATASETS, texts
-
-    arguments, _ = parse(listed, words, f"data {name}")
-    known: Dataset[Any] | None = DATASETS.get(name) or TEXT_DATASETS.get(name)
-    if known is None and not Path(name).exists():
-        names = (*ACTIONS, *DATASETS.names(), *TEXT_DATASETS.names())
-        raise unknown_name("action of `holdfast data`, or data set,", name, names, listing="holdfast data")
-    own = texts if Path(name).suffix in FILE_READERS else None
-    reader = known.read if known is not None else own or reader_of(Path(name))
-    documentation = inspect.cleandoc(reader.__doc__ or "").partition("\nRaises:")[0].rstrip()
-    options = {
-        option.name: option.default
-        for option in inspect.signature(reader).parameters.values()
-        if option.default is not option.empty
-    }
-    folder = known.folder if known is not None else None
-    if arguments["json"]:
-        print_json({"name": name, "documentation": documentation, "folder": folder, "options": options})
-        return 0
-    defaults = "\n".join(f"    --data-options.{key} {_written(value)}" for key, value in options.items())
-    where = f"\n\nFolder below --data-root: {folder}" if folder else ""
-    console.print(f"{name}: {documentation}{where}\n\nDefaults:\n{defaults or '    it has no options'}")
-    return 0
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else "(none)" if value is None else str(value)
-
-
-def _list(words: list[str]) -> int:
     from holdfast.data.datasets import DATASETS
     from holdfast.data.texts import TEXT_DATASETS
 
-    arguments, _ = parse(listed, words, "data list")
     for error in (*DATASETS.import_installed(), *TEXT_DATASETS.import_installed()):
         print_error("data list", error, as_json=False)
     images = {name: dataset.description for name, dataset in DATASETS.items()}
     texts = {name: dataset.description for name, dataset in TEXT_DATASETS.items()}
-    if arguments["json"]:
+    if json:
         print_json({"data": images, "texts": texts})
         return 0
     rows = [[name, dataset.description, dataset.folder or ""] for name, dataset in DATASETS.items()]
@@ -152,6 +82,73 @@ def _list(words: list[str]) -> int:
     return 0
 
 
+def describe(data: str, sets: DataSets, json: bool = False) -> int:
+    """Open a data set, and say how many images or texts and classes each part has.
+
+    Args:
+        data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
+            .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
+        sets: How data is read.
+        json: Print one JSON document instead of a table.
+
+    Examples:
+        holdfast data describe photos
+    """
+    return (_describe_texts if _holds_texts(data) else _describe_images)(data, sets, json)
+
+
+def check(data: str, sets: DataSets, json: bool = False) -> int:
+    """Read all of a data set, and check that nothing leaks from training into evaluation.
+
+    Images: each can be decoded, and none that is searched was trained on. Texts: none is empty, occurs twice or has two
+    classes; the exit code is 1 where one does, and 2 where an image cannot be read, or was trained on and is searched.
+
+    Args:
+        data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
+            .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
+        sets: How data is read.
+        json: Print one JSON document instead of a table.
+
+    Examples:
+        holdfast data check photos
+    """
+    return (_check_texts if _holds_texts(data) else _check_images)(data, sets, json)
+
+
+def _explain(name: str, json: bool) -> int:
+    """Say what a data set is, and print its options with their defaults; nothing is read."""
+    from holdfast.data.datasets import DATASETS, Dataset, reader_of
+    from holdfast.data.text_files import FILE_READERS
+    from holdfast.data.texts import TEXT_DATASETS, texts
+
+    known: Dataset[Any] | None = DATASETS.get(name) or TEXT_DATASETS.get(name)
+    if known is None and not Path(name).exists():
+        names = (*below("data"), *DATASETS.names(), *TEXT_DATASETS.names())
+        raise unknown_name("subcommand of `holdfast data`, or data set,", name, names, listing="holdfast data")
+    own = texts if Path(name).suffix in FILE_READERS else None
+    reader = known.read if known is not None else own or reader_of(Path(name))
+    documentation = inspect.cleandoc(reader.__doc__ or "").partition("\nRaises:")[0].rstrip()
+    options = {
+        option.name: option.default
+        for option in inspect.signature(reader).parameters.values()
+        if option.default is not option.empty
+    }
+    folder = known.folder if known is not None else None
+    if json:
+        print_json({"name": name, "documentation": documentation, "folder": folder, "options": options})
+        return 0
+    defaults = "\n".join(
+        f"    --data-options.{key.replace('_', '-')} {_written(value)}" for key, value in options.items()
+    )
+    where = f"\n\nFolder below --data-root: {folder}" if folder else ""
+    console.print(f"{name}: {documentation}{where}\n\nDefaults:\n{defaults}")
+    return 0
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "(none)" if value is None else str(value)
+
+
 def _summary(images: ImageSet, *, labelled: bool = True) -> dict[str, Any]:
     counts = np.bincount(images.labels, minlength=len(images.class_names))
     used = counts[counts > 0]
@@ -165,13 +162,13 @@ def _summary(images: ImageSet, *, labelled: bool = True) -> dict[str, Any]:
     }
 
 
-def _describe(arguments: dict[str, Any]) -> int:
-    data = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
+def _describe_images(name: str, sets: DataSets, json: bool) -> int:
+    data = sets.images(name)
     summaries = {
         name: _summary(images, labelled=data.labelled or name in ("train", "validation"))
         for name, images in data.parts().items()
     }
-    if arguments["json"]:
+    if json:
         print_json({"name": data.name, "description": data.description, "leave_one_out": data.leave_one_out,
                     "labelled": data.labelled, "parts": summaries})  # fmt: skip
         return 0
@@ -186,10 +183,10 @@ def _describe(arguments: dict[str, Any]) -> int:
     return 0
 
 
-def _check(arguments: dict[str, Any]) -> int:
+def _check_images(name: str, sets: DataSets, json: bool) -> int:
     from holdfast.data.leaks import refuse_shared_ids
 
-    data = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
+    data = sets.images(name)
     searched = [data.query, *([] if data.leave_one_out else [data.gallery])]
     trained = [] if data.train is None else [data.train]
     parts = [*trained, *searched]
@@ -203,7 +200,7 @@ def _check(arguments: dict[str, Any]) -> int:
     with console.status("comparing training and evaluation images"):
         for train, part in product(trained, searched):
             refuse_shared_ids(train, part)
-    if arguments["json"]:
+    if json:
         print_json({"name": data.name, "images": total, "readable": True, "leak": False})
         return 0
     found = "none of the training images is among the others" if trained else "there is nothing to train on"
@@ -223,29 +220,27 @@ def _holds_texts(data: str) -> bool:
     return data in TEXT_DATASETS or (path.suffix in FILE_READERS and not path.is_dir())
 
 
-def _open_texts(arguments: dict[str, Any]) -> tuple[TextData | TextSet, dict[str, TextSet]]:
+def _opened_texts(name: str, sets: DataSets) -> tuple[TextData | TextSet, dict[str, TextSet]]:
     """Return texts as they were opened, and their parts by name."""
     from holdfast.data.text_set import TextData
-    from holdfast.data.texts import load_texts
 
-    with console.status(f"reading {arguments['data']}"):
-        found = load_texts(arguments["data"], data_root(arguments["data_root"]), **arguments["data_options"])
+    found = sets.texts(name)
     return found, found.parts() if isinstance(found, TextData) else {"texts": found}
 
 
-def _describe_texts(arguments: dict[str, Any]) -> int:
-    found, parts = _open_texts(arguments)
+def _describe_texts(name: str, sets: DataSets, json: bool) -> int:
+    found, parts = _opened_texts(name, sets)
     summaries = {name: _text_summary(texts) for name, texts in parts.items()}
     alone, description = found is parts.get("texts"), getattr(found, "description", "")
-    if arguments["json"]:
-        print_json({"name": arguments["data"], "description": description, "leave_one_out": alone, "parts": summaries})
+    if json:
+        print_json({"name": name, "description": description, "leave_one_out": alone, "parts": summaries})
         return 0
     rows = [
         [name, f"{part['texts']:,}", *_class_cells(part), "{shortest}, {median:g}, {longest:,}".format(**part)]
         for name, part in summaries.items()
     ]
     columns = ["part", "texts", "classes", "texts a class", "characters: least, median, most"]
-    print_table(arguments["data"], columns, rows)
+    print_table(name, columns, rows)
     rows = [[name, shown["class"] or "", f"{shown['text']:.100}"]
             for name, part in summaries.items() for shown in part["examples"]]  # fmt: skip
     print_table("Examples", ["part", "class", "text"], rows)
@@ -283,17 +278,17 @@ def _class_of_each(texts: TextSet) -> NDArray[np.str_] | None:
     return None if texts.labels is None else np.array(texts.class_names, np.str_)[texts.labels]
 
 
-def _check_texts(arguments: dict[str, Any]) -> int:
-    _, parts = _open_texts(arguments)  # refuses empty texts, with their ids
+def _check_texts(name: str, sets: DataSets, json: bool) -> int:
+    _, parts = _opened_texts(name, sets)  # refuses empty texts, with their ids
     with console.status("comparing texts"):
         repeated, contradicting = repeated_texts(parts), contradicting_texts(parts)
     total, leak = sum(map(len, parts.values())), any(found["count"] for found in repeated.values())
     failed = leak or bool(contradicting and contradicting["count"])
-    if arguments["json"]:
-        print_json({"name": arguments["data"], "texts": total, "readable": True, "leak": leak,
+    if json:
+        print_json({"name": name, "texts": total, "readable": True, "leak": leak,
                     "repeated": repeated, "contradicting": contradicting})  # fmt: skip
         return int(failed)
-    console.print(f"{arguments['data']}: all {total:,} texts can be read, and none is empty.")
+    console.print(f"{name}: all {total:,} texts can be read, and none is empty.")
     for where, found in repeated.items():
         what = f"Texts in {where} alike" if len(parts) > 1 else "Texts that repeat an earlier one"
         one = "one of the two" if len(parts) > 1 else "the file, or keep each once"

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import open_data, write_settings
+import numpy as np
+
+from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, counting_progress, print_json, training_progress
-from holdfast.cli.demo_gallery import live_gallery
 from holdfast.cli.evidence import Pictures, Sides, write_evidence
-from holdfast.cli.parsing import parse
+from holdfast.cli.options import DataSets
+from holdfast.config import Settings
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.embeddings import EmbeddingSet
     from holdfast.experiment import Experiment
+    from holdfast.galleries import Gallery
     from holdfast.models.release import Release
 
 METHODS_SHOWN = ("independent", "p2s", "bct")
 SERVED = "p2s"  # the compatible model that the live gallery changes to
 METHODS_ALL = (*METHODS_SHOWN, "l2", "mixbct", "advbct")
+TENTHS = 10
+HITS = 100
+QUERIES = 300
+BAR = 40  # characters for a value of 1
 
 
-def demo(out: Path = Path("runs/demo"), all: bool = False, seed: int = 0, json: bool = False) -> None:
+def demo(
+    settings: Settings,
+    out: Path = Path("runs/demo"),
+    all: bool = False,
+    seed: int = 0,
+    json: bool = False,
+) -> int:
     """Run the main job on rendered characters: train, embed, evaluate, report.
 
     An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
@@ -31,38 +46,24 @@ def demo(out: Path = Path("runs/demo"), all: bool = False, seed: int = 0, json: 
     live gallery is carried from the old model to a compatible one, and back.
 
     Args:
+        settings: Of the command.
         out: Folder for releases, embeddings, results.json, report.html and the gallery; models and embeddings that are
             there already are not made again.
         all: Train every method, not only independent, p2s and bct.
         seed: Of everything.
         json: Print one JSON document with all numbers.
+
+    Examples:
+        holdfast demo --out runs/demo
     """
-
-
-def experiment(seed: int) -> Experiment:
-    """Return how the demo trains, as benchmarks/comparison.py --validate chose it on the validation characters."""
-    from holdfast.experiment import Experiment, Recipe
-    from holdfast.models.encoder import EncoderSpec
-
-    return Experiment(
-        model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),
-        recipe=Recipe(epochs=6, learning_rate=0.05, warmup_epochs=0.5, accelerator="cpu"),
-        seed=seed,
-    )
-
-
-def main(words: list[str]) -> int:
-    """Train, embed, evaluate and show."""
-    arguments, text = parse(demo, words, "demo")
-
     from holdfast.models.card import write_card  # help is printed without these
     from holdfast.reports.evaluation import summary_rows
     from holdfast.reports.markdown import markdown_table
     from holdfast.results import Data
 
-    out, seed, started = arguments["out"], arguments["seed"], time.monotonic()
-    data = open_data("glyphs", None, {"seed": seed})
-    releases = _train(data, METHODS_ALL if arguments["all"] else METHODS_SHOWN, out, seed)
+    started = time.monotonic()
+    data = DataSets(data_options={"seed": seed}).images("glyphs")
+    releases = _train(data, METHODS_ALL if all else METHODS_SHOWN, out, seed)
     sides = {name: _embed(name, release, data, out) for name, release in releases.items()}
     evaluations = _evaluate(sides, seed)
     results = write_evidence(
@@ -81,14 +82,26 @@ def main(words: list[str]) -> int:
         pictures=Pictures(data),
         seed=seed,
     )  # fmt: skip
-    write_settings(out, "demo.yaml", text)
+    write_settings(out, "demo.yaml", settings)
     for name, release in releases.items():
         write_card(release, out / name, markdown_table(*summary_rows(results)))
     gallery = live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)
-    if arguments["json"]:
+    if json:
         print_json({**results.to_dict(), "gallery": gallery})
     console.print(f"{time.monotonic() - started:.0f} s in all", style="dim")
     return 0
+
+
+def experiment(seed: int) -> Experiment:
+    """Return how the demo trains, as benchmarks/comparison.py --validate chose it on the validation characters."""
+    from holdfast.experiment import Experiment, Recipe
+    from holdfast.models.encoder import EncoderSpec
+
+    return Experiment(
+        model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),
+        recipe=Recipe(epochs=6, learning_rate=0.05, warmup_epochs=0.5, accelerator="cpu"),
+        seed=seed,
+    )
 
 
 def summary(release: Release) -> dict[str, Any]:
@@ -149,3 +162,61 @@ def _evaluate(sides: dict[str, Sides], seed: int) -> dict[str, Any]:
                 )  # fmt: skip
                 on_done(1)
     return evaluations
+
+
+def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> dict[str, Any]:
+    """Create a gallery with the old release, swap to the compatible one, backfill in tenths, and roll back.
+
+    Args:
+        old: What the old release made.
+        new: What the compatible release made.
+        out: Folder of the demo: the gallery goes there, and its results.json vouches for the swap.
+        name: Of the compatible release.
+        seed: Of the choice of queries.
+
+    Returns:
+        Plain values: "steps" with share, map and recall at each tenth, and "same_after_rollback".
+    """
+    from holdfast.galleries import Gallery
+    from holdfast.galleries.sources import FileVectors
+
+    folder = out / "gallery"
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = np.sort(np.random.default_rng(seed).permutation(len(old.query))[:QUERIES])
+    asked_old, asked_new = old.query.select(rows), new.query.select(rows)
+    release = {"fingerprint": old.gallery.fingerprint, "space": old.gallery.space, "note": "old"}
+    with Gallery.create(str(folder), columns={"label": "text"}, **release) as gallery:  # type: ignore[arg-type]
+        gallery.add(old.gallery)
+        before = _asked(gallery, asked_old)
+        gallery.prepare(new.gallery.fingerprint, new.gallery.space, reports=[out], note="new")
+        gallery.swap()
+        source, steps = FileVectors([out / "embeddings" / name / "gallery.safetensors"]), []
+        with counting_progress("backfill", len(gallery)) as on_batch:
+            for tenth in range(TENTHS + 1):
+                if tenth:
+                    part = -(-len(gallery) // TENTHS)
+                    on_batch(gallery.backfill(source, order="random", seed=seed, budget=part, batch=512).written)
+                steps.append({"share": tenth / TENTHS, **_asked(gallery, asked_new)[1]})
+        gallery.complete()
+        gallery.rollback()
+        after = _asked(gallery, asked_old)
+        gallery.swap()
+    _tell_of_gallery(before[1], steps, same=before[0] == after[0])
+    return {"before": before[1], "steps": steps, "same_after_rollback": before[0] == after[0]}
+
+
+def _asked(gallery: Gallery, queries: EmbeddingSet) -> tuple[list[Any], dict[str, float]]:
+    from holdfast.galleries.served import class_names_of, items_of_class, served
+
+    reply = gallery.search(queries, k=HITS)
+    found = served(reply, class_names_of(queries), items_of_class(gallery.store), HITS)
+    return reply.hits, {"map": found.map_at_k, "recall": found.recall_at_1}
+
+
+def _tell_of_gallery(before: dict[str, float], steps: list[dict[str, float]], *, same: bool) -> None:
+    console.print(f"\nA live gallery changes its model (mAP of the first {HITS} hits)", style="bold")
+    lines = [("old queries, before", before), *((f"new queries, {100 * step['share']:3.0f} %", step) for step in steps)]
+    for name, found in lines:
+        console.print(f"  {name:<22} {found['map']:.3f}  {'█' * round(BAR * found['map'])}", highlight=False)
+    back = "the very hits of before" if same else "other hits than before: this is a bug"
+    console.print(f"Swapped in one step, backfilled while it answered; after a rollback old queries find {back}.")

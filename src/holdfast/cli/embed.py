@@ -1,193 +1,499 @@
-"""``holdfast embed``."""
+"""``holdfast embed``: make embeddings of images or texts, or carry stored ones over to another space.
+
+Every model gets a folder of its name below --out, with query.safetensors and gallery.safetensors (for texts also
+train.safetensors); or with embeddings.safetensors, where every item is a query among all others. Other commands take
+that folder, and --out itself while it holds those of one model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from inspect import signature
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from holdfast.cli.choices import write_settings
-from holdfast.cli.console import print_json, print_table
-from holdfast.cli.parsing import parse, resolved
+from holdfast.cli.console import counting_progress, print_json, print_table
+from holdfast.cli.options import DataSets, Reading, TextModel
+from holdfast.config import Options, Settings
 from holdfast.devices import device_named
-from holdfast.embeddings.folders import files_in
-from holdfast.errors import ConfigError, refuse
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.files import files_in, model_folder
+from holdfast.errors import ConfigError, ReleaseError, refuse
+from holdfast.reports.formats import score
+
+if TYPE_CHECKING:
+    from holdfast.adapters import Adapter
+    from holdfast.data.image_set import ImageSet
+    from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.data.text_set import TextSet
+    from holdfast.embeddings import Role
+    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.release import Release
+    from holdfast.models.text_encoders import TextEncoder
 
 Model = TypeVar("Model", Path, str)
-Written = list[dict[str, Any]]
+Carry = Callable[[EmbeddingSet], EmbeddingSet]
+Part = Literal["evaluation", "train", "validation", "all"]
 
-IMAGES_AT_A_TIME = 512
-SOURCES = {
-    "data": "--data with images to embed",
-    "texts": "--texts with texts to embed",
-    "stored": "--stored with embeddings for a head, an adapter or a lifted release",
-}
-OF_TEXTS = ("text_model", "role", "query_prefix", "document_prefix", "max_length", "truncate_dim")
-OF_IMAGES = ("part", "workers", "flip", "form")
-OF_STORED = ("stored_model", "vector_column", "id_column", "label_column")
-USELESS = {
-    "data": (*OF_TEXTS, *OF_STORED, "adapter"),
-    "texts": (*OF_IMAGES, *OF_STORED),
-    "stored": (*OF_TEXTS, *OF_IMAGES, "batch_size", "device", "data_root", "data_options"),
-}
-"""Options that change nothing, by what is embedded."""
+WORDS = {"train": "training", "validation": "validation"}
+"""What the parts of a data set are called, where it lacks them."""
+
+ROLES: Mapping[str, Role] = {"train": "document", "query": "query", "gallery": "document"}
+"""What the parts of a data set of texts are to a model; what is fitted on ``train`` is used on a gallery's side."""
 
 
-def embed(
-    out: Path,
-    release: list[Path] = [],  # noqa: B006 - read only, shown as the default
-    data: str | None = None,
-    stored: Path | None = None,
-    stored_model: str | None = None,
-    vector_column: list[str] = [],  # noqa: B006
-    id_column: list[str] = [],  # noqa: B006
-    label_column: list[str] = [],  # noqa: B006
-    adapter: Path | None = None,
-    texts: str | None = None,
-    text_model: list[str] = [],  # noqa: B006
-    role: Literal["query", "document", "both"] = "both",
-    query_prefix: str | None = None,
-    document_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    part: Literal["evaluation", "train", "validation", "all"] = "evaluation",
-    form: Literal["points", "features"] = "points",
-    flip: bool = False,
-    batch_size: int | None = None,
-    workers: int = 0,
-    device: str = "cpu",
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    json: bool = False,
-) -> None:
-    """Embed images with releases or texts with frozen models, or carry stored embeddings over to another space.
-
-    Every model gets a folder of its name below --out, with query.safetensors and gallery.safetensors (for texts also
-    train.safetensors); or with embeddings.safetensors, where every item is a query among all others. Other commands
-    take that folder, and --out itself while it holds those of one model.
+@dataclass(frozen=True)
+class Made:
+    """What is said of one file of embeddings.
 
     Args:
-        out: Folder for the embeddings.
-        release: Folders of releases; with --texts or --stored, of heads over a frozen model.
-        data: A data set by name, a folder with one sub-folder of images per class, or a folder of images without
-            classes.
-        stored: Embeddings to carry over to another space; no item is embedded again. With --adapter, those of the model
-            that it maps; with a head, those of its frozen model; with the release old-lifted that training wrote beside
-            a new one, those of the old model.
-        stored_model: Name of the model that made them, for .npz, .npy and .parquet files, which carry none; their path
-            when left out.
-        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
-            names the first counts that a file has.
-        id_column: The same of the ids, "ids" and "id".
-        label_column: The same of the labels, "labels" and "label".
-        adapter: Folder of an adapter that `holdfast adapt` fitted: stored embeddings, or what a text model makes of
-            texts, are mapped into the space of the other model.
-        texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
-        text_model: Frozen models of text: folders, installed Python packages that carry weights, or names on the hub.
-        role: What the texts of a file are to the model; data sets have queries and documents of their own.
-        query_prefix: Text before every query; what the model asks for when left out, "" for none.
-        document_prefix: Text before every document, likewise.
-        max_length: Tokens that count of every text; the model's own number when left out.
-        truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
-        part: Which images: those for evaluation, those for training, those for validation, or all of them in one set.
-        form: Points of the releases' spaces, or of images the raw features, such as those that face templates pool.
-        flip: Add the features of the mirrored image to those of the image, before anything is normalised.
-        batch_size: Items at a time; 512 images or 64 texts when left out.
-        workers: Processes that read images.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set; size and channels of images are those of the release, and label_column
-            names the labels in a file of texts.
+        by: What made it: "release", "text_model" or "adapter" with its name or folder.
+        file: Where it is.
+        items: How many it holds.
+        dim: Of its vectors.
+        fingerprint: Of the model.
+        role: What the items were to the model.
+        prefix: That stood before every text.
+        mean_uncertainty: Of its items; None where the model knows none.
+    """
+
+    by: Mapping[str, str]
+    file: Path
+    items: int
+    dim: int
+    fingerprint: str
+    role: Role
+    prefix: str
+    mean_uncertainty: float | None
+
+    @classmethod
+    def of(cls, by: Mapping[str, str], embeddings: EmbeddingSet, file: Path) -> Made:
+        """Save embeddings, and return what is said of them."""
+        from holdfast.embeddings import storage
+        from holdfast.evaluation.uncertainty import uncertainty_of
+
+        known = uncertainty_of(embeddings)
+        return cls(
+            by, storage.save(embeddings, file), len(embeddings), embeddings.dim, embeddings.fingerprint,
+            embeddings.role, embeddings.prefix, None if known is None else float(known.mean()),
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what is printed of it for machines."""
+        facts = {name: value for name, value in vars(self).items() if name != "by"}
+        return {**self.by, **facts, "file": str(self.file)}
+
+
+@dataclass(frozen=True)
+class Destination(Options):
+    """Where embeddings go.
+
+    Args:
+        out: Folder for the embeddings, in which every model gets one of its own.
         json: Print one JSON document with the files.
     """
 
+    out: Path
+    json: bool = False
 
-def main(words: list[str]) -> int:
-    """Embed, and say where the files are."""
-    arguments, text = parse(embed, words, "embed")
-    source = _check_source(arguments)
-    if arguments["batch_size"] is None:
-        from holdfast.models.text_encoders import BATCH_SIZE
+    def folders(self, models: Sequence[Model], what: str) -> dict[Model, Path]:
+        """Return where the embeddings of every model go.
 
-        arguments["batch_size"] = BATCH_SIZE if source == "texts" else IMAGES_AT_A_TIME
-    text = resolved(text, {"batch_size": arguments["batch_size"]})
-    written, table = {"data": _images, "texts": _texts, "stored": _stored}[source](arguments)
-    for folder in {Path(entry["file"]).parent for entry in written}:
-        write_settings(folder, "embed.yaml", text)
-    if arguments["json"]:
-        print_json({"embeddings": written})
-    print_table("Embeddings", *table)
-    return 0
+        Raises:
+            ConfigError: No model was given, two have one name, or older embeddings would lie beside theirs.
+        """
+        refuse(not models, f"No {what} was given.", f"--{what.replace(' ', '-')} MODEL [MODEL ...]")
+        there = files_in(self.out)
+        if there:
+            raise ConfigError(
+                f"--out '{self.out}' holds embeddings itself: {', '.join(there[:4])}.",
+                expected="a folder in which every model gets one of its own",
+                to_do="name another --out, or move these files; they are intact, and nothing was embedded.",
+            )
+        names = [Path(model).resolve().name for model in models]
+        refuse(
+            len(set(names)) < len(names),
+            f"{what.capitalize()}s of the same name: {', '.join(names)}.",
+            "names whose last parts differ",
+        )
+        return {model: self.out / name for model, name in zip(models, names, strict=True)}
+
+    def tell(self, made: Sequence[Made], settings: Settings) -> int:
+        """Write the settings beside what was made, and say where it is."""
+        for folder in {one.file.parent for one in made}:
+            write_settings(folder, "embed.yaml", settings)
+        if self.json:
+            print_json({"embeddings": [one.to_dict() for one in made]})
+        print_table("Embeddings", *table_of(made))
+        return 0
 
 
-def _check_source(arguments: dict[str, Any]) -> str:
-    """Return what is to be embedded; refuse more or less than one source, and options of no use with it."""
-    given = [name for name in SOURCES if arguments[name] is not None]
-    said = f"{' and '.join(f'--{name}' for name in given)} were given." if given else "Nothing to embed was given."
-    refuse(len(given) != 1, said, f"one of: {'; '.join(SOURCES.values())}")
-    for name in USELESS[given[0]]:
-        option = f"--{name.replace('_', '-')}"
-        changed = arguments[name] != signature(embed).parameters[name].default
-        refuse(changed, f"{option} was given with --{given[0]}.", f"no {option}: it means nothing there")
+def table_of(made: Sequence[Made]) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows for people: roles, prefixes and uncertainties only where there are any."""
+    columns = [*(name.replace("_", " ") for name in made[0].by), "file", "items", "dimension"]
+    rows = [[*one.by.values(), str(one.file), f"{one.items:,}", str(one.dim)] for one in made]
+    further: dict[str, list[str]] = {}
+    if any(one.role != "both" for one in made):
+        further["role"] = [one.role for one in made]
+    if any(one.prefix for one in made):
+        further["prefix"] = [repr(one.prefix) for one in made]
+    if any(one.mean_uncertainty is not None for one in made):
+        further["mean uncertainty"] = [score(one.mean_uncertainty) for one in made]
+    rows = [[*row, *more] for row, *more in zip(rows, *further.values(), strict=True)]
+    return [*columns, *further], rows
+
+
+# ---- images
+
+
+def images(
+    data: str,
+    release: list[Path],
+    destination: Destination,
+    sets: DataSets,
+    settings: Settings,
+    part: Part = "evaluation",
+    form: Literal["points", "features"] = "points",
+    flip: bool = False,
+    batch_size: int = 512,
+    workers: int = 0,
+    device: str = "cpu",
+) -> int:
+    """Embed images with releases.
+
+    Args:
+        data: A data set by name, a folder with one sub-folder of images per class, or a folder of images without
+            classes.
+        release: Folders of releases.
+        destination: Where embeddings go.
+        sets: How data is read.
+        settings: Of the command.
+        part: Which images: those for evaluation, those for training, those for validation, or all of them in one set.
+        form: Points of the releases' spaces, or the raw features, such as those that face templates pool.
+        flip: Add the features of the mirrored image to those of the image, before anything is normalised.
+        batch_size: Images at a time.
+        workers: Processes that read images.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+
+    Examples:
+        holdfast embed images photos --release runs/photos/old runs/photos/independent runs/photos/p2s
+            --out runs/embedded
+    """
+    from holdfast.embeddings.embedding_set import joined
+    from holdfast.models.release import load_release
+    from holdfast.training.encode import embed_images
+
+    folders = destination.folders(release, "release")
+    releases = {path: load_release(path) for path in folders}
+    encoders = {path: encoder_for_images(path, found) for path, found in releases.items()}
+    read: dict[tuple[object, ...], tuple[dict[str, list[ImageSet]], bool]] = {}  # rarely need two releases two readings
+    made: list[Made] = []
+    for path, folder in folders.items():
+        spec = encoders[path]
+        key = (spec.channels, spec.image_size, spec.fit)
+        if key not in read:
+            read[key] = _images_for(data, spec, sets, part)
+        parts, labelled = read[key]
+        for name, found in parts.items():
+            with counting_progress(f"{path.name} {name}", sum(map(len, found))) as on_batch:
+                embedded = [
+                    embed_images(
+                        releases[path], one, form=form, flip=flip, labelled=labelled, batch_size=batch_size,
+                        workers=workers, device=device_named(device), on_batch=on_batch,
+                    )
+                    for one in found
+                ]  # fmt: skip
+            made.append(Made.of({"release": str(path)}, joined(embedded), folder / f"{name}.safetensors"))
+    return destination.tell(made, settings)
+
+
+def encoder_for_images(path: Path, release: Release) -> EncoderSpec:
+    """Return how a release takes images.
+
+    Raises:
+        ReleaseError: It takes something else.
+    """
+    from holdfast.models.encoder import EncoderSpec
+
+    spec = release.record.encoder
+    if not isinstance(spec, EncoderSpec):
+        raise ReleaseError(
+            f"The release '{path}' takes {spec.input_words}, no images.",
+            expected="a release that was trained on images",
+            to_do="carry embeddings of its frozen model over: `holdfast embed stored`; or give texts.",
+        )
+    return spec
+
+
+def _images_for(data: str, spec: EncoderSpec, sets: DataSets, part: Part) -> tuple[dict[str, list[ImageSet]], bool]:
+    """Return the sets to embed by file name, read as an encoder wants them, and whether their labels mean something.
+
+    Raises:
+        ConfigError: The encoder would have to change the images, or there are none of that part.
+    """
+    found = sets.images(data, spec)
+    parts = parts_of(found, part)
+    shape, wanted = next(iter(parts.values()))[0].shape, (spec.channels, spec.image_size, spec.image_size)
     refuse(
-        arguments["adapter"] is not None and bool(arguments["release"]),
+        shape != wanted,
+        f"The images have shape {shape}, and the release was trained on {wanted} (channels, height, width).",
+        "images read as in training: leave --data-options.image_size and .channels out, or use data of that shape",
+    )
+    return parts, found.labelled or part in WORDS
+
+
+def parts_of(data: RetrievalData, part: Part) -> dict[str, list[ImageSet]]:
+    """Return the sets of images to embed, by the name of the file that they go to.
+
+    Raises:
+        ConfigError: The data set has no such images.
+    """
+    if part == "all":
+        everything = [data.train, data.validation, data.query, *([] if data.leave_one_out else [data.gallery])]
+        return {"embeddings": [images for images in everything if images is not None]}
+    if part == "evaluation" and not data.leave_one_out:
+        return {"query": [data.query], "gallery": [data.gallery]}
+    images = {"evaluation": data.query, "train": data.train, "validation": data.validation}[part]
+    if images is None:
+        others = [other for other in ("train", "validation") if other in data.parts()]
+        raise ConfigError(
+            f"The data set '{data.name}' has no {WORDS[part]} images.",
+            expected=" or ".join(f"--part {other}" for other in ("evaluation", *others, "all")),
+        )
+    return {"embeddings": [images]}
+
+
+# ---- texts
+
+
+@dataclass(frozen=True)
+class _Embedding:
+    """One model to embed texts with.
+
+    Args:
+        encoder: The frozen model of text.
+        folder: Where the files go.
+        carry: From its embeddings to what is written: those of a head over it, or of an adapter that maps it.
+        by: "release" or "adapter", with its folder; empty without.
+    """
+
+    encoder: TextEncoder
+    folder: Path
+    carry: Carry = lambda embeddings: embeddings
+    by: Mapping[str, str] = field(default_factory=dict)
+
+
+def texts(
+    texts: str,
+    destination: Destination,
+    model: TextModel,
+    sets: DataSets,
+    settings: Settings,
+    text_model: list[str] = [],  # noqa: B006 - read only, shown as the default
+    release: list[Path] = [],  # noqa: B006
+    adapter: Path | None = None,
+    role: Literal["query", "document", "both"] = "both",
+    batch_size: int = 64,
+    device: str = "cpu",
+) -> int:
+    """Embed texts with frozen models, or with heads or an adapter over one.
+
+    Args:
+        texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
+        destination: Where embeddings go.
+        model: How the texts are embedded.
+        sets: How data is read.
+        settings: Of the command.
+        text_model: Frozen models of text: folders, installed Python packages that carry weights, or names on the hub.
+        release: Folders of heads over a frozen model, each of which opens its own; or the one --text-model.
+        adapter: Folder of an adapter that `holdfast adapt` fitted: what the one --text-model makes is mapped by it.
+        role: What the texts of a file are to the model; data sets have queries and documents of their own.
+        batch_size: Texts at a time.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+
+    Examples:
+        holdfast embed texts requests.csv --text-model wordllama --out runs/old
+        holdfast embed texts requests.csv --release runs/link/head --out runs/new
+    """
+    from holdfast.training.encode import embed_texts
+
+    refuse(
+        adapter is not None and bool(release),
+        "--release and --adapter were given.",
+        "--release for heads, or --adapter to map embeddings",
+    )
+    refuse(
+        (adapter is not None or bool(release and text_model)) and len(text_model) != 1,
+        f"{'--release' if adapter is None else '--adapter'} was given with {len(text_model)} text models.",
+        "one, whose embeddings it reads: --text-model MODEL",
+    )
+    jobs: list[_Embedding] = []
+    if release:
+        named = text_model[0] if text_model else None
+        for path, folder in destination.folders(release, "release").items():
+            jobs.append(_with_head(path, folder, model, named, device))
+    else:
+        for name, folder in destination.folders(text_model, "text model").items():
+            encoder = model.opened(name, device)
+            if adapter is None:
+                jobs.append(_Embedding(encoder, folder))
+            else:
+                mapped = adapter_for(adapter, {encoder.fingerprint}, name)
+                jobs.append(_Embedding(encoder, folder, mapped.apply, {"adapter": str(adapter)}))
+    parts = _parts_of_texts(texts, sets, role)
+    for job in jobs:
+        for _, of_part in parts.values():
+            job.encoder.prefix(of_part)  # refuses a role that the model needs a prefix for, before anything is embedded
+    made = []
+    for job in jobs:
+        for name, (found, of_part) in parts.items():
+            with counting_progress(f"{job.encoder.name} {name}", len(found)) as on_batch:
+                embedded = embed_texts(job.encoder, found, role=of_part, batch_size=batch_size, on_batch=on_batch)
+            by = {"text_model": job.encoder.name, **job.by}
+            made.append(Made.of(by, job.carry(embedded), job.folder / f"{name}.safetensors"))
+    return destination.tell(made, settings)
+
+
+def _with_head(path: Path, folder: Path, model: TextModel, named: str | None, device: str) -> _Embedding:
+    from holdfast.training.encode import embed_features
+
+    head, encoder = model.head(path, named, device)
+    return _Embedding(encoder, folder, lambda embeddings: embed_features(head, embeddings), {"release": str(path)})
+
+
+def _parts_of_texts(texts: str, sets: DataSets, role: Role) -> dict[str, tuple[TextSet, Role]]:
+    """Return the sets of texts to embed with their roles, by file name."""
+    from holdfast.data.text_set import TextData
+
+    data = sets.texts(texts)
+    if not isinstance(data, TextData):
+        return {"embeddings": (data, role)}
+    refuse(
+        role != "both",
+        f"--role {role} was given with the data set '{data.name}'.",
+        "no --role: its queries are queries, and all others are documents",
+    )
+    return {name: (found, ROLES[name]) for name, found in data.parts().items()}
+
+
+# ---- stored embeddings
+
+
+def stored(
+    embeddings: Path,
+    destination: Destination,
+    reading: Reading,
+    settings: Settings,
+    release: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    adapter: Path | None = None,
+    model: str | None = None,
+) -> int:
+    """Carry stored embeddings over to another space, with a head, an adapter or a lifted release.
+
+    No item is embedded again. Everything is computed before the first file is written.
+
+    Args:
+        embeddings: With --adapter, those of the model that it maps; with a head, those of its frozen model; with the
+            release old-lifted that training wrote beside a new one, those of the old model.
+        destination: Where embeddings go.
+        reading: How they are read.
+        settings: Of the command.
+        release: Folders of heads over the frozen model, or a lifted release.
+        adapter: Folder of an adapter that `holdfast adapt` fitted.
+        model: Name of the model that made them, for .npz, .npy and .parquet files, which carry none; their path when
+            left out.
+
+    Examples:
+        holdfast embed stored runs/old --adapter runs/link/adapter --out runs/mapped
+    """
+    refuse(
+        adapter is not None and bool(release),
         "--release and --adapter were given.",
         "--release for a head or a lifted release, or --adapter to map embeddings",
     )
-    return given[0]
-
-
-def _images(arguments: dict[str, Any]) -> tuple[Written, Any]:
-    from holdfast.cli.embed_images import embed_all
-    from holdfast.cli.embed_stored import table_of
-
-    written = embed_all(arguments, _folders(arguments["release"], arguments["out"], "release"))
-    return written, table_of(written)
-
-
-def _texts(arguments: dict[str, Any]) -> tuple[Written, Any]:
-    from holdfast.cli.embed_texts import embed_all, table_of
-
-    models, out = arguments["text_model"], arguments["out"]
-    single = arguments["adapter"] is not None or (bool(models) and bool(arguments["release"]))
-    reader = "--adapter" if arguments["adapter"] is not None else "--release"
-    refuse(
-        single and len(models) != 1,
-        f"{reader} was given with {len(models)} text models.",
-        "one, whose embeddings it reads: --text-model MODEL",
-    )
-    heads = bool(arguments["release"])
-    folders: Any = _folders(arguments["release"], out, "release") if heads else _folders(models, out, "text model")
-    written = embed_all(arguments, folders, device_named(arguments["device"]))
-    return written, table_of(written)
-
-
-def _stored(arguments: dict[str, Any]) -> tuple[Written, Any]:
-    from holdfast.cli.embed_stored import carry_all, table_of
-
-    out = arguments["out"]
-    if arguments["adapter"] is not None:
-        written = carry_all(arguments, _folders([arguments["adapter"]], out, "adapter"))
-        return written, table_of(written, "adapter")
-    written = carry_all(arguments, _folders(arguments["release"], out, "release"))
-    return written, table_of(written)
-
-
-def _folders(models: Sequence[Model], out: Path, what: str) -> dict[Model, Path]:
-    """Return where the embeddings of every model go; refuse a place that would leave older ones beside them."""
-    refuse(not models, f"No {what} was given.", f"--{what.replace(' ', '-')} MODEL [MODEL ...]")
-    there = files_in(out)
-    if there:
-        raise ConfigError(
-            f"--out '{out}' holds embeddings itself: {', '.join(there[:4])}.",
-            expected="a folder in which every model gets one of its own",
-            to_do="name another --out, or move these files; they are intact, and nothing was embedded.",
+    made_by = "release" if adapter is None else "adapter"
+    folders = destination.folders(release if adapter is None else [adapter], made_by)
+    given = model_folder(embeddings)
+    for folder in folders.values():
+        refuse(
+            folder.resolve() in (given.resolve(), given.resolve().parent),
+            f"The outcome would take the place of those in '{given}'.",
+            "another folder as --out; nothing was written",
         )
-    names = [Path(model).resolve().name for model in models]
-    refuse(
-        len(set(names)) < len(names),
-        f"{what.capitalize()}s of the same name: {', '.join(names)}.",
-        "names whose last parts differ",
+    sides = reading.sides(given, model)
+    sets = {"embeddings": sides.query} if sides.leave_one_out else {"query": sides.query, "gallery": sides.gallery}
+    fingerprints = {found.fingerprint for found in sets.values()}
+    carried: dict[tuple[Path, Path], EmbeddingSet] = {}
+    for path, folder in folders.items():
+        carry = (
+            _release_for(path, fingerprints, embeddings)
+            if adapter is None
+            else adapter_for(path, fingerprints, embeddings).apply
+        )
+        carried |= {(path, folder / f"{name}.safetensors"): carry(found) for name, found in sets.items()}
+    return destination.tell(
+        [Made.of({made_by: str(path)}, found, file) for (path, file), found in carried.items()], settings
     )
-    return {model: out / name for model, name in zip(models, names, strict=True)}
+
+
+def _release_for(path: Path, fingerprints: set[str], given: Path) -> Carry:
+    """Return what carries the embeddings of a model over with a release; refuse those of another model."""
+    from holdfast.models.feature_encoder import FeatureSpec
+    from holdfast.models.lifting import lift_embeddings
+    from holdfast.models.release import load_release
+    from holdfast.training.encode import embed_features
+
+    release = load_release(path)
+    spec = release.record.encoder
+    if release.record.lifted_from is not None:
+        return lambda embeddings: lift_embeddings(embeddings, release)
+    if not isinstance(spec, FeatureSpec):
+        raise ReleaseError(
+            f"The release '{path}' takes {spec.input_words}, no embeddings.",
+            expected="a head over a frozen model, a release that training wrote as old-lifted, or an adapter",
+            to_do="embed the items with it: `holdfast embed images`.",
+        )
+    others = sorted(fingerprints - {spec.frozen})
+    if others:
+        raise ConfigError(
+            f"'{given}' has the fingerprint {others[0]}; '{path}' is a head over {spec.frozen}.",
+            expected="embeddings of that very model",
+            to_do=renamed(spec.frozen, others[0]) or "give these, or train another head: `holdfast adapt`.",
+        )
+    return lambda embeddings: embed_features(release, embeddings)
+
+
+def adapter_for(folder: Path, fingerprints: set[str], given: object) -> Adapter:
+    """Open an adapter, and refuse one that does not map what was given.
+
+    Raises:
+        ConfigError: It maps another model.
+    """
+    from holdfast.adapters.storage import load_adapter
+
+    adapter = load_adapter(folder)
+    source = adapter.fitted.source
+    others = sorted(fingerprints - {source})
+    if others:
+        raise ConfigError(
+            f"'{given}' has the fingerprint {others[0]}; the adapter '{folder}' maps {source}.",
+            expected="the very model whose embeddings the adapter maps",
+            to_do=renamed(source, others[0])
+            or "give that one, or fit another adapter: `holdfast adapt --old A --new B`; nothing was written.",
+        )
+    return adapter
+
+
+def renamed(wanted: str, found: str) -> str | None:
+    """Say how vectors without a model get the name they were given elsewhere; None if one of the two has a model.
+
+    >>> renamed("declared:b", "declared:queries.npz")
+    "if these are vectors of 'b', say so: --model b; nothing was written."
+    """
+    prefix = "declared:"
+    if not (wanted.startswith(prefix) and found.startswith(prefix)):
+        return None
+    name = wanted.removeprefix(prefix)
+    return f"if these are vectors of '{name}', say so: --model {shlex.quote(name)}; nothing was written."

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
-from holdfast.cli.options import Answers, Judging, Output, Reading, Shown
+from holdfast.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from holdfast.cli.pages import check_report
-from holdfast.cli.parsing import run
 from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
@@ -36,7 +35,7 @@ Role = Literal["old", "new", "independent"]
 
 
 class Given(NamedTuple):
-    """What was said of one model: its embeddings, whole or in two files, its name, and its release."""
+    """What was said of one model: its embeddings, whole or in two files, its name, its release, how they compare."""
 
     role: Role
     whole: Path | None
@@ -44,6 +43,7 @@ class Given(NamedTuple):
     gallery: Path | None
     model: str | None
     release: Path | None
+    similarity: Similarity | None
 
     @property
     def path(self) -> Path | None:
@@ -73,7 +73,7 @@ class Given(NamedTuple):
             f"or --{self.role}-query FILE --{self.role}-gallery FILE",
         )
         if self.whole is not None:
-            return reading.sides(self.whole, self.model)
+            return reading.sides(self.whole, self.model, self.similarity)
         if not apart:
             return None
         if self.query is None or self.gallery is None:
@@ -84,10 +84,10 @@ class Given(NamedTuple):
             )
         plain = [path.suffix != ".safetensors" for path in (self.query, self.gallery)]  # says nothing of its model
         name = self.model or (str(self.gallery) if any(plain) else None)  # one model made both
-        found = reading.file(self.gallery, name if plain[1] else None)
+        found = reading.file(self.gallery, name if plain[1] else None, self.similarity)
         if self.query == self.gallery:
             return Sides(found, found)
-        return Sides(reading.file(self.query, name if plain[0] else None), found)
+        return Sides(reading.file(self.query, name if plain[0] else None, self.similarity), found)
 
     def needed(self, reading: Reading) -> Sides:
         """Open a model that cannot be left out."""
@@ -140,6 +140,7 @@ class Models(Options):
         adapter: Folder of an adapter that `holdfast adapt` fitted on these two models: the cross-test then goes through
             it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
             upgrade curve is measured.
+        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
     """
 
     old: Path | None = None
@@ -157,12 +158,14 @@ class Models(Options):
     old_release: Path | None = None
     new_release: Path | None = None
     adapter: Path | None = None
+    similarity: Similarity | None = None
 
     def given(self) -> tuple[Given, Given, Given]:
         """Return what was said of the old, the new and the independent model."""
+        alike = self.similarity
         return (
-            Given("old", self.old, self.old_query, self.old_gallery, self.old_model, self.old_release),
-            Given("new", self.new, self.new_query, self.new_gallery, self.new_model, self.new_release),
+            Given("old", self.old, self.old_query, self.old_gallery, self.old_model, self.old_release, alike),
+            Given("new", self.new, self.new_query, self.new_gallery, self.new_model, self.new_release, alike),
             Given(
                 "independent",
                 self.independent,
@@ -170,6 +173,7 @@ class Models(Options):
                 self.independent_gallery,
                 self.independent_model,
                 None,
+                alike,
             ),
         )
 
@@ -180,6 +184,7 @@ def evaluate(
     answers: Answers,
     judging: Judging,
     shown: Shown,
+    sets: DataSets,
     output: Output,
     settings: Settings,
     metrics: list[str] = [],  # noqa: B006 - read only
@@ -197,17 +202,21 @@ def evaluate(
         answers: Who answers what.
         judging: How the verdict is found.
         shown: What items are.
+        sets: How data is read.
         output: Where results go.
         settings: Of the command.
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
+
+    Examples:
+        holdfast evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
+            --data photos --out runs/report
+        holdfast evaluate --old runs/old --new runs/new --out runs/link-report
     """
-    if answers.protocol == "list":
-        return _list_protocols(output.json)
     if answers.protocol is not None and answers.protocol not in PROTOCOLS:
-        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate --protocol list")
+        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate protocols")
     check_report(output.report)
     few = judging.resamples < FEWEST_RESAMPLES
     refuse(few, f"--resamples {judging.resamples}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
@@ -220,8 +229,8 @@ def evaluate(
     adapter = None if models.adapter is None else _adapter_between(models.adapter, given_old, given_new, old, new)
     classes = given_old.classes(old)
     given_new.classes(new)
-    facts = shown.facts([*old, *new])
-    images = shown.images()
+    facts = shown.facts(sets, [*old, *new])
+    images = shown.images(sets)
     cross = None if adapter is None else _cross_sides(adapter, old, new)
     evaluation = _measured((old, new, third), protocol, cross, classes, judging, metrics, gate, curve)
     output.write_settings(settings)
@@ -247,21 +256,16 @@ def evaluate(
     return 0 if evaluation.verdict == "compatible" else 1
 
 
-def main(words: list[str]) -> int:
-    """Run one of the three."""
-    from holdfast.cli.evaluate_chain import chain
-    from holdfast.cli.evaluate_combine import combine
+def protocols(json: bool = False) -> int:
+    """List the protocols, which say who answers what and what is averaged.
 
-    if words[:1] == ["combine"]:
-        return run(combine, words[1:], "evaluate combine")
-    if words[:1] == ["chain"]:
-        return run(chain, words[1:], "evaluate chain")
-    return run(evaluate, words, "evaluate")
+    Args:
+        json: Print one JSON document instead of a table.
 
-
-def _list_protocols(as_json: bool) -> int:
-    """Show every protocol with its metrics and what it needs."""
-    if as_json:
+    Examples:
+        holdfast evaluate protocols
+    """
+    if json:
         facts = ("name", "description", "metrics", "gate_metric", "units", "ground_truth")
         known = [
             {**{fact: getattr(protocol, fact) for fact in facts}, "options": list(option_types(protocol))}
@@ -319,7 +323,7 @@ def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None
                 f"'{given.path}' and the other embeddings follow different protocols: some have queries and a gallery, "
                 "some one set that is both.",
                 expected="one protocol for all models",
-                to_do="embed the same images with all releases: holdfast embed --release OLD NEW ...",
+                to_do="embed the same images with all releases: holdfast embed images DATA --release OLD NEW ...",
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evidence import Sides, names_of
-from holdfast.cli.options import Answers, Judging, Output, Reading
+from holdfast.cli.options import Answers, Judging, Output, Reading, Similarity
 from holdfast.cli.pages import check_report, page_line, page_written
 from holdfast.config import Settings
 from holdfast.errors import ConfigError, refuse, unknown_name
@@ -27,6 +27,7 @@ def chain(
     settings: Settings,
     independent: list[Path] = [],  # noqa: B006 - read only
     old_baseline: Literal["own", "independent"] | None = None,
+    similarity: Similarity | None = None,
 ) -> int:
     """Measure whether the queries of every model of a chain can search every earlier gallery.
 
@@ -43,9 +44,13 @@ def chain(
             P_comp.
         old_baseline: Which reading of the old model comes first in P_comp: its "own" model, or the "independent" one;
             both are shown.
+        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
+
+    Examples:
+        holdfast evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
     """
     if answers.protocol is not None and answers.protocol not in PROTOCOLS:
-        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate --protocol list")
+        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate protocols")
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
     refuse(
@@ -55,8 +60,8 @@ def chain(
     )
     names, _ = names_of(embeddings), names_of(independent)
     with console.status("reading embeddings"):
-        models = [reading.sides(path) for path in embeddings]
-        third = [reading.sides(path) for path in independent] or None
+        models = [reading.sides(path, similarity=similarity) for path in embeddings]
+        third = [reading.sides(path, similarity=similarity) for path in independent] or None
     _check_one_kind(names, models, third or [])
     evaluation = _measured(names, models, third, answers, judging)
     output.write_settings(settings)
@@ -75,7 +80,7 @@ def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequen
                 f"'{names[0]}' and {name} follow different protocols: one has queries and a gallery, the other one "
                 "set that is both.",
                 expected="one protocol for all models of a chain",
-                to_do="embed the same images with all releases: holdfast embed --release FIRST SECOND ...",
+                to_do="embed the same images with all releases: holdfast embed images DATA --release FIRST SECOND ...",
             )
 
 

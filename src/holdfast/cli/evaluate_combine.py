@@ -26,6 +26,9 @@ def combine(results: list[Path], output: Output, settings: Settings, metric: str
         output: Where results go.
         settings: Of the command.
         metric: The metric of all sets; each set's own gate metric when left out.
+
+    Examples:
+        holdfast evaluate combine runs/report-photos runs/report-drawings --out runs/both
     """
     from holdfast.evaluation.results import EvaluationResults
     from holdfast.evaluation.test_sets import CombinationResults

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.embeddings.file_columns import USUAL, FileColumns
-from holdfast.embeddings.folders import model_folder
+from holdfast.embeddings.files import USUAL, FileColumns, model_folder
 from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
@@ -36,11 +35,6 @@ class Sides(NamedTuple):
 
 
 _IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
-
-
-def columns_of(arguments: Mapping[str, Any]) -> FileColumns:
-    """Return what a command was told of the names in files of vectors made elsewhere."""
-    return FileColumns(*(tuple(arguments[f"{what}_column"]) for what in ("vector", "id", "label")))
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -6,11 +6,14 @@ import inspect
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
+
+from holdfast.cli.commands import below, function_of
 
 COLUMN = 28
 """Where the descriptions of options begin."""
@@ -27,11 +30,12 @@ def help_of(parser: Any, function: Callable[..., Any], command: str, first: str 
         command: Its name.
         first: The option that words before all options belong to.
     """
-    about = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0].partition("\nRaises:")[0].strip()
     groups = [(group.title, [one for one in group._group_actions if _is_shown(one)]) for group in parser._action_groups]
     actions = {_name(action): action for _, shown in groups for action in shown}
     value = "" if first not in actions else f" {first.replace('_', '-').upper()}"
-    lines = [f"usage: holdfast {command}{value} [--option value ...]", "", *_wrapped(about)]
+    inner = " [SUBCOMMAND]" if below(command) else ""
+    lines = [f"usage: holdfast {command}{inner}{value} [--option value ...]", "", *_wrapped(_about(function))]
+    lines += _subcommands(command)
     general: list[Any] = []
     for title, shown in groups:
         if title in ("positional arguments", "options"):
@@ -46,7 +50,54 @@ def help_of(parser: Any, function: Callable[..., Any], command: str, first: str 
     lines += [*_entry("-h, --help", "Print this."), ""]
     if first:
         lines.append(f"Words before all options are --{first.replace('_', '-')}.")
-    return "\n".join([*lines, "Dashes and underscores in names are the same; lists take several words."])
+    lines.append("Dashes and underscores in names are the same; lists take several words.")
+    return "\n".join([*lines, *_examples(examples_of(function))])
+
+
+def help_of_group(command: str) -> str:
+    """Return the help of a command that is nothing without a further word: its subcommands, with an example each."""
+    functions = [function_of(f"{command} {name}") for name in below(command)]
+    about = inspect.cleandoc(import_module(functions[0].__module__).__doc__ or "").partition(": ")[2]
+    lines = [f"usage: holdfast {command} SUBCOMMAND [--option value ...]", "", *_wrapped(about[:1].upper() + about[1:])]
+    lines += [*_subcommands(command), ""]
+    lines.append(f"`holdfast {command} SUBCOMMAND --help` lists the options; every one takes --json.")
+    return "\n".join([*lines, *_examples([examples_of(function)[0] for function in functions])])
+
+
+def examples_of(function: Callable[..., Any]) -> list[str]:
+    """Return the commands in the examples of a docstring, those on several lines as one.
+
+    >>> def run() -> None:
+    ...     '''Run.
+    ...
+    ...     Examples:
+    ...         holdfast run --data photos
+    ...             --out there
+    ...     '''
+    >>> examples_of(run)
+    ['holdfast run --data photos --out there']
+    """
+    _, _, said = inspect.cleandoc(function.__doc__ or "").partition("\nExamples:\n")
+    lines = said.partition("\n\n")[0].splitlines()
+    joined = "".join(f"\n{line}" if line.startswith("    holdfast ") else f" {line.strip()}" for line in lines)
+    return [line.strip() for line in joined.splitlines() if line.strip()]
+
+
+def _examples(commands: Sequence[str]) -> list[str]:
+    return ["", "Examples:", *(f"  {command}" for command in commands)] if commands else []
+
+
+def _about(function: Callable[..., Any]) -> str:
+    """Return what a docstring says before its sections."""
+    return re.split(r"\n(?:Args|Raises|Examples):\n", inspect.cleandoc(function.__doc__ or ""))[0].strip()
+
+
+def _subcommands(command: str) -> list[str]:
+    """Return a line for each subcommand with the first sentence about it, if there are any."""
+    names = below(command)
+    width = max(map(len, names), default=0) + 2
+    told = [(name, _about(function_of(f"{command} {name}")).partition("\n")[0].rstrip(".")) for name in names]
+    return ["", *(f"  {name:<{width}}{text[:1].lower()}{text[1:]}" for name, text in told)] if told else []
 
 
 def parser_title(function: Callable[..., Any]) -> str:
@@ -71,7 +122,11 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 def _is_shown(action: Any) -> bool:
     """Return whether an option is one that people type; files of nested options are given by --config."""
-    return bool(action.option_strings) and action.dest not in HIDDEN and type(action).__name__ != "_ActionConfigLoad"
+    return (
+        bool(action.option_strings)
+        and action.dest.rpartition(".")[2] not in HIDDEN
+        and type(action).__name__ != "_ActionConfigLoad"
+    )
 
 
 def _name(action: Any) -> str:

@@ -2,107 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from holdfast.cli.console import console, print_error, print_json, print_table
-from holdfast.cli.parsing import parse
 from holdfast.methods import METHODS
+from holdfast.methods.descriptions import Description, describe
 
 
-def methods(method: str | None = None, json: bool = False) -> None:
-    """List the compatibility methods, or explain one of them: ``holdfast methods ndpp``.
+def methods(method: str | None = None, json: bool = False) -> int:
+    """List the compatibility methods with their papers and options, or explain one of them.
 
     Args:
         method: Name of the one to explain, with all its options.
         json: Print one JSON document instead of a table.
+
+    Examples:
+        holdfast methods
+        holdfast methods ndpp
     """
+    if method is None:
+        for error in METHODS.import_installed():
+            print_error("methods", error, as_json=False)
+    found = {name: describe(name) for name in (METHODS if method is None else [method])}
+    if json:
+        print_json({"methods": {name: _document(one) for name, one in found.items()}})
+    elif method is None:
+        rows = [
+            [name, _paragraph(one, 0), ", ".join(f"{key}={value}" for key, value in one.options.items()) or "none"]
+            for name, one in found.items()
+        ]
+        print_table("Compatibility methods", ["name", "what it is", "options (--method-options.NAME VALUE)"], rows)
+    else:
+        options = [f"--method-options.{key.replace('_', '-')} {value}" for key, value in found[method].options.items()]
+        defaults = "\n".join(f"    {option}" for option in options or ["it has no options"])
+        console.print(f"{method}: {found[method].documentation.rstrip()}\n\nDefaults:\n{defaults}")
+    return 0
 
 
-def check(method: str, json: bool = False) -> None:
-    """Check that a method keeps what all methods promise: ``holdfast methods check NAME``.
+def check(method: str, json: bool = False) -> int:
+    """Check that a method keeps what all methods promise.
 
     Takes seconds, on any machine; 1 is returned where a promise is broken.
 
     Args:
         method: Its name; that of an installed package will do.
         json: Print one JSON document as well.
+
+    Examples:
+        holdfast methods check bct
     """
+    from holdfast.testing.contract import failures, together
+    from holdfast.testing.methods import code_of_method, method_contract
 
-
-def described(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return methods with the first lines of their documentation and their options."""
-    from holdfast.methods.descriptions import describe
-
-    found = {}
-    for name in names:
-        one = describe(name)
-        paragraphs = one.documentation.split("\n\n")
-        found[name] = {
-            "paper": " ".join(paragraphs[0].split()),
-            "about": " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else "",
-            "documentation": one.documentation,
-            "options": one.options,
-            "needs_old": one.needs_old,
-            "sessions_only": one.sessions_only,
-            "spaces": sorted(one.spaces),
-        }
-    return found
-
-
-def main(words: list[str]) -> int:
-    """Print the table, or one method's documentation, or what a method promises and breaks."""
-    if words[:1] == ["check"]:
-        return _check(words[1:])
-    arguments, _ = parse(methods, words, "methods")
-    name = arguments["method"]
-    if name is None:
-        for error in METHODS.import_installed():
-            print_error("methods", error, as_json=False)
-    found = described(METHODS if name is None else [name])
-    if arguments["json"]:
-        print_json({"methods": found})
-        return 0
-    if name is not None:
-        defaults = "\n".join(f"    --method_options.{key} {value}" for key, value in found[name]["options"].items())
-        console.print(
-            f"{name}: {found[name]['documentation'].rstrip()}\n\nDefaults:\n{defaults or '    it has no options'}"
-        )
-        return 0
-    rows = [
-        [name, entry["paper"], ", ".join(f"{key}={value}" for key, value in entry["options"].items()) or "none"]
-        for name, entry in found.items()
-    ]
-    print_table("Compatibility methods", ["name", "what it is", "options (--method_options.NAME VALUE)"], rows)
-    return 0
-
-
-def _check(words: list[str]) -> int:
-    from holdfast.testing import failures, method_contract
-
-    arguments, _ = parse(check, words, "methods check")
-    name = arguments["method"]
-    checks = method_contract(name)
-    broken = list(failures(checks))
-    for failure in broken:
-        console.print(f"broken: {failure.check}\n    {failure.found}", markup=False)
+    checks = method_contract(method)
+    broken = list(failures(checks, code_of_method(method)))
+    for failure, when in together(broken):
+        console.print(f"broken: {failure.check.promise}", markup=False)
+        for said in (failure.line, failure.found, _when(when), failure.check.meaning):
+            console.print(f"    {said}" if said else "", end="\n" if said else "", markup=False, soft_wrap=True)
     promises = len({one.promise for one in checks})
     if broken:
         kept = promises - len({failure.check.promise for failure in broken})
-        console.print(f"{name} keeps {kept} of {promises} promises; {len(broken)} of {len(checks)} checks failed.")
-        console.print("Next: what each promise means stands in holdfast/testing/methods.py, under its name.")
+        console.print(f"{method} keeps {kept} of {promises} promises; {len(broken)} of {len(checks)} checks failed.")
+        console.print(f"Next: change what is named, and type holdfast methods check {method} again.", markup=False)
     else:
-        console.print(f"{name} keeps all {promises} promises ({len(checks)} checks).")
-    if arguments["json"]:
+        console.print(f"{method} keeps all {promises} promises ({len(checks)} checks).")
+    if json:
         print_json(
             {
-                "method": name,
+                "method": method,
                 "promises": promises,
                 "checks": len(checks),
                 "broken": [
-                    {"promise": failure.check.promise, "when": failure.check.circumstances, "found": failure.found}
+                    {
+                        "promise": failure.check.promise,
+                        "when": failure.check.circumstances,
+                        "found": failure.found,
+                        "line": failure.line,
+                        "meaning": failure.check.meaning,
+                    }
                     for failure in broken
                 ],
             }
         )
     return 1 if broken else 0
+
+
+def _when(circumstances: list[str]) -> str:
+    """Return the first circumstances under which a promise is broken, and how many there are beside.
+
+    >>> _when(["lorentz, one row", "lorentz, no row", ""]), _when([""])
+    ('when: lorentz, one row; and 1 more', '')
+    """
+    known = [one for one in circumstances if one]
+    more = f"; and {len(known) - 1} more" if len(known) > 1 else ""
+    return f"when: {known[0]}{more}" if known else ""
+
+
+def _paragraph(method: Description, number: int) -> str:
+    """Return a paragraph of a method's documentation on one line; nothing where there are fewer."""
+    paragraphs = method.documentation.split("\n\n")
+    return " ".join(paragraphs[number].split()) if number < len(paragraphs) else ""
+
+
+def _document(method: Description) -> dict[str, object]:
+    facts = {**method._asdict(), "spaces": sorted(method.spaces)}
+    return {"paper": _paragraph(method, 0), "about": _paragraph(method, 1), **facts}

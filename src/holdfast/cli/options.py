@@ -7,19 +7,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import data_root, open_data, write_settings
+from holdfast.cli.choices import data_root, write_settings
+from holdfast.cli.console import console
 from holdfast.cli.evidence import Sides, open_file, open_sides
 from holdfast.cli.pages import Report
 from holdfast.config import Options, Settings
+from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.file_columns import FileColumns
-from holdfast.errors import ConfigError, refuse
+from holdfast.embeddings.files import FileColumns, model_folder
+from holdfast.errors import ConfigError, ReleaseError, refuse
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import bound, option_types
 
 if TYPE_CHECKING:
+    from holdfast.data.image_set import ImageSet
     from holdfast.data.item_facts import FactsOf
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.data.text_set import TextData, TextSet
+    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.release import Release
+    from holdfast.models.text_encoders import TextEncoder
+
+Similarity = Literal["cosine", "inner-product", "euclidean"]
+
+FITTED_ON = ("train", "embeddings", "gallery")
+"""The files of a folder to fit a link on: what is not searched with or among, if that is there."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,6 @@ class Reading(Options):
     """How files of vectors made elsewhere are read.
 
     Args:
-        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
             names the first counts that a file has.
@@ -68,7 +79,6 @@ class Reading(Options):
         label_column: The same of the labels, "labels" and "label".
     """
 
-    similarity: Literal["cosine", "inner-product", "euclidean"] | None = None
     cast: bool = False
     vector_column: list[str] = field(default_factory=list)
     id_column: list[str] = field(default_factory=list)
@@ -79,13 +89,194 @@ class Reading(Options):
         """What files call vectors, ids and labels."""
         return FileColumns(tuple(self.vector_column), tuple(self.id_column), tuple(self.label_column))
 
-    def sides(self, path: Path, name: str | None = None) -> Sides:
+    def sides(self, path: Path, name: str | None = None, similarity: Similarity | None = None) -> Sides:
         """Open queries and gallery of one model; see `open_sides`."""
-        return open_sides(path, cast=self.cast, name=name, similarity=self.similarity, columns=self.columns)
+        return open_sides(path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
 
-    def file(self, path: Path, name: str | None) -> EmbeddingSet:
+    def file(self, path: Path, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
         """Open one file; see `open_file`."""
-        return open_file(path, cast=self.cast, name=name, similarity=self.similarity, columns=self.columns)
+        return open_file(path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
+
+    def part(self, path: Path, name: str | None = None) -> EmbeddingSet:
+        """Open the embeddings to fit a link on: a file, or of a folder what is neither a query nor searched, if there.
+
+        Raises:
+            ConfigError: There is nothing of the kind.
+        """
+        path = model_folder(path)
+        if not path.is_dir():
+            return self.file(path, name)
+        for part in FITTED_ON:
+            if (path / f"{part}.safetensors").exists():
+                return open_file(path / f"{part}.safetensors", name=name)
+        there = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
+        raise ConfigError(
+            f"The folder '{path}' holds {there}.",
+            expected=" or ".join(f"{part}.safetensors" for part in FITTED_ON),
+            to_do="`holdfast embed` writes them.",
+        )
+
+
+@dataclass(frozen=True)
+class DataSets(Options):
+    """Where named data sets are, and how data is read.
+
+    Args:
+        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+        data_options: Options of the data set, such as image_size of images (that of the release, where one reads them)
+            or label_column of a file of texts.
+    """
+
+    data_root: Path | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
+
+    def images(self, data: str, encoder: EncoderSpec | None = None) -> RetrievalData:
+        """Open a data set of images by name or path, showing that it is being read.
+
+        Args:
+            data: Its name or path.
+            encoder: Reads them as this one wants its images, where the options do not say otherwise.
+        """
+        from holdfast.data.datasets import load_dataset, option_names
+
+        options = self.data_options
+        if encoder is not None:
+            wanted = {"image_size": encoder.image_size, "channels": encoder.channels, "fit": encoder.fit}
+            accepted = option_names(data)
+            options = {**{name: value for name, value in wanted.items() if name in accepted}, **options}
+        with console.status(f"reading {data}"):
+            return load_dataset(data, data_root(self.data_root), **options)
+
+    def texts(self, texts: str) -> TextData | TextSet:
+        """Open texts by name or file, showing that they are being read."""
+        from holdfast.data.texts import load_texts
+
+        with console.status(f"reading {texts}"):
+            return load_texts(texts, data_root(self.data_root), **self.data_options)
+
+
+@dataclass(frozen=True)
+class TextModel(Options):
+    """How a frozen model embeds texts.
+
+    Args:
+        query_prefix: Text before every query; what the model asks for when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Tokens that count of every text; the model's own number when left out.
+        truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
+    """
+
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+
+    def opened(self, model: str, device: str) -> TextEncoder:
+        """Open a frozen text model: a folder, an installed Python package, or a name on the hub."""
+        from holdfast.models.text_encoders import open_text_encoder
+
+        with console.status(f"opening {model}"):
+            return open_text_encoder(model, device=device_named(device), **vars(self))
+
+    def head(self, folder: Path, model: str | None, device: str) -> tuple[Release, TextEncoder]:
+        """Open a head and the text model it was trained over.
+
+        Args:
+            folder: Of the head.
+            model: The text model; the one on record when left out.
+            device: Where to compute.
+
+        Raises:
+            ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
+        """
+        from holdfast.models.feature_encoder import FeatureSpec
+        from holdfast.models.release import load_release
+
+        release = load_release(folder)
+        recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
+        model = model or recorded.pop("model", None)
+        if not isinstance(spec, FeatureSpec):
+            raise ReleaseError(
+                f"The release '{folder}' takes {spec.input_words}, no texts.",
+                expected="a head over a text model, as `holdfast adapt --text-model MODEL` trains it",
+                to_do="with this release give images: --data DATA, or --image FILE to search with.",
+            )
+        if model is None:
+            raise ReleaseError(
+                f"The release '{folder}' does not say over which text model it is a head.",
+                expected="one that `holdfast adapt --text-model MODEL` trained",
+                to_do="pass --text-model MODEL; or embed the texts with that model, and give these embeddings instead.",
+            )
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        known = {name: value for name, value in recorded.items() if name in vars(self)}
+        try:
+            encoder = TextModel(**{**known, **given}).opened(model, device)
+        except ConfigError as error:
+            raise ReleaseError(
+                f"The text model of the head '{folder}' cannot be opened: {error.given}",
+                expected=error.expected,
+                to_do="pass --text-model with the place where that model is now; nothing was written.",
+            ) from error
+        if encoder.fingerprint != spec.frozen:
+            raise ReleaseError(
+                f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{folder}' is a head over "
+                f"{spec.frozen}.",
+                expected="the very model that the head was trained over, with the same --max-length and --truncate-dim",
+                to_do="pass --text-model with the folder of that model; nothing was written.",
+            )
+        return release, encoder
+
+
+@dataclass(frozen=True)
+class Network(Options):
+    """The network that is trained.
+
+    Args:
+        backbone: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b; that of the scenario, or convnet,
+            when left out.
+        dim: Dimension of the embeddings.
+        projection: From backbone to embedding: linear, linear-bn, mlp or none; linear when left out, linear-bn on the
+            lorentz space.
+        backbone_options: Options of the backbone, such as filters of convnet.
+        mean: Subtracted from each channel, after scaling pixels to [0, 1].
+        std: Divides each channel.
+        weights: Local folder of published backbone weights.
+        freeze_backbone: Train projection and classifier only.
+    """
+
+    backbone: str | None = None
+    dim: int = 128
+    projection: str | None = None
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    mean: list[float] = field(default_factory=lambda: [0.5])
+    std: list[float] = field(default_factory=lambda: [0.5])
+    weights: Path | None = None
+    freeze_backbone: bool = False
+
+    def encoder(self, images: ImageSet, projection: str, zeta: float | None = None) -> EncoderSpec:
+        """Return the encoder that these describe, for images like the given ones.
+
+        Args:
+            images: To be embedded.
+            projection: From backbone to embedding, settled.
+            zeta: Distance from the origin to which points of a space that has one reach.
+        """
+        from holdfast.models.encoder import encoder_spec
+
+        channels, height, width = images.shape
+        refuse(height != width, f"Images of {height} × {width} pixels.", "square images")
+        return encoder_spec(
+            backbone=self.backbone or "convnet",
+            dim=self.dim,
+            projection=projection,
+            backbone_options=self.backbone_options,
+            channels=channels,
+            image_size=height,
+            fit=images.fit or "crop",
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            zeta=zeta,
+        )
 
 
 @dataclass(frozen=True)
@@ -93,8 +284,8 @@ class Answers(Options):
     """Who answers what.
 
     Args:
-        protocol: Who answers what, and what is averaged; `holdfast evaluate --protocol list` shows them. By label when
-            left out.
+        protocol: Who answers what, and what is averaged; `holdfast evaluate protocols` lists them. By label when left
+            out.
         ground_truth: The file or folder of the protocol's ground truth.
         relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
             as clicks. Short for --protocol relevance --ground-truth.
@@ -132,7 +323,7 @@ class Answers(Options):
             options.setdefault("no_relevant", self.no_relevant)
         if leave_one_out and "leave_one_out" in option_types(protocol):
             options.setdefault("leave_one_out", True)
-        return protocol.opened(truth, bound(protocol, options, f"protocol '{protocol.name}'"))
+        return protocol.opened(truth, **bound(protocol, options, f"protocol '{protocol.name}'"))
 
 
 @dataclass(frozen=True)
@@ -162,17 +353,27 @@ class Judging(Options):
 
     def __post_init__(self) -> None:
         refuse(self.seed < 0, f"--seed {self.seed}.", "a whole number of at least 0")
-        refuse(bool(self.guard) and self.no_guard, "--guard and --no-guard were given.", "one of them")
+        guarded(self.guard, self.no_guard)
 
     @property
     def guards(self) -> tuple[str, ...] | None:
         """The guarded metrics; None for the usual ones."""
-        return () if self.no_guard else tuple(name for word in self.guard for name in word.split(",") if name) or None
+        return guarded(self.guard, self.no_guard)
 
     @property
     def placed(self) -> str | None:
         """The device, None for the CPU."""
         return None if self.device == "cpu" else self.device
+
+
+def guarded(guard: Sequence[str], no_guard: bool) -> tuple[str, ...] | None:
+    """Return the guarded metrics of --guard and --no-guard; None for the usual ones.
+
+    >>> guarded(["map,recall@1"], False), guarded([], True), guarded([], False)
+    (('map', 'recall@1'), (), None)
+    """
+    refuse(bool(guard) and no_guard, "--guard and --no-guard were given.", "one of them")
+    return () if no_guard else tuple(name for word in guard for name in word.split(",") if name) or None
 
 
 @dataclass(frozen=True)
@@ -181,24 +382,20 @@ class Shown(Options):
 
     Args:
         data: The data set or folder that was embedded, to show example images in the report.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size.
         texts: What the items are, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
             of ids and further columns (text, title, price, ...), a .txt file of texts, or texts by name (clinc150).
             Further columns of files of embeddings are shown as they are.
     """
 
     data: str | None = None
-    data_root: Path | None = None
-    data_options: dict[str, Any] = field(default_factory=dict)
     texts: str | None = None
 
-    def images(self) -> RetrievalData | None:
+    def images(self, sets: DataSets) -> RetrievalData | None:
         """Open the data set, if one was named."""
-        return None if self.data is None else open_data(self.data, self.data_root, self.data_options)
+        return None if self.data is None else sets.images(self.data)
 
-    def facts(self, sets: Sequence[EmbeddingSet]) -> FactsOf:
-        """Return what finds texts and metadata of the items of these sets."""
+    def facts(self, sets: DataSets, embeddings: Sequence[EmbeddingSet]) -> FactsOf:
+        """Return what finds texts and metadata of the items of these embeddings."""
         from holdfast.data.item_facts import facts_of
 
-        return facts_of(self.texts, data_root(self.data_root), list(sets))
+        return facts_of(self.texts, data_root(sets.data_root), list(embeddings))

@@ -5,28 +5,104 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-import yaml
-
-from holdfast.cli.commands import first_of
+from holdfast.cli.commands import all_functions, below, first_of, function_of, reader_of_words
 from holdfast.config import Options, Settings, known_options, leaves, read_yaml, refuse_unknown
 from holdfast.documents import parsed_yaml
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import ConfigError, refuse, unknown_name
 
 NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
 
+
+class Moved(NamedTuple):
+    """Where an option of an earlier version is now.
+
+    Args:
+        command: The command that has it.
+        option: What it is called there; empty where its values are the words before all options.
+    """
+
+    command: str
+    option: str = ""
+
+
 MOVED = {
-    ("evaluate", "combine"): "evaluate combine FOLDER FOLDER ...",
-    ("evaluate", "metric"): "evaluate combine FOLDER FOLDER ... --metric METRIC",
-    ("evaluate", "chain"): "evaluate chain FOLDER FOLDER ...",
-    ("evaluate", "chain_independent"): "evaluate chain FOLDER FOLDER ... --independent FOLDER ...",
-    ("evaluate", "old_baseline"): "evaluate chain FOLDER FOLDER ... --old-baseline own",
+    ("embed", "data"): Moved("embed images"),
+    ("embed", "texts"): Moved("embed texts"),
+    ("embed", "stored"): Moved("embed stored"),
+    ("embed", "stored_model"): Moved("embed stored", "model"),
+    ("evaluate", "combine"): Moved("evaluate combine"),
+    ("evaluate", "metric"): Moved("evaluate combine", "metric"),
+    ("evaluate", "chain"): Moved("evaluate chain"),
+    ("evaluate", "chain_independent"): Moved("evaluate chain", "independent"),
+    ("evaluate", "old_baseline"): Moved("evaluate chain", "old_baseline"),
 }
-"""Options that became commands, or went with one: by command and option, what to type instead."""
+"""Options that became commands, or went with one, by command and option."""
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Run the command that words begin with, such as "evaluate chain", and return its exit code.
+
+    Raises:
+        ConfigError: No command is named, or its words are wrong.
+        SystemExit: Help was asked for.
+    """
+    command, rest = words[0], list(words[1:])
+    if reader := reader_of_words(command):
+        return reader(rest)
+    while rest and f"{command} {rest[0]}" in all_functions():
+        command = f"{command} {rest.pop(0)}"
+    if command in all_functions():
+        return run(function_of(command), rest, command)
+    if not rest or rest[0] in ("-h", "--help", "help"):
+        from holdfast.cli.help import help_of_group
+
+        print(help_of_group(command))
+        if rest:
+            raise SystemExit(0)
+        return 2
+    raise _without_subcommand(command, rest)
+
+
+def _without_subcommand(command: str, words: Sequence[str]) -> ConfigError:
+    """Build the error for a command that is nothing without a further word, and was given another one."""
+    if not words[0].startswith("-"):
+        return unknown_name(
+            f"subcommand of `holdfast {command}`", words[0], below(command), listing=f"holdfast {command} --help"
+        )
+    given = _groups(words, command)
+    if any((command, name) in MOVED for name, _ in given):
+        return _moved(command, given)
+    inner = [f"{command} {name}" for name in below(command)]
+    takers = [one for one in inner if given[0][0] in known_options(function_of(one))] or inner
+    return ConfigError(
+        f"`holdfast {command}` was given {words[0]} and nothing that says what to do.",
+        expected=" or ".join(f"`holdfast {one} {first_of(one).upper()} …`" for one in takers),
+        to_do=f"`holdfast {command} --help` lists all; nothing was started.",
+    )
+
+
+def _moved(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigError:
+    """Build the error for options that became a command, or went with one: it says the same words as they are now."""
+    moved = {name: MOVED[command, name] for name, _ in given if (command, name) in MOVED}
+    first = next((name for name, now in moved.items() if not now.option), "")
+    now = moved[first] if first else next(iter(moved.values()))
+    typed = ["holdfast", *now.command.split(), *(dict(given)[first] if first else [])]
+    known = known_options(function_of(now.command))
+    for name, values in given:
+        option = moved[name].option if name in moved else name
+        if name != first and (option in known or option.partition(".")[0] in known):
+            typed += [f"--{option.replace('_', '-')}", *values]
+    return ConfigError(
+        f"`holdfast {command} --{(first or next(iter(moved))).replace('_', '-')}` is the command "
+        f"`holdfast {now.command}` now.",
+        to_do=f"`{shlex.join(typed)}`; nothing was started.",
+    )
 
 
 def run(function: Callable[..., int], words: Sequence[str], command: str) -> int:
@@ -52,6 +128,11 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
     """
     known, first = known_options(function), first_of(command)
     if first and words and not words[0].startswith("-"):
+        refuse(
+            first in [name for name, _ in _groups([f"--{first}", *words[1:]], command)[1:]],
+            f"Both '{words[0]}' and --{first.replace('_', '-')} were given.",
+            f"the {first} once: `holdfast {command} {first.upper()} …`",
+        )
         words = [f"--{first}", *words]
     parser, groups, takes_settings = _parser(function, command)
     if "-h" in words or "--help" in words:
@@ -81,7 +162,9 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
     arguments.pop("config", None)
     refuse(arguments.get("seed", 0) < 0, f"--seed {arguments.get('seed')}.", "a whole number of at least 0")
     for name, group in groups.items():
-        arguments[name] = group(**{option: arguments.pop(option) for option in known_options(group)})
+        arguments[name] = group(
+            **{option: arguments.pop(option) for option in known_options(group) if "." not in option}
+        )
     if takes_settings:
         arguments[takes_settings] = Settings(text)
     return arguments, text
@@ -105,21 +188,13 @@ def _parser(function: Callable[..., Any], command: str) -> tuple[Any, dict[str, 
     return parser, groups, takes_settings
 
 
-def resolved(text: str, values: Mapping[str, Any]) -> str:
-    r"""Return the settings of a command, as `parse` wrote them, with values that were left open and are decided now.
-
-    >>> resolved("data: photos", {"head": "softmax"})
-    'data: photos\nhead: softmax\n'
-    """
-    found: str = yaml.safe_dump({**yaml.safe_load(text), **values}, sort_keys=False, allow_unicode=True)
-    return found
-
-
 _PARSER_ERRORS = (argparse.ArgumentError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What the parser raises for words, which it reads as YAML: also what PyYAML does for `!!bool x` or `&a [*a]`."""
 _KINDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text", "NoneType": "nothing"}
 _LITERAL = re.compile(r"(?:an? )?typing\.Literal\[(.*?)\]")
 _SUBTYPE = re.compile(r"(one of [^<\]]*[^<\],\s])|<class '(?:[\w.]*\.)?(\w+)'>")
+_NESTED = re.compile(r"NestedArg\(key='([\w.]+)', val=(.*?)\)")
+_OWN_REFUSAL = re.compile(r"Union subtypes .*? Errors: - (.*? Expected: .*?) - Expected ")
 _UNION = re.compile(r"(option '--[^']+': )Does not validate.* Subtypes: (\[.*?\]) Errors: .* Given value: (.*)$")
 
 
@@ -127,6 +202,9 @@ def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")
     text = _LITERAL.sub(lambda found: f"one of {found[1]}".replace("'", ""), text)
+    text = _NESTED.sub(r"\1=\2", text)
+    if refused := _OWN_REFUSAL.search(text):  # by the settings themselves
+        return refused[1]
     union = _UNION.search(text)
     if union is None:
         return re.sub(r"an? <class '(\w+)'>", lambda found: _KINDS.get(found[1], found[0]), text)
@@ -136,16 +214,14 @@ def _short(error: BaseException) -> str:
 
 def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> Iterator[NamedSetting]:
     """Yield names with their values, in order, from words and from the files they name; unknown names are refused."""
-    for name, values in _groups(words, command):
+    groups = _groups(words, command)
+    for name, values in groups:
         if name == "config":
             for path in values:
                 yield from leaves(read_yaml(Path(path), known), known)
             continue
-        if name not in known and (moved := MOVED.get((command, name))):
-            raise ConfigError(
-                f"`holdfast {command} --{name.replace('_', '-')}` is a command of its own now.",
-                to_do=f"`holdfast {moved}`; nothing was started.",
-            )
+        if name not in known and (command, name) in MOVED:
+            raise _moved(command, groups)
         refuse_unknown([name], known, f"of `holdfast {command}`", dashes="--")
         yield name, tuple(values)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.cli.choices import data_root, open_data
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.parsing import parse
+from holdfast.cli.options import DataSets, Reading
+from holdfast.config import Options
 from holdfast.errors import refuse
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
     from holdfast.bench.recommend import Answer, Interval, Place, Situation
+    from holdfast.data.text_set import TextSet
+    from holdfast.embeddings import EmbeddingSet
 
 ScenarioName = Literal[
     "extended-data", "extended-class", "open-data", "open-class",
@@ -22,27 +24,9 @@ ScenarioName = Literal[
 ]  # fmt: skip
 
 
-def recommend(
-    data: str | None = None,
-    embeddings: Path | None = None,
-    classes: int | None = None,
-    images: int | None = None,
-    old_classes: int | None = None,
-    old_quality: float | None = None,
-    scenario: ScenarioName = "extended-class",
-    frozen: bool = False,
-    unlabelled: bool = False,
-    evidence: list[Path] = [],  # noqa: B006 - read only, shown as the default
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    json: bool = False,
-) -> None:
-    """Look up what leaderboards say of data like yours, and what to type to compare on your own.
-
-    Shown are the rows of the leaderboards that come with holdfast, and of your own, for the data sets most like yours:
-    of the same kind and scenario, nearest in number of classes and in images per class, with the seeds, intervals and
-    machine that they rest on, and what they cannot tell. Nothing is chosen for you: what leads on one data set does not
-    on the next.
+@dataclass(frozen=True)
+class Known(Options):
+    """What is known of your data and your old model.
 
     Args:
         data: The training data, to be counted: a data set by name, a folder with one sub-folder of images per class,
@@ -58,27 +42,100 @@ def recommend(
             enlarged-backbone-data, enlarged-backbone-class, new-architecture (of the same data), both.
         frozen: Both models stay as they are.
         unlabelled: The items have no classes.
-        evidence: Documents of your own benches, to count beside those that come with holdfast.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set; label_column names the labels in a file of texts.
-        json: Print one JSON document.
     """
 
+    data: str | None = None
+    embeddings: Path | None = None
+    classes: int | None = None
+    images: int | None = None
+    old_classes: int | None = None
+    old_quality: float | None = None
+    scenario: ScenarioName = "extended-class"
+    frozen: bool = False
+    unlabelled: bool = False
 
-def main(words: list[str]) -> int:
-    """Print the measured rows, what they rest on and cannot tell, and what to type next."""
+    def __post_init__(self) -> None:
+        given = [name for name in ("data", "embeddings", "classes", "images") if getattr(self, name) is not None]
+        refuse(
+            len(set(given) - {"images"}) > 1 or ("images" in given and given != ["classes", "images"]),
+            f"{' and '.join(f'--{name}' for name in given)}.",
+            "--data, or --embeddings, or --classes with or without --images: one of three",
+        )
+        refuse(
+            not given and not self.unlabelled and not self.frozen,
+            "Nothing was said of your data.",
+            "--data DATA, --embeddings FILE, or --classes N --images N; or --frozen, or --unlabelled",
+        )
+
+    def situation(self, sets: DataSets) -> Situation:
+        """Return what leaderboards are asked for, counted from the data where it is given."""
+        from holdfast.bench.recommend import Situation
+        from holdfast.data.text_set import TextData
+
+        asked = Situation(
+            self.classes,
+            self.images,
+            self.old_classes,
+            self.old_quality,
+            self.scenario,
+            self.frozen,
+            labelled=not self.unlabelled,
+        )
+        if self.embeddings is not None:
+            return _over_frozen_models(asked, Reading(cast=True).part(self.embeddings))
+        if self.data is None:
+            return asked
+        if is_texts(self.data):
+            texts = sets.texts(self.data)
+            return _over_frozen_models(asked, texts.train if isinstance(texts, TextData) else texts)
+        images = sets.images(self.data).to_train_on()
+        return replace(asked, classes=len(set(images.labels.tolist())), images=len(images))
+
+
+def _over_frozen_models(asked: Situation, items: EmbeddingSet | TextSet) -> Situation:
+    """Count items whose models are frozen."""
+    classes = None if items.labels is None else len(set(items.labels.tolist()))
+    labelled = asked.labelled and classes is not None
+    return replace(asked, frozen=True, classes=classes, images=len(items), labelled=labelled)
+
+
+def is_texts(data: str) -> bool:
+    """Return whether data, by name or path, is texts: what is learnt of them is learnt over frozen models."""
+    from holdfast.data.text_files import FILE_READERS
+    from holdfast.data.texts import TEXT_DATASETS
+
+    return data in TEXT_DATASETS or (Path(data).suffix in FILE_READERS and not Path(data).is_dir())
+
+
+def recommend(
+    known: Known,
+    sets: DataSets,
+    evidence: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    json: bool = False,
+) -> int:
+    """Look up what leaderboards say of data like yours, and what to type to compare on your own.
+
+    Shown are the rows of the leaderboards that come with holdfast, and of your own, for the data sets most like yours:
+    of the same kind and scenario, nearest in number of classes and in images per class, with the seeds, intervals and
+    machine that they rest on, and what they cannot tell. Nothing is chosen for you: what leads on one data set does not
+    on the next.
+
+    Args:
+        known: Of your data and your old model.
+        sets: How data is read.
+        evidence: Documents of your own benches, to count beside those that come with holdfast.
+        json: Print one JSON document.
+
+    Examples:
+        holdfast recommend photos
+        holdfast recommend --classes 1000 --images 50000 --old-classes 300
+    """
     from holdfast.bench.recommend import look_up, read_places
 
-    arguments, _ = parse(recommend, words, "recommend")
-    situation = _situation(arguments)
-    answer = look_up(
-        situation,
-        read_places(arguments["evidence"]),
-        data=arguments["data"],
-        embeddings=arguments["embeddings"],
-    )
-    not_counted = dict(_not_counted(arguments["evidence"], situation))
-    if arguments["json"]:
+    situation = known.situation(sets)
+    answer = look_up(situation, read_places(evidence), data=known.data, embeddings=known.embeddings)
+    not_counted = dict(_not_counted(evidence, situation))
+    if json:
         print_json({**answer.to_dict(), "not_counted": not_counted})
         return 0
     for path, why in not_counted.items():
@@ -122,73 +179,6 @@ def _without_numbers(places: Sequence[Place]) -> str:
                 f"none of its labels has P_comp and P_up for every seed; '{row.label}' on {place.words}: {row.failure}"
             )
     return "it has no runs of methods that align with an old model"
-
-
-def _situation(arguments: Mapping[str, Any]) -> Situation:
-    """Return what is known, counted from the data where it is given."""
-    from holdfast.bench.recommend import Situation
-
-    given = _refuse_two(arguments)
-    asked = Situation(
-        **{name: arguments[name] for name in ("classes", "images", "old_classes", "old_quality", "scenario", "frozen")},
-        labelled=not arguments["unlabelled"],
-    )
-    refuse(
-        not given and asked.labelled and not asked.frozen,
-        "Nothing was said of your data.",
-        "--data DATA, --embeddings FILE, or --classes N --images N; or --frozen, or --unlabelled",
-    )
-    if arguments["data"] is not None:
-        return _of_data(asked, arguments)
-    return asked if arguments["embeddings"] is None else _of_embeddings(asked, arguments["embeddings"])
-
-
-def _refuse_two(arguments: Mapping[str, Any]) -> list[str]:
-    """Refuse sizes from more than one place; return the option that was given, if any."""
-    sized = ["classes"] if arguments["classes"] is not None or arguments["images"] is not None else []
-    given = [*(name for name in ("data", "embeddings") if arguments[name] is not None), *sized]
-    wrong = len(given) > 1 or (arguments["images"] is not None and arguments["classes"] is None)
-    written = [f"--{name}" for name in (*given, "images") if arguments[name] is not None]
-    refuse(
-        wrong,
-        f"{' and '.join(written)}.",
-        "--data, or --embeddings, or --classes with or without --images: one of three",
-    )
-    return given
-
-
-def _of_embeddings(asked: Situation, path: Path) -> Situation:
-    from holdfast.cli.adapt_sides import open_part
-
-    found = open_part(path, cast=True, name=None)
-    counted = None if found.labels is None else len(set(found.labels.tolist()))
-    return replace(
-        asked, frozen=True, classes=counted, images=len(found), labelled=asked.labelled and counted is not None
-    )
-
-
-def _of_data(asked: Situation, arguments: Mapping[str, Any]) -> Situation:
-    """Count the images to train on, or the texts, whose models are frozen."""
-    from holdfast.data.texts import load_texts
-
-    name = arguments["data"]
-    if not is_texts(name):
-        images = open_data(name, arguments["data_root"], arguments["data_options"]).to_train_on()
-        return replace(asked, classes=len(set(images.labels.tolist())), images=len(images))
-    opened = load_texts(name, data_root(arguments["data_root"]), **arguments["data_options"])
-    found = opened.parts()["train"] if hasattr(opened, "parts") else opened
-    classes = None if found.labels is None else len(set(found.labels.tolist()))
-    return replace(
-        asked, frozen=True, classes=classes, images=len(found), labelled=asked.labelled and classes is not None
-    )
-
-
-def is_texts(data: str) -> bool:
-    """Return whether data, by name or path, is texts: what is learnt of them is learnt over frozen models."""
-    from holdfast.data.text_files import FILE_READERS
-    from holdfast.data.texts import TEXT_DATASETS
-
-    return data in TEXT_DATASETS or (Path(data).suffix in FILE_READERS and not Path(data).is_dir())
 
 
 def _print_place(place: Place) -> None:

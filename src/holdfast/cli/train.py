@@ -2,85 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.choices import encoder_for, open_data, options_by_method, write_settings
+from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
-from holdfast.cli.parsing import parse, resolved
-from holdfast.errors import ConfigError, ReleaseError, refuse
-from holdfast.experiment import Experiment, Recipe
+from holdfast.cli.options import DataSets, Network
+from holdfast.config import Options, Settings
+from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
+from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.methods import build_method
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
-    from holdfast.experiment import Geometry
+    from holdfast.methods.base import CompatibilityMethod
     from holdfast.models.release import Release
 
+TRAINED_BY = {
+    "other": "trained by other code than that of today",
+    "unknown": "trained before releases told which code trained them",
+}
+"""What is said of a release that the code of today did not train."""
 
-def train(
-    data: str,
-    out: Path,
-    method: list[str] = ["p2s"],  # noqa: B006 - read only, and shown as the default
-    method_options: dict[str, Any] = {},  # noqa: B006
-    old: Path | None = None,
-    old_data: str | None = None,
-    scenario: str | None = None,
-    scenario_options: dict[str, Any] = {},  # noqa: B006
-    backbone: str | None = None,
-    old_backbone: str | None = None,
-    dim: int = 128,
-    projection: str | None = None,
-    backbone_options: dict[str, Any] = {},  # noqa: B006
-    mean: list[float] = [0.5],  # noqa: B006
-    std: list[float] = [0.5],  # noqa: B006
-    weights: Path | None = None,
-    freeze_backbone: bool = False,
-    space: str | None = None,
-    curvature: float | None = None,
-    learn_curvature: bool = False,
-    zeta: float | None = None,
-    lift_old: float | None = None,
-    head: str | None = None,
-    head_options: dict[str, Any] = {},  # noqa: B006
-    recipe: Recipe = Recipe(),  # noqa: B008 - immutable
-    data_root: Path | None = None,
-    data_options: dict[str, Any] = {},  # noqa: B006
-    tensorboard: bool = False,
-    seed: int = 0,
-    again: bool = False,
-    json: bool = False,
-) -> None:
-    """Train models.
 
-    With --old, a model compatible with that release is trained on all training images. With --scenario, an old model
-    is first trained on its share of them, then the independent model and every method. With neither, only the method
-    "independent" can be trained: a first model, without a predecessor.
+@dataclass(frozen=True)
+class Predecessor(Options):
+    """The old model, which embedded the gallery.
 
     Args:
-        data: A data set by name (`holdfast data list`), or a folder with one sub-folder of images per class.
-        out: Folder for the releases; an interrupted run continues, a finished one is kept.
-        method: One or more compatibility methods (`holdfast methods`).
-        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
-        old: Release that embedded the gallery.
-        old_data: The old model's own training data, like --data, for methods that measure it there (advbct).
-        scenario: Who sees what: extended-data, extended-class, open-data, open-class, enlarged-backbone-data,
-            enlarged-backbone-class, new-architecture, both.
+        old: Its release.
+        old_data: Its own training data, like --data, for methods that measure it there (advbct).
+        scenario: Who sees what, where the old model is trained first: extended-data, extended-class, open-data,
+            open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
         scenario_options: Options of the split, such as old_fraction.
-        backbone: Network of the new model: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b; the
-            scenario's, or convnet, when left out.
-        old_backbone: Network of the old model; the scenario's, or the same, when left out.
-        dim: Dimension of the embeddings.
-        projection: From backbone to embedding: linear, linear-bn, mlp or none; linear when left out,
-            linear-bn on the lorentz space.
-        backbone_options: Options of the backbone, such as filters of convnet.
-        mean: Subtracted from each channel, after scaling pixels to [0, 1].
-        std: Divides each channel.
-        weights: Local folder of published backbone weights.
-        freeze_backbone: Train projection and classifier only.
-        space: What embeddings are points of: hypersphere or lorentz (hyperbolic); the old model's when left out, else
-            the first that every method knows: hypersphere, but for hbct.
+        old_backbone: Network of the old model of a scenario; the scenario's, or the new model's, when left out.
+    """
+
+    old: Path | None = None
+    old_data: str | None = None
+    scenario: str | None = None
+    scenario_options: dict[str, Any] = field(default_factory=dict)
+    old_backbone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.scenario is not None and self.old is not None:
+            raise ConfigError(
+                "Both --scenario and --old were given.",
+                expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
+            )
+
+    def release(self) -> Release | None:
+        """Open the old model, if one was given.
+
+        Raises:
+            ReleaseError: It takes no images.
+        """
+        if self.old is None:
+            return None
+        from holdfast.models.encoder import EncoderSpec
+        from holdfast.models.release import load_release
+
+        old = load_release(self.old)
+        if not isinstance(old.encoder.spec, EncoderSpec):
+            raise ReleaseError(
+                f"The release '{self.old}' takes {old.encoder.spec.input_words}, no images.",
+                expected="a model that was trained on images",
+                to_do="for two frozen models, `holdfast adapt` trains heads and fits adapters.",
+            )
+        return old
+
+
+@dataclass(frozen=True)
+class SpaceOptions(Options):
+    """The space that embeddings are points of.
+
+    Args:
+        space: hypersphere or lorentz (hyperbolic); the old model's when left out, else the first that every method
+            knows: hypersphere, but for hbct.
         curvature: K > 0 of the lorentz space (curvature -K); the old model's, or 1, when left out.
         learn_curvature: Learn the curvature of a first model, with --scenario that of the old one. With --old it makes
             another space, on which the old gallery has to be lifted again: the release for that is written beside the
@@ -89,149 +89,195 @@ def train(
             the old model's when left out. With --scenario, that of the new models.
         lift_old: Lay an old model of the hypersphere onto the lorentz space, all its points at this distance from the
             origin, and train a hyperbolic model over it; the release to embed with is written as old-lifted.
+        relift_old: With a --curvature other than the old model's, lift its tangent vectors again by the new one; the
+            release to embed with is written as old-lifted, too.
+    """
+
+    space: str | None = None
+    curvature: float | None = None
+    learn_curvature: bool = False
+    zeta: float | None = None
+    lift_old: float | None = None
+    relift_old: bool = False
+
+    @property
+    def geometry(self) -> Geometry:
+        """What was said of the space."""
+        return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old)
+
+
+def train(
+    data: str,
+    out: Path,
+    predecessor: Predecessor,
+    network: Network,
+    on: SpaceOptions,
+    sets: DataSets,
+    settings: Settings,
+    method: list[str] = ["p2s"],  # noqa: B006 - read only, and shown as the default
+    method_options: dict[str, Any] = {},  # noqa: B006
+    head: str | None = None,
+    head_options: dict[str, Any] = {},  # noqa: B006
+    recipe: Recipe = Recipe(),  # noqa: B008 - immutable
+    tensorboard: bool = False,
+    seed: int = 0,
+    again: bool = False,
+    json: bool = False,
+) -> int:
+    """Train a model, or a whole comparison of old, independent and compatible models.
+
+    With --old, a model compatible with that release is trained on all training images. With --scenario, an old model
+    is first trained on its share of them, then the independent model and every method. With neither, only the method
+    "independent" can be trained: a first model, without a predecessor.
+
+    Args:
+        data: A data set by name (`holdfast data list`), or a folder with one sub-folder of images per class.
+        out: Folder for the releases; an interrupted run continues, a finished one is kept.
+        predecessor: The old model.
+        network: What is trained.
+        on: What embeddings are points of.
+        sets: How data is read.
+        settings: Of the command.
+        method: One or more compatibility methods (`holdfast methods`).
+        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
         head: Classifier of the training: softmax, normalised or arcface on the hypersphere, lorentz on the lorentz
             space; the first of them when left out.
         head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
         recipe: How to train.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size.
         tensorboard: Also write TensorBoard's event files.
         seed: Of initial weights, order, augmentation, split and method.
         again: Train anew what other code trained, of holdfast or of your method; what was there is kept beside it, as
             FOLDER.before-1.
         json: Print one JSON document with the releases.
+
+    Examples:
+        holdfast train --data photos --scenario extended-class --method p2s --out runs/photos
+        holdfast train --data photos --old runs/photos/old --method bct --out runs/photos/bct
     """
-
-
-def main(words: list[str]) -> int:
-    """Train, and say where the releases are and what to type next."""
-    arguments, text = parse(train, words, "train")
-    old = _check(arguments)
-    text = resolved(text, {name: arguments[name] for name in ("space", "head", "projection")})
-    images = open_data(arguments["data"], arguments["data_root"], arguments["data_options"])
-    experiments = _experiments(arguments, images)
-    if not (arguments["out"] / "train.yaml").exists():  # the settings of a run are kept if it refuses others
-        write_settings(arguments["out"], "train.yaml", text)
-    if arguments["scenario"] is not None:
-        releases = _scenario(arguments, images, experiments)
-    else:
-        releases = _single(arguments, images, experiments, old)
-    write_settings(arguments["out"], "train.yaml", text)
-    _report(arguments, releases)
-    return 0
-
-
-def _check(arguments: dict[str, Any]) -> Release | None:
-    """Refuse what cannot work before any data is read; return the old release, if there is one."""
-    from holdfast.data.scenarios import SCENARIOS
-    from holdfast.errors import unknown_name
-    from holdfast.models.encoder import EncoderSpec
     from holdfast.models.heads import HEADS
-    from holdfast.models.release import load_release
     from holdfast.options import bound
     from holdfast.training.spaces import common_space, settle
 
-    names = arguments["method"]
-    chosen = options_by_method(names, arguments["method_options"])
-    methods = [build_method(name, options) for name, options in chosen.items()]
-    _refuse_sessions([name for name, method in zip(chosen, methods, strict=True) if method.sessions_only])
+    chosen = options_by_method(method, method_options)
+    methods = {name: build_method(name, options) for name, options in chosen.items()}
+    old = _checked_predecessor(predecessor, methods, on)
+    asked, projection = on.geometry, network.projection
+    if asked.space is None and old is None:
+        asked = replace(asked, space=common_space(methods.values()))
+    for one in methods.values():
+        found = settle(asked, one, dim=network.dim, zeta=on.zeta, head=head, old=old)
+        asked, head, projection = replace(asked, space=found.space.name), found.head, projection or found.projection
+        if predecessor.scenario is not None:  # what the first model leaves to the second
+            found.space.clip_after(found.space.clip_after(None), on.zeta)
+    bound(HEADS[str(head)], head_options, f"head '{head}'")
+    settings = settings.resolved(space=asked.space, head=head, projection=projection)
+    images = sets.images(data)
+    base = Experiment(
+        model=network.encoder(images.to_train_on(), str(projection), on.zeta),
+        geometry=asked,
+        head=head,
+        head_options=head_options,
+        recipe=recipe,
+        weights=network.weights,
+        freeze_backbone=network.freeze_backbone,
+        seed=seed,
+    )
+    experiments = {name: replace(base, method=name, method_options=options) for name, options in chosen.items()}
+    if not (out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
+        write_settings(out, "train.yaml", settings)
+    if predecessor.scenario is not None:
+        releases = _comparison(images, experiments, predecessor, network.backbone, out, tensorboard, again)
+    else:
+        old_data = None if predecessor.old_data is None else sets.images(predecessor.old_data)
+        releases = _models(images, experiments, old, old_data, out, tensorboard, again)
+    write_settings(out, "train.yaml", settings)
+    _tell(out, releases, json)
+    return 0
+
+
+def _checked_predecessor(
+    predecessor: Predecessor, methods: Mapping[str, CompatibilityMethod], on: SpaceOptions
+) -> Release | None:
+    """Open the old model, if there is one; refuse one too many or too few for the methods."""
+    from holdfast.data.scenarios import SCENARIOS
+
+    names = ", ".join(methods)
+    in_sessions = [name for name, method in methods.items() if method.sessions_only]
+    if in_sessions:
+        raise ConfigError(
+            f"{', '.join(in_sessions)} learns in sessions, each with a gallery of its own, and a single training has "
+            "none.",
+            expected="a method for one upgrade, such as bct; `holdfast methods` lists them",
+            to_do=f"holdfast sessions general-incremental --data DATA --out DIR --method {' '.join(in_sessions)}",
+        )
+    needs_old = any(method.needs_old for method in methods.values())
     refuse(
-        arguments["old"] is not None and not any(method.needs_old for method in methods),
-        f"An old model was given, which {', '.join(names)} does not use.",
+        predecessor.old is not None and not needs_old,
+        f"An old model was given, which {names} does not use.",
         "a compatibility method, such as bct; or no --old",
     )
-    if arguments["scenario"] is not None and arguments["scenario"] not in SCENARIOS:
-        raise unknown_name("scenario", arguments["scenario"], SCENARIOS)
-    if arguments["scenario"] is not None and arguments["old"] is not None:
-        raise ConfigError(
-            "Both --scenario and --old were given.",
-            expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
-        )
-    old = None if arguments["old"] is None else load_release(arguments["old"])
-    if old is not None and not isinstance(old.encoder.spec, EncoderSpec):
-        raise ReleaseError(
-            f"The release '{arguments['old']}' takes {old.encoder.spec.input_words}, no images.",
-            expected="a model that was trained on images",
-            to_do="for two frozen models, `holdfast adapt` trains heads and fits adapters.",
-        )
-    if arguments["space"] is None and old is None:
-        arguments["space"] = common_space(methods)
+    if predecessor.scenario is not None and predecessor.scenario not in SCENARIOS:
+        raise unknown_name("scenario", predecessor.scenario, SCENARIOS)
+    old = predecessor.release()
     refuse(
-        old is None and arguments["lift_old"] is not None,
-        f"--lift-old {arguments['lift_old']} without an old model.",
+        old is None and on.lift_old is not None,
+        f"--lift-old {on.lift_old} without an old model.",
         "--old RELEASE, a model of the hypersphere",
     )
     refuse(
-        old is None and arguments["scenario"] is None and any(method.needs_old for method in methods),
-        f"{', '.join(names)} needs a predecessor and was given none.",
+        old is None and predecessor.scenario is None and needs_old,
+        f"{names} needs a predecessor and was given none.",
         "--old RELEASE, which embedded the gallery; or --scenario, to train an old model on a share of the data",
     )
-    for method in methods:
-        asked = _geometry(arguments)
-        found = settle(asked, method, dim=arguments["dim"], zeta=arguments["zeta"], head=arguments["head"], old=old)
-        settled = {"space": found.space.name, "head": found.head, "projection": found.projection}
-        arguments.update({name: arguments[name] or value for name, value in settled.items()})
-        if arguments["scenario"] is not None:  # what the first model leaves to the second
-            found.space.clip_after(found.space.clip_after(None), arguments["zeta"])
-    bound(HEADS[arguments["head"]], arguments["head_options"], f"head '{arguments['head']}'")
     return old
 
 
-def _refuse_sessions(names: list[str]) -> None:
-    """Stop where a method that learns session by session was asked to train one model."""
-    if names:
-        raise ConfigError(
-            f"{', '.join(names)} learns in sessions, each with a gallery of its own, and a single training has none.",
-            expected="a method for one upgrade, such as bct; `holdfast methods` lists them",
-            to_do=f"holdfast sessions general-incremental --data DATA --out DIR --method {' '.join(names)}",
-        )
+def _comparison(
+    images: RetrievalData,
+    experiments: Mapping[str, Experiment],
+    predecessor: Predecessor,
+    backbone: str | None,
+    out: Path,
+    tensorboard: bool,
+    again: bool,
+) -> dict[str, Release]:
+    """Train an old model on its share of the images, then an independent one and one by every method.
 
-
-def _geometry(arguments: dict[str, Any]) -> Geometry:
-    from holdfast.experiment import Geometry
-
-    return Geometry(**{key: arguments[key] for key in ("space", "curvature", "learn_curvature", "lift_old")})
-
-
-def _experiments(arguments: dict[str, Any], data: RetrievalData) -> dict[str, Experiment]:
-    base = Experiment(
-        model=encoder_for(arguments, data.to_train_on()),
-        geometry=_geometry(arguments),
-        **{key: arguments[key] for key in ("head", "head_options", "recipe", "weights", "freeze_backbone", "seed")},
-    )
-    return {
-        name: replace(base, method=name, method_options=options)
-        for name, options in options_by_method(arguments["method"], arguments["method_options"]).items()
-    }
-
-
-def _scenario(arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment]) -> dict[str, Release]:
+    Args:
+        images: All images.
+        experiments: By method.
+        predecessor: The scenario.
+        backbone: Of the new models; the scenario's when left out.
+        out: Folder for the releases.
+        tensorboard: See `train_upgrade`.
+        again: The same.
+    """
     from holdfast.data.scenarios import SCENARIOS
-    from holdfast.experiment import Geometry
     from holdfast.training.train import train_upgrade
 
-    scenario = SCENARIOS[arguments["scenario"]]
-    split = scenario.divide(data.to_train_on().labels, **{"seed": arguments["seed"], **arguments["scenario_options"]})
-    if scenario.new_backbone is not None and arguments["backbone"] is None:
+    scenario = SCENARIOS[str(predecessor.scenario)]
+    items = images.to_train_on()
+    first = next(iter(experiments.values()))
+    split = scenario.divide(items.labels, **{"seed": first.seed, **predecessor.scenario_options})
+    if scenario.new_backbone is not None and backbone is None:
         experiments = {name: _with_backbone(one, scenario.new_backbone) for name, one in experiments.items()}
     reference = replace(next(iter(experiments.values())), method="independent", method_options={})
-    old_backbone = arguments["old_backbone"] or scenario.old_backbone
+    old_backbone = predecessor.old_backbone or scenario.old_backbone
     old = _with_backbone(reference, old_backbone) if old_backbone else reference
-    old = replace(old, model=old.model.model_copy(update={"zeta": None}))
-    experiments, reference = (  # the curvature is that of the old model
-        {name: replace(one, geometry=Geometry(one.geometry.space)) for name, one in experiments.items()},
-        replace(reference, geometry=Geometry(reference.geometry.space)),
-    )
+    new = {
+        name: replace(one, geometry=Geometry(one.geometry.space))  # the curvature is that of the old model
+        for name, one in {"independent": reference, **experiments}.items()
+    }
     return train_upgrade(
-        data.to_train_on(),
+        items,
         split,
-        old,
-        {"independent": reference, **experiments},
-        arguments["out"],
-        data_name=f"{data.name}, {scenario.name}",
+        replace(old, model=old.model.model_copy(update={"zeta": None})),
+        new,
+        out,
+        data_name=f"{images.name}, {scenario.name}",
         on_run=training_progress,
-        tensorboard=arguments["tensorboard"],
-        again=arguments["again"],
+        tensorboard=tensorboard,
+        again=again,
     )
 
 
@@ -241,46 +287,58 @@ def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
     return replace(experiment, model=experiment.model.model_copy(update={"backbone": backbone, "backbone_options": {}}))
 
 
-def _single(
-    arguments: dict[str, Any], data: RetrievalData, experiments: dict[str, Experiment], old: Release | None
+def _models(
+    images: RetrievalData,
+    experiments: Mapping[str, Experiment],
+    old: Release | None,
+    old_data: RetrievalData | None,
+    out: Path,
+    tensorboard: bool,
+    again: bool,
 ) -> dict[str, Release]:
+    """Train a model by every method on all images.
+
+    Args:
+        images: All images.
+        experiments: By method.
+        old: The old model.
+        old_data: Its own training data.
+        out: Folder for the release, of several for a folder each.
+        tensorboard: See `train_release`.
+        again: The same.
+    """
     from holdfast.training.train import train_release
 
-    old_images = None
-    if arguments["old_data"] is not None:
-        old_data = open_data(arguments["old_data"], arguments["data_root"], arguments["data_options"])
-        old_images = old_data.to_train_on().compact()
     several = len(experiments) > 1
     releases = {}
     for name, experiment in experiments.items():
-        folder = arguments["out"] / name if several else arguments["out"]
         with training_progress(name) as on_step:
             releases[name] = train_release(
-                data.to_train_on().compact(),
+                images.to_train_on().compact(),
                 experiment,
-                folder,
+                out / name if several else out,
                 old=old,
-                old_images=old_images,
-                data_name=data.name,
-                cache=arguments["out"] / "cache" if several else None,
+                old_images=None if old_data is None else old_data.to_train_on().compact(),
+                data_name=images.name,
+                cache=out / "cache" if several else None,
                 on_step=on_step,
-                tensorboard=arguments["tensorboard"],
-                again=arguments["again"],
+                tensorboard=tensorboard,
+                again=again,
             )
     return releases
 
 
-def _report(arguments: dict[str, Any], releases: dict[str, Release]) -> None:
+def _tell(out: Path, releases: Mapping[str, Release], json: bool) -> None:
+    """Print what there is now, and which of it was trained by other code."""
     from holdfast.training.code import training_code
 
-    out = arguments["out"]
     codes = {}
     for name, release in releases.items():
         record = release.record
         now = training_code(record.method, record.head, record.encoder)
         codes[name] = "unknown" if record.code is None else "same" if record.code == now else "other"
     folders = {name: out if len(releases) == 1 else out / name for name in releases}
-    if arguments["json"]:
+    if json:
         print_json(
             {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
                                  "compatible_with": release.record.compatible_with, "code": codes[name]}
@@ -288,7 +346,7 @@ def _report(arguments: dict[str, Any], releases: dict[str, Release]) -> None:
         )  # fmt: skip
     rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
     print_table("Releases", ["name", "folder", "fingerprint"], rows)
-    for code, said in _OF_CODE.items():
+    for code, said in TRAINED_BY.items():
         kept = [str(folders[name]) for name in releases if codes[name] == code]
         if kept:
             console.print(f"Kept as it was, {said}: {', '.join(kept)}.", markup=False)
@@ -298,9 +356,3 @@ def _report(arguments: dict[str, Any], releases: dict[str, Release]) -> None:
             "like.",
             markup=False,
         )
-
-
-_OF_CODE = {
-    "other": "trained by other code than that of today",
-    "unknown": "trained before releases told which code trained them",
-}

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -445,16 +445,21 @@ class Setting:
         return session > 0 and bool((labels < self.known(session - 1)).any())
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """What tells this comparison from others, as plain values."""
+    def plan_digest(self) -> str:
+        """Digest of the rows that every session trains on and sets aside."""
         digest = hashlib.sha256()
         for rows in (*self.plan.training, *self.plan.validation):
             digest.update(f"{len(rows)};".encode() + np.ascontiguousarray(rows).tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def identity(self) -> dict[str, object]:
+        """What tells this comparison from others, as plain values."""
         return {
             "data": self.name,
             "images": self.images.digest(),
             "test queries": self.test.digest(),
-            "plan": digest.hexdigest(),
+            "plan": self.plan_digest,
             "order of classes": [self.plan.known_from_start, hashlib.sha256(self.plan.home.tobytes()).hexdigest()],
             "memory": self.budget,
         }

@@ -23,7 +23,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -137,17 +137,18 @@ def _try_out(name: str, experiment: Experiment, method: CompatibilityMethod, set
     Raises:
         ConfigError: An option of network, head or batches is wrong, or a session has too few classes.
     """
-    recipe, plan = experiment.recipe, setting.plan
+    recipe, plan = experiment.recipe.batches_for(method), setting.plan
     with seeded(0):
-        experiment.model.build(experiment.weights, experiment.freeze_backbone)
+        experiment.build_model(experiment.weights)
         build_head(experiment.head or "normalised", 2, experiment.model.dim, dict(experiment.head_options))
     refuse(
         method.memory_share is not None and recipe.items_per_class is not None,
         f"The learner '{name}' draws a share of every batch from its memory, and items_per_class was given, too.",
         "one of the two: leave --recipe.items-per-class out",
     )
-    least = 2 if recipe.items_per_class is None else recipe.batch_size // recipe.items_per_class
     for session in range(plan.sessions):
+        batches = experiment.recipe if session == 0 and method.first_session == "shared" else recipe
+        least = 2 if batches.items_per_class is None else batches.batch_size // batches.items_per_class
         classes = len(np.unique(plan.labels[plan.rows(session)]))
         refuse(
             classes < least and not (session > 0 and method.memory is not None and method.replays == "always"),
@@ -157,7 +158,7 @@ def _try_out(name: str, experiment: Experiment, method: CompatibilityMethod, set
         )
 
 
-def refuse_other(path: Path, identity: Mapping[str, Any]) -> None:
+def refuse_other(path: Path, identity: Mapping[str, object]) -> None:
     """Refuse a folder that is for something else, as a file in it says.
 
     Raises:
@@ -203,7 +204,7 @@ def _recipe(experiment: Experiment) -> dict[str, Any]:
         "model": experiment.model.model_dump(mode="json"),
         "head": [experiment.head, dict(experiment.head_options)],
         "recipe": experiment.recipe.decides(),
-        "geometry": asdict(experiment.geometry),
+        "geometry": experiment.geometry.decides(),
         "initial weights": None if experiment.weights is None else str(experiment.weights),
         "frozen backbone": experiment.freeze_backbone,
         "seed": experiment.seed,
@@ -350,7 +351,7 @@ class _Session:
                 experiment,
                 self.home,
                 old=load_release(self.folder / previous.release) if previous else None,
-                data_name=f"{self.setting.name}, {plan.name} {self.setting.identity['plan'][:12]}, "
+                data_name=f"{self.setting.name}, {plan.name} {self.setting.plan_digest[:12]}, "
                 f"session {self.session + 1} of {plan.sessions}",
                 cache=self.place / "cache",
                 warm_start=warm_start,
@@ -399,7 +400,7 @@ class _Session:
     def _look_back(self, release: Release, images: ImageSet) -> None:
         """Let the learner see the end of a first session that others trained."""
         with seeded(0):  # building draws initial weights that are overwritten at once
-            encoder = release.encoder.spec.build(freeze_backbone=self.experiment.freeze_backbone)
+            encoder = self.experiment.build_model(spec=release.encoder.spec)
         encoder.load_state_dict(release.encoder.state_dict())
         if release.head is None:
             raise DataError("The first session's release has no classifier.", expected="a release with its classifier")
@@ -470,7 +471,7 @@ def _unreadable(path: Path, reason: str) -> DataError:
     )
 
 
-def write_plain(path: Path, values: Mapping[str, Any]) -> None:
+def write_plain(path: Path, values: Mapping[str, object]) -> None:
     """Write plain values to a JSON file, wholly or not at all."""
     text = json.dumps(values, indent=1) + "\n"
     storage.write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.decoding import Fit, check_image_size
+from holdfast.data.hold_out import set_images_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages, EncodedImages, Images, keep_decoded
 from holdfast.data.layout import Needed, require
@@ -29,7 +30,9 @@ _RECORD = 2 + 3 * SIDE * SIDE  # coarse label, fine label, and the red, green an
 _OFFICIAL = {"training images": 50_000, "test images": 10_000, "classes": 100}
 
 
-def cifar_100(root: Path, *, image_size: int = SIDE, fit: Fit = "crop") -> RetrievalData:
+def cifar_100(
+    root: Path, *, image_size: int = SIDE, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
+) -> RetrievalData:
     """Small photographs: train on train, leave-one-out search on test.
 
     Official counts: 50,000 images to train on and 10,000 to search, of 100 classes. Labels are the fine ones. The
@@ -39,6 +42,8 @@ def cifar_100(root: Path, *, image_size: int = SIDE, fit: Fit = "crop") -> Retri
         root: Folder ``cifar-100-binary`` with ``train.bin``, ``test.bin`` and ``fine_label_names.txt``.
         image_size: Height and width; 32 takes the images as they are.
         fit: "crop" or "squash"; of no consequence for square images, but noted in releases.
+        validation_fraction: Share of every class's training images to set apart for choosing among runs.
+        seed: Chooses these images.
 
     Raises:
         DataError: A file is missing or damaged, or only the Python version is there.
@@ -49,12 +54,14 @@ def cifar_100(root: Path, *, image_size: int = SIDE, fit: Fit = "crop") -> Retri
     names = tuple(text_of(name_file).split())
     train, test = (_read_part(path, names, image_size, fit) for path in (train_file, test_file))
     counts = (len(train), len(test), len(names))
+    train, validation, said = set_images_apart(train, validation_fraction, seed)
     return RetrievalData.of_one_set(
         name="cifar-100",
         train=train,
         evaluation=test,
+        validation=validation,
         description=f"photographs of {len(names)} classes, {len(train):,} to train on; every one of {len(test):,} test "
-        f"images searches the others{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
+        f"images searches the others{said}{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )
 
 

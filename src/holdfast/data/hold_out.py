@@ -52,6 +52,27 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int) -> NDArray
     return lowest_of_each_class(labels, generator_of(seed).random(len(labels)), wanted)
 
 
+def set_images_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet | None, str]:
+    """Return the images to train on, some of every class to choose among runs with, and what to say of these.
+
+    Args:
+        images: The images to train on.
+        share: Share of every class's images to set apart, at least 0 and below 1; see `held_out_rows`.
+        seed: Chooses them.
+
+    Raises:
+        ConfigError: The share is out of range.
+    """
+    if not 0 <= share < 1:
+        raise ConfigError(f"validation_fraction = {share}.", expected="at least 0 and below 1")
+    if share == 0:
+        return images, None, ""
+    aside = held_out_rows(images.labels, share, seed)
+    rest = np.setdiff1d(np.arange(len(images)), aside)
+    said = f"; {len(aside):,} of the images to train on set apart for validation (seed {seed})"
+    return images.select(rest), images.select(aside), said
+
+
 def classes_apart(labels: NDArray[np.int64], classes: int, share: float, seed: int) -> NDArray[np.bool_]:
     """Choose classes to search among, and return which rows are of them.
 

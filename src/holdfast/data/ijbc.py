@@ -39,7 +39,7 @@ def ijbc(root: Path, *, image_size: int = SIDE) -> RetrievalData:
     Official counts: 469,375 images in 23,124 templates. Images are turned upright by their five landmarks, and carry
     the columns ``template`` and ``media`` (int64) and ``detector_score`` (float32). Query and gallery are the same
     images: which templates are compared is said by `FaceTruth`. Embed them with the features of the mirrored image
-    added, as the protocol does: ``holdfast embed --flip --form features``.
+    added, as the protocol does: ``holdfast embed images --flip --form features``.
 
     Args:
         root: Folder with ``loose_crop`` and ``meta``.

@@ -42,6 +42,9 @@ class Images(Protocol):
     def content_digest(self, rows: Rows) -> bytes:
         """Return a sha256 that changes with the contents of the chosen rows, without decoding them."""
 
+    def preload(self, rows: Rows) -> None:
+        """Read the chosen rows now if they are then kept in memory, so that a damaged one is told early."""
+
 
 class ArrayImages:
     """Images held in memory.
@@ -79,6 +82,9 @@ class ArrayImages:
         """Return a copy of the chosen rows."""
         return self._pixels[rows]
 
+    def preload(self, rows: Rows) -> None:
+        """Do nothing: all rows are in memory."""
+
     def content_digest(self, rows: Rows) -> bytes:
         """Return the sha256 of the pixels."""
         digest = hashlib.sha256()
@@ -115,6 +121,9 @@ class DecodedImages(ABC):
         for place, row in enumerate(rows.tolist()):
             pixels[place] = self._decoded(row)
         return pixels
+
+    def preload(self, rows: Rows) -> None:  # noqa: B027
+        """Do nothing: what was read is not kept."""
 
     @abstractmethod
     def _decoded(self, row: int) -> Pixels:
@@ -246,6 +255,11 @@ class KeptImages:
             self._known[missing] = True
         return self._pixels[rows]
 
+    def preload(self, rows: Rows) -> None:
+        """Decode the chosen rows, and keep them."""
+        for part in chunks(rows):
+            self.read(part)
+
     def content_digest(self, rows: Rows) -> bytes:
         """Return the digest of the store behind."""
         return self._images.content_digest(rows)
@@ -276,6 +290,10 @@ class SelectedImages:
     def read(self, rows: Rows) -> Pixels:
         """Return the pixels of the chosen rows of this selection."""
         return self._images.read(self._rows[rows])
+
+    def preload(self, rows: Rows) -> None:
+        """Preload them in the store behind."""
+        self._images.preload(self._rows[rows])
 
     def content_digest(self, rows: Rows) -> bytes:
         """Return the digest of the store behind."""

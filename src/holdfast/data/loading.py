@@ -6,6 +6,8 @@ batch at a time. So any number of workers gives the same result, and a resumed r
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ class BatchReader(Dataset[Batch]):
     Args:
         items: The training set.
         augmentation: What to do to each batch; None to leave it as it is.
+        crop_size: Height and width of resized crops; those of the images when left out.
         seed: Together with epoch, number and rank, decides the draws.
         rank: Number of this process: other processes draw otherwise.
         replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
@@ -42,12 +45,14 @@ class BatchReader(Dataset[Batch]):
         items: LabelledItems,
         *,
         augmentation: Augmentation | None = None,
+        crop_size: tuple[int, int] | None = None,
         seed: int = 0,
         rank: int = 0,
         replayed: NDArray[np.bool_] | None = None,
         resident: Tensor | None = None,
     ) -> None:
         self.items, self.augmentation, self.seed, self.rank = items, augmentation, seed, rank
+        self.crop_size = crop_size
         self.resident = resident
         self.replayed = _marks(len(items), replayed)
 
@@ -62,7 +67,7 @@ class BatchReader(Dataset[Batch]):
             inputs = self.resident.index_select(0, moved(index, self.resident.device))
         if self.augmentation is not None:
             generator = generator_at(self.seed, place.epoch, place.number, self.rank)
-            inputs = self.augmentation(inputs, generator)
+            inputs = self.augmentation(inputs, generator, self.crop_size)
         return Batch(
             inputs=inputs,
             labels=torch.from_numpy(self.items.labels[place.rows]),
@@ -83,6 +88,7 @@ def training_loader(
     batch_size: int,
     seed: int,
     augmentation: Augmentation | None = None,
+    crop_size: tuple[int, int] | None = None,
     items_per_class: int | None = None,
     replayed: NDArray[np.bool_] | None = None,
     memory_share: float | None = None,
@@ -100,6 +106,7 @@ def training_loader(
         batch_size: Items per batch and process.
         seed: Decides order and augmentation, together with the place in the run.
         augmentation: Random changes; None for none.
+        crop_size: Height and width of resized crops; those of the images when left out.
         items_per_class: Makes every batch of whole classes with so many items each (`BalancedBatches`); None shuffles
             all items alike.
         replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
@@ -116,7 +123,8 @@ def training_loader(
         ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
         DataError: There is not one mark of ``replayed`` per image.
     """
-    reader = BatchReader(items, augmentation=augmentation, seed=seed, rank=rank, replayed=replayed, resident=resident)
+    changes: dict[str, Any] = {"augmentation": augmentation, "crop_size": crop_size, "seed": seed, "rank": rank}
+    reader = BatchReader(items, replayed=replayed, resident=resident, **changes)
     place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
     if memory_share is not None:
         check_share(memory_share, batch_size)

@@ -50,10 +50,17 @@ class RetrievalData:
 
     @classmethod
     def of_one_set(
-        cls, *, name: str, train: ImageSet | None, evaluation: ImageSet, description: str, labelled: bool = True
+        cls,
+        *,
+        name: str,
+        train: ImageSet | None,
+        evaluation: ImageSet,
+        description: str,
+        validation: ImageSet | None = None,
+        labelled: bool = True,
     ) -> RetrievalData:
-        """Build from one set to search, in which every image searches the others; without images to choose with."""
-        return cls(name, train, evaluation, evaluation, True, None, description, labelled)
+        """Build from one set to search, in which every image searches the others."""
+        return cls(name, train, evaluation, evaluation, True, validation, description, labelled)
 
     def parts(self) -> dict[str, ImageSet]:
         """Return the sets of images that there are by name; the gallery too where it is the query set."""

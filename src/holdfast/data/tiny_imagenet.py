@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.data.decoding import Fit
+from holdfast.data.hold_out import set_images_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import EncodedImages, keep_decoded
 from holdfast.data.layout import Needed, require
@@ -19,7 +20,14 @@ from holdfast.errors import ConfigError, DataError
 _COLUMNS = ("image", "label", "file")
 
 
-def tiny_imagenet_32(root: Path, *, class_share: float = 1.0, image_share: float = 1.0, seed: int = 0) -> RetrievalData:
+def tiny_imagenet_32(
+    root: Path,
+    *,
+    class_share: float = 1.0,
+    image_share: float = 1.0,
+    validation_fraction: float = 0.0,
+    seed: int = 0,
+) -> RetrievalData:
     """Photographs of 200 classes, 32 x 32 pixels: train on train, leave-one-out search on val.
 
     Args:
@@ -27,6 +35,7 @@ def tiny_imagenet_32(root: Path, *, class_share: float = 1.0, image_share: float
             ``label`` and ``file``, and the schema metadata ``classes`` and ``names``.
         class_share: Share of the classes to keep, in both parts: fewer classes make a smaller task.
         image_share: Share of every class's training images to keep; the evaluation keeps all of its images.
+        validation_fraction: Share of every kept class's training images to set apart for choosing among runs.
         seed: Chooses classes and images.
     """
     for name, share in (("class_share", class_share), ("image_share", image_share)):
@@ -40,12 +49,14 @@ def tiny_imagenet_32(root: Path, *, class_share: float = 1.0, image_share: float
     train, val = (part.select_classes(kept).compact() for part in (train, val))
     wanted = np.maximum(1, np.rint(image_share * class_counts(train.labels)))
     train = train.select(lowest_of_each_class(train.labels, images.random(len(train)), wanted))
+    train, validation, said = set_images_apart(train, validation_fraction, seed)
     return RetrievalData.of_one_set(
         name="tiny-imagenet-32",
         train=train,
         evaluation=val,
+        validation=validation,
         description=f"photographs of {len(train.class_names)} classes, {len(train)} to train on; "
-        f"every one of {len(val)} val images searches the others",
+        f"every one of {len(val)} val images searches the others{said}",
     )
 
 
@@ -83,7 +94,9 @@ _NEEDED = (
 _OFFICIAL = {"training images": 100_000, "validation images": 10_000, "classes": 200}
 
 
-def tiny_imagenet(root: Path, *, image_size: int = 64, fit: Fit = "crop") -> RetrievalData:
+def tiny_imagenet(
+    root: Path, *, image_size: int = 64, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
+) -> RetrievalData:
     """Photographs of 200 classes, 64 x 64 pixels: train on train, leave-one-out search on val.
 
     Official counts: 100,000 images to train on and 10,000 to search, of 200 classes. The test images are not used: who
@@ -93,6 +106,8 @@ def tiny_imagenet(root: Path, *, image_size: int = 64, fit: Fit = "crop") -> Ret
         root: Folder ``tiny-imagenet-200`` with ``wnids.txt``, ``words.txt``, ``train/WNID/images`` and ``val``.
         image_size: Height and width to bring images to.
         fit: "crop" or "squash".
+        validation_fraction: Share of every class's training images to set apart for choosing among runs.
+        seed: Chooses these images.
 
     Raises:
         DataError: A file or folder is missing, an annotation is incomplete or of an unknown class, or an image is
@@ -113,12 +128,14 @@ def tiny_imagenet(root: Path, *, image_size: int = 64, fit: Fit = "crop") -> Ret
         class_names=train.class_names,
     )
     counts = (len(train), len(val), len(codes))
+    train, validation, said = set_images_apart(train, validation_fraction, seed)
     return RetrievalData.of_one_set(
         name="tiny-imagenet",
         train=train,
         evaluation=val,
+        validation=validation,
         description=f"photographs of {len(codes)} classes, {len(train):,} to train on; every one of {len(val):,} val "
-        f"images searches the others{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
+        f"images searches the others{said}{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )
 
 

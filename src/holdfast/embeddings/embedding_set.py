@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -18,6 +18,9 @@ from holdfast.geometry import Space
 
 Role = Literal["query", "document", "both"]
 Form = Literal["features", "points"]
+
+UNCERTAINTY = "uncertainty"
+"""Name of a column that says how certain the model is of every item: a number in [0, 1]."""
 
 _FINGERPRINT = re.compile(r"declared:.+|[a-z]+:[0-9a-f]{64}")
 _ROWS_AT_ONCE = 16_384
@@ -249,3 +252,49 @@ def shown(names: Iterable[str], total: int | None = None) -> str:
     listed = list(names)
     more = (len(listed) if total is None else total) - min(3, len(listed))
     return ", ".join(f"'{name}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
+    """Return the rows of all sets, one after another; classes are the same by name.
+
+    Labels are kept where every set has them with names, and further columns where every set has them.
+
+    Args:
+        sets: At least one, all by one model in one form.
+
+    Raises:
+        DataError: An id is in two of them.
+    """
+    first, *others = sets
+    if not others:
+        return first
+    shared = [name for name in first.columns if all(name in other.columns for other in others)]
+    labels, names = _labels(sets)
+    return first.replace(
+        ids=StringArray.of(identifier for one in sets for identifier in one.ids),
+        vectors=np.concatenate([one.vectors for one in sets]),
+        labels=labels,
+        class_names=names,
+        columns={name: np.concatenate([one.columns[name] for one in sets]) for name in shared},
+    )
+
+
+def _labels(sets: Sequence[EmbeddingSet]) -> tuple[NDArray[np.int64] | None, StringArray | None]:
+    """Return the labels of all rows (N,) as rows of the names of all classes, and these."""
+    named = [(one.labels, one.class_names) for one in sets if one.labels is not None and one.class_names is not None]
+    if len(named) < len(sets):
+        return None, None
+    names = StringArray.of(dict.fromkeys(name for _, part in named for name in part))
+    return np.concatenate([names.find(part)[labels] for labels, part in named]), names
+
+
+def with_uncertainty(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return points with the column "uncertainty", float32 (N,) in [0, 1]; as they are on a space that knows none."""
+    import torch  # not needed to open or search a set
+
+    if embeddings.form != "points" or not len(embeddings):
+        return embeddings
+    values = embeddings.space.uncertainty(torch.from_numpy(np.array(embeddings.vectors)))
+    if values is None:
+        return embeddings
+    return embeddings.replace(columns={**embeddings.columns, UNCERTAINTY: values.numpy().astype(np.float32)})

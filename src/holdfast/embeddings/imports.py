@@ -19,15 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role
-from holdfast.embeddings.file_columns import USUAL, FileColumns
-from holdfast.embeddings.file_kinds import NUMPY, NUMPY_ARCHIVE, PARQUET, refuse_other_kind
+from holdfast.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
 from holdfast.embeddings.numpy_files import NumpyFile
 from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
 from holdfast.embeddings.room import gather
-from holdfast.embeddings.similarities import space_named
 from holdfast.embeddings.string_array import StringArray
-from holdfast.errors import DataError, HoldfastError, reason, refuse
-from holdfast.geometry import Hypersphere, Space
+from holdfast.errors import DataError, HoldfastError, reason, refuse, unknown_name
+from holdfast.geometry import Euclidean, Hypersphere, InnerProduct, Space
 
 NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
               tokenize.TokenError, SyntaxError, zipfile.BadZipFile, zlib.error)  # fmt: skip
@@ -58,7 +56,7 @@ def from_npz(
         fingerprint: ``declared:<name>`` for vectors made elsewhere.
         space: Their space; the hypersphere of their dimension when left out.
         similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
-            `holdfast.embeddings.similarities.space_named`.
+            `holdfast.embeddings.imports.space_named`.
         role: What the items are to the model.
         cast: Accept other floating types than float32 and convert them.
         names: What vectors, ids and labels are called in the file, where it is not as above.
@@ -236,3 +234,34 @@ def _refuse_missing(path: str | Path, name: str, missing: int, rows: int) -> Non
             expected="a value for every item",
             to_do="fill them in, or remove these items.",
         )
+
+
+SIMILARITIES: dict[str, tuple[type[Hypersphere | InnerProduct | Euclidean], Form]] = {
+    "cosine": (Hypersphere, "features"),
+    "inner-product": (InnerProduct, "points"),
+    "euclidean": (Euclidean, "points"),
+}
+"""Spaces by the name of their similarity, and what vectors of any length are there: raw features, or points."""
+
+
+def space_named(similarity: str, dim: int) -> tuple[Space, Form]:
+    """Return the space in which vectors are compared by a similarity, and the form that they have there.
+
+    Of the cosine only the direction counts: the hypersphere takes vectors of any length as features, and refuses the
+    zero vector. The others take all vectors as they are.
+
+    Args:
+        similarity: A key of `SIMILARITIES`.
+        dim: Dimension of the vectors.
+
+    Raises:
+        ConfigError: There is no such similarity.
+
+    >>> space, form = space_named("euclidean", 3)
+    >>> str(space), form
+    ('euclidean space of dimension 3', 'points')
+    """
+    if similarity not in SIMILARITIES:
+        raise unknown_name("similarity", similarity, SIMILARITIES)
+    space, form = SIMILARITIES[similarity]
+    return space(dim), form

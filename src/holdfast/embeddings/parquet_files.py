@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.embeddings.file_columns import USUAL, FileColumns
+from holdfast.embeddings.files import USUAL, FileColumns
 from holdfast.embeddings.room import rows_at_once
 from holdfast.errors import DataError, reason
 
@@ -146,7 +146,7 @@ class Pass:
                 to_do="remove the items whose vector is missing or has another length.",
             )
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, pa.ChunkedArray]:
         """Return the other columns, as chunked Arrow arrays: numbers as they are, all else as texts."""
         return {name: pa.chunked_array(parts) for name, parts in self._kept.items()}
 

@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from holdfast.documents import parsed_json
 from holdfast.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, shown
-from holdfast.embeddings.file_kinds import FILES_OF_EMBEDDINGS, refuse_other_kind
+from holdfast.embeddings.files import FILES_OF_EMBEDDINGS, refuse_other_kind
 from holdfast.embeddings.imports import from_npz, from_parquet
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, HoldfastError, reason
@@ -106,8 +106,8 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
         raise DataError(
             f"'{path}' is a safetensors file of other arrays: {shown(arrays)}.",
             expected=FILES_OF_EMBEDDINGS,
-            to_do="where these are weights, give the release to `holdfast embed --release RELEASE`; vectors made "
-            "elsewhere are read from .npz, .npy and .parquet files.",
+            to_do="where these are weights, give the release to `holdfast embed images DATA --release RELEASE`; "
+            "vectors made elsewhere are read from .npz, .npy and .parquet files.",
         )
     try:
         record = parsed_json(metadata["holdfast"])

@@ -132,8 +132,7 @@ def choose_examples(
 def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
     fingerprints, queries = models.fingerprints(), len(models.old[0])
     for model in ("old", "new"):
-        of_model, given = evaluation.fingerprints[model], fingerprints[model]["fingerprint"]
-        measured = of_model and of_model.fingerprint
+        measured, given = (one and one.fingerprint for one in (evaluation.fingerprints[model], fingerprints[model]))
         if measured != given:
             raise DataError(
                 f"The evaluation is of the {model} model {measured}, the embeddings are of {given}.",

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -253,8 +253,15 @@ def counted_clusters(
     return None if resample == "auto" and one else clusters
 
 
-def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> dict[str, Any]:
-    """Say what was drawn, "queries" or "classes", and from how many.
+class Drawn(NamedTuple):
+    """What was drawn, "queries" or "classes", and from how many."""
+
+    resample: str
+    groups: int
+
+
+def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> Drawn:
+    """Say what was drawn, and from how many.
 
     Args:
         values: One per query (Q,); NaN where a query does not count.
@@ -262,8 +269,8 @@ def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None
     """
     counted = ~np.isnan(values)
     if clusters is None:
-        return {"resample": "queries", "groups": int(counted.sum())}
-    return {"resample": "classes", "groups": len(np.unique(clusters[counted]))}
+        return Drawn("queries", int(counted.sum()))
+    return Drawn("classes", len(np.unique(clusters[counted])))
 
 
 @dataclass(frozen=True)
@@ -289,14 +296,11 @@ class Draws:
         refuse(self.resamples < 1, f"{self.resamples} resamples.", "at least 1")
         _check_level(self.level)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """How `mean_intervals` is to draw."""
-        return {"resamples": self.resamples, "level": self.level, "seed": self.seed, "clusters": self.clusters}
-
     def intervals(self, columns: Mapping[Name, ArrayLike]) -> dict[Name, Interval]:
         """Return the interval of the mean of every column; see `mean_intervals`."""
-        return mean_intervals(columns, **self.options)
+        return mean_intervals(
+            columns, resamples=self.resamples, level=self.level, seed=self.seed, clusters=self.clusters
+        )
 
     def counting(self, values: NDArray[np.float64], resample: str) -> Draws:
         """Return how to draw once it is known which queries count; see `counted_clusters`.

@@ -120,6 +120,36 @@ def recall_at(k: int) -> Metric:
     return metric
 
 
+def discounted_gain(k: int | None = None) -> Metric:
+    """Normalised discounted cumulative gain of the first k places, or of all (nDCG, nDCG@k).
+
+    A relevant item at 0-based rank r adds its gain divided by log2(r + 2); the sum is divided by that of the best
+    order, so that 1 is the most. Gains are the grades of relevance as they are given, 1 each where there are none.
+
+    A gain of 1 at rank 0 and one of 3 at rank 1: (1 + 3 / log2(3)) / (3 + 1 / log2(3)).
+
+    >>> graded = Ranked.graded([(1.0, Ranked.of([[0]], [4])), (3.0, Ranked.of([[1]], [4]))])
+    >>> discounted_gain()(graded).round(4).tolist(), discounted_gain(1)(graded).round(4).tolist()
+    ([0.7967], [0.3333])
+
+    Paper: Järvelin and Kekäläinen, Cumulated gain-based evaluation of IR techniques, TOIS 2002, in the form with
+    log2(r + 2), which discounts from the second place on.
+    """
+    k = None if k is None else count_of("k", k)
+
+    def metric(ranked: Ranked) -> NDArray[np.float64]:
+        owner, place = _found_before(ranked)
+        best = ranked.gains[np.lexsort((-ranked.gains, owner))]
+        found, most = (
+            np.bincount(owner, gains * (places < (np.inf if k is None else k)) / np.log2(places + 2), len(ranked))
+            for gains, places in ((ranked.gains, ranked.ranks), (best, place))
+        )
+        result: NDArray[np.float64] = np.divide(found, most, out=np.full(len(ranked), np.nan), where=most > 0)
+        return result
+
+    return metric
+
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     "metrics",
@@ -127,6 +157,7 @@ METRICS: Registry[Metric] = Registry(
         "map": average_precision,
         "map@r": average_precision_at_r,
         "map-trapezoid": average_precision_by_trapezoids,
+        "ndcg": discounted_gain(),
     },
     fits=callable,
     expected="a function from holdfast.evaluation.ranking.Ranked to one value per query",
@@ -139,6 +170,7 @@ FAMILIES: Registry[Callable[[int], Metric]] = Registry(
         "cmc@k": recall_at,
         "map@k": average_precision_at,
         "mp@k": precision_at,
+        "ndcg@k": discounted_gain,
     },
     fits=callable,
     expected="a function from k to a metric, offered under a name that ends in @k",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse
-from holdfast.evaluation.intervals import Draws, groups_drawn
+from holdfast.evaluation.intervals import Drawn, Draws, groups_drawn
 from holdfast.evaluation.uncertainty import Uncertainty
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
@@ -93,11 +93,7 @@ class ProtocolRecord(Part):
             counted: One value per unit in the metric that decides, NaN where a unit does not count; None where nothing
                 was scored.
         """
-        groups = (
-            {"resample": "queries", "groups": len(sides[0])}
-            if counted is None
-            else groups_drawn(counted, draws.clusters)
-        )
+        drawn = Drawn("queries", len(sides[0])) if counted is None else groups_drawn(counted, draws.clusters)
         return cls(
             **protocol.record(),
             units=protocol.units,
@@ -106,11 +102,17 @@ class ProtocolRecord(Part):
             queries_counted=None if counted is None else int(np.count_nonzero(~np.isnan(counted))),
             metrics=list(metrics),
             left_out={} if counted is None else protocol.left_out(*sides),
-            bootstrap=Bootstrap(resamples=draws.resamples, level=draws.level, seed=draws.seed, **groups),
+            bootstrap=Bootstrap(
+                resamples=draws.resamples,
+                level=draws.level,
+                seed=draws.seed,
+                resample=drawn.resample,
+                groups=drawn.groups,
+            ),
         )
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, JsonValue]:
         """The options of the protocol, by name."""
         return dict(self.model_extra or {})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, EmptyOverlapError, count_of
 from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.ranking.engine import nearest_rows, no_rows, rank_blocks
+from holdfast.evaluation.ranking.engine import Ranked, nearest_rows, no_rows, rank, rank_blocks
 from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.ranking.vector_rows import EmbeddingRows
 from holdfast.evaluation.sides import check_sides, relevant_by_label, same_id
@@ -36,8 +36,8 @@ def rank_metrics(
     """Measure every query against the gallery: one value per query and metric.
 
     The gallery is ordered by descending similarity (float32 inner products in index form), ties by gallery row. Exact;
-    memory stays bounded whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", and
-    "recall@k", "cmc@k", "map@k" with a number for k; see `metrics`.
+    memory stays bounded whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg",
+    and "recall@k", "cmc@k", "map@k", "ndcg@k" with a number for k; see `metrics`.
 
     Args:
         query: Embeddings to search with.
@@ -70,11 +70,22 @@ def rank_metrics(
     check_sides(query, gallery)
     lists = asked_lists(query, gallery, relevant, ignore, exclude_same_id)
     sides = EmbeddingRows(query, "query"), EmbeddingRows(gallery, "gallery")
-    blocks = rank_blocks(*sides, *lists, block=block, device=device)
+    blocks = _ranked(*sides, *lists, block=block, device=device)
     parts = [{name: metric(ranked) for name, metric in functions.items()} for ranked in blocks]
     values = {name: np.concatenate([part[name] for part in parts]) for name in functions}
     check_any_relevant(next(iter(values.values())))
     return {name: np.nan_to_num(value) for name, value in values.items()} if no_relevant == "zero" else values
+
+
+def _ranked(
+    query: EmbeddingRows, gallery: EmbeddingRows, relevant: RowLists, ignore: RowLists, **how: Any
+) -> Iterator[Ranked]:
+    """Rank as `rank_blocks` does; items of several gains are ranked gain by gain, and put together."""
+    levels = [*relevant.levels()]
+    if len(levels) == 1:
+        yield from rank_blocks(query, gallery, relevant, ignore, **how)
+    else:
+        yield Ranked.graded([(gain, rank(query, gallery, lists, ignore, **how)) for gain, lists in levels])
 
 
 def asked_lists(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMism
 from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.ranking.vector_rows import EmbeddingRows
 from holdfast.geometry import Side, Space
+from holdfast.results import ModelIdentity
 
 _PROJECTED_ROWS = 65_536
 
@@ -61,7 +61,7 @@ def _way_into_one_space(query: Space, gallery: Space) -> str:
     return (
         "search with a model of the gallery's space: train the new model with the space and dimension of the old one, "
         f"{trained}; a gallery whose model was laid onto another space (--lift-old) is carried over by `holdfast embed "
-        "--stored GALLERY --release …/old-lifted`. (`holdfast adapt --old A --new B` links frozen models of the "
+        "stored GALLERY --release …/old-lifted`. (`holdfast adapt --old A --new B` links frozen models of the "
         "hypersphere only.)"
     )
 
@@ -175,11 +175,11 @@ class MatchedModels:
             if embeddings.fingerprint != model.fingerprint
         }
 
-    def fingerprints(self) -> dict[str, Any]:
-        """Return fingerprint and whether a person declared it, per model; None without an independent model."""
+    def fingerprints(self) -> dict[str, ModelIdentity | None]:
+        """Return who each model is; None without an independent model."""
         models = {"old": self.old, "new": self.new, "independent": self.independent}
         return {
-            name: sides and {"fingerprint": sides[1].fingerprint, "declared": sides[1].declared}
+            name: sides and ModelIdentity(fingerprint=sides[1].fingerprint, declared=sides[1].declared)
             for name, sides in models.items()
         }
 

@@ -5,10 +5,10 @@ Spaces in which the length of a vector says something, such as hyperbolic space,
 there is all that counts here. Histograms tell classes that the old model has seen from others.
 
 Paper: Learning Along the Arrow of Time (HBCT), which finds unseen classes more uncertain. Its Fig. 6 lays embeddings
-out with UMAP on a hyperboloid of two dimensions. We do not: UMAP keeps neighbourhoods and gives up distances, so that
-how far a point is from the origin, which is its uncertainty and half of what the picture is about, would be made up.
-Here the radius is exact and only the direction is a projection; there is nothing random in it, and the same embeddings
-give the same picture on every machine.
+out with UMAP on a hyperboloid of two dimensions; `holdfast.evaluation.pictures.layouts` does that too, if asked. A
+report does not: UMAP keeps neighbourhoods and gives up distances, so that how far a point is from the origin, which is
+its uncertainty and half of what the picture is about, would be made up. Here the radius is exact and only the direction
+is a projection; there is nothing random in it, and the same embeddings give the same picture on every machine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.uncertainty import COLUMN
+from holdfast.embeddings.embedding_set import UNCERTAINTY
 from holdfast.errors import DataError, refuse
 from holdfast.evaluation.sides import matched
 from holdfast.results import Part
 
 _FEWEST_BINS = 20  # over the values that occur
-_BINS_PER_UNIT = (20, 50, 100, 200, 500, 1000)
+_BINS_PER_UNIT = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class Group(Part):
@@ -68,15 +68,15 @@ def uncertainty_of(embeddings: EmbeddingSet) -> NDArray[np.float64] | None:
     Raises:
         DataError: The column holds something else.
     """
-    column = embeddings.columns.get(COLUMN)
+    column = embeddings.columns.get(UNCERTAINTY)
     if column is None:
         return None
     values = np.asarray(column, np.float64)
     outside = int(np.count_nonzero(~((values >= 0) & (values <= 1))))
     if values.ndim != 1 or outside:
         raise DataError(
-            f"The column '{COLUMN}' of {embeddings.fingerprint} has shape {values.shape}, {outside} of its values are "
-            "not between 0 and 1.",
+            f"The column '{UNCERTAINTY}' of {embeddings.fingerprint} has shape {values.shape}, {outside} of its values "
+            "are not between 0 and 1.",
             expected="one number between 0 and 1 per item, as `holdfast embed` writes it",
             to_do="embed again, or give a column of another meaning another name.",
         )
@@ -123,12 +123,13 @@ def gallery_uncertainty(
     )
 
 
-def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]]) -> Histogram:
-    """Count values in [0, 1] in bins of one round width that cover all of them, at least 20 where they are 0.02 apart.
+def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]], most: float = 1.0) -> Histogram:
+    """Count values in bins of one round width that cover all of them, at least 20 where they are 0.02 apart.
 
     Args:
-        values: One number per item (N,).
+        values: One number of at least 0 per item (N,).
         groups: Which items belong to a group (N,), by name.
+        most: The largest value there can be, where a bin may end.
 
     >>> found = histogram(np.array([0.0, 0.5, 0.99, 1.0]), {"a": np.array([True, True, False, False])})
     >>> len(found.edges), found.edges[:3], found.groups["a"].mean, sum(found.groups["a"].counts)
@@ -136,7 +137,7 @@ def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]])
     """
     low, high = float(values.min()), float(values.max())
     per_unit = next((count for count in _BINS_PER_UNIT if (high - low) * count >= _FEWEST_BINS), _BINS_PER_UNIT[-1])
-    first = min(int(np.floor(low * per_unit)), per_unit - 1)
+    first = int(min(np.floor(low * per_unit), most * per_unit - 1))
     last = max(int(np.ceil(high * per_unit)), first + 1)
     edges = np.arange(first, last + 1) / per_unit
     inside = np.clip(values, edges[0], edges[-1])  # a value that rounds to an edge is still counted

@@ -140,16 +140,20 @@ def upgrade_curves(
     check_sides(new_query, new_gallery)
     new_gallery = in_order_of(old_gallery, new_gallery, ("old gallery", "new gallery"))
     every = [order for of_name in orders.values() for order in of_name]
-    rankings = rank_mixed(
-        vectors_for(new_query, "query"),
-        vectors_for(old_gallery, "gallery"),
-        vectors_for(new_gallery, "gallery"),
-        np.stack([first_new_share(order, steps, len(old_gallery)) for order in every]),
-        len(steps),
-        *lists,
-        block=block,
-    )
-    parts = [[[measure(ranked) for ranked in of_order] for of_order in of_block] for of_block in rankings]
+    vectors = (
+        vectors_for(new_query, "query"), vectors_for(old_gallery, "gallery"), vectors_for(new_gallery, "gallery")
+    )  # fmt: skip
+    changed = np.stack([first_new_share(order, steps, len(old_gallery)) for order in every])
+    wanted, left_out = lists
+    gains, levels = zip(*wanted.levels(), strict=True)
+    rankings = (rank_mixed(*vectors, changed, len(steps), level, left_out, block=block) for level in levels)
+    parts = [
+        [
+            [measure(Ranked.graded([*zip(gains, of_share, strict=True)])) for of_share in zip(*of_order, strict=True)]
+            for of_order in zip(*of_block, strict=True)
+        ]
+        for of_block in zip(*rankings, strict=True)
+    ]
     values = np.concatenate(parts, axis=2)  # (orders, shares, queries)
     check_any_relevant(values[0, 0])
     if no_relevant == "zero":

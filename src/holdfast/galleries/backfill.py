@@ -19,7 +19,7 @@ from holdfast.galleries.expected_gain import pilot_ids
 from holdfast.galleries.orders import ORDERS, order_ids
 from holdfast.galleries.rows import rows_of
 from holdfast.galleries.sources import VectorSource, check_source
-from holdfast.galleries.state import Progress
+from holdfast.galleries.state import Progress, Told
 from holdfast.stores.base import Changes, Fill, Items
 
 if TYPE_CHECKING:
@@ -269,17 +269,18 @@ class Backfill:
             except LastingStoreError:
                 raise
             except StoreError:
-                self._tell(waiting=pause)
+                self._tell(pause)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         return call()
 
-    def _tell(self, **more: float) -> None:
+    def _tell(self, waiting: float | None = None) -> None:
         if self.on_step is not None:
-            done = {"done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded}
-            self.on_step({
-                **done, "written": self.written, "missing": len(self.missing_ids), "seconds": self.elapsed, **more
-            })  # fmt: skip
+            told: Told = {
+                "done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded,
+                "written": self.written, "missing": len(self.missing_ids), "seconds": self.elapsed,
+            }  # fmt: skip
+            self.on_step(told if waiting is None else {**told, "waiting": waiting})
 
 
 def _chosen(items: Items, rows: Sequence[int]) -> Items:

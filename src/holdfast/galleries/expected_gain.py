@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import StringArray
+from holdfast.embeddings.string_array import IdIndex
 from holdfast.errors import ConfigError, refuse
-from holdfast.galleries.id_index import IdIndex
 from holdfast.galleries.items import sample
 from holdfast.galleries.state import GalleryState, Generation, Progress
 from holdfast.geometry import Space

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Plan:
             return None
         return min(self.found_rows, *allowed) if allowed else self.found_rows
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values, with what follows from them."""
         derived = ("found_rows", "seconds", "cost", "rows_within_budget")
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}

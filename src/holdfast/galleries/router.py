@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from holdfast.galleries.state import GalleryState, Link
-from holdfast.stores.base import Hits, Metadata, Pointer
+from holdfast.stores.base import Hits, Pointer
+from holdfast.stores.filters import Metadata
+
+if TYPE_CHECKING:
+    from holdfast.adapters import ScoreMap
 
 Merge = Literal["score", "calibrated", "rank"]
 
@@ -109,7 +113,7 @@ def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
 def merged(
     searched: Sequence[tuple[Source, Hits]],
     k: int,
-    score_maps: Mapping[str, Any],
+    score_maps: Mapping[str, ScoreMap],
     rows: Mapping[str, int] | None = None,
 ) -> tuple[list[list[Hit]], Merge]:
     """Make one list per query out of those of several sources.

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet, Role, StringArray
 from holdfast.embeddings.embedding_set import shown
-from holdfast.embeddings.folders import model_folder
+from holdfast.embeddings.files import model_folder
+from holdfast.embeddings.string_array import IdIndex
 from holdfast.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError, refuse
-from holdfast.galleries.id_index import IdIndex
 from holdfast.galleries.state import Generation
 from holdfast.geometry import Space
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
@@ -27,8 +27,39 @@ from holdfast.geometry import Space, space_from_record
 from holdfast.stores.checks import damaged
 from holdfast.stores.filters import COLUMN_TYPES
 
-Progress = Callable[[dict[str, Any]], None]
-"""Is told, by name, how far a long step is."""
+
+class Told(TypedDict, total=False):
+    """How far a long step is; each step tells some of these.
+
+    Args:
+        step: What is being done.
+        state: The same in a word or two, where several things are done by turns.
+        done: How much of it, in items or mebibytes.
+        total: Of all; None where that is not known.
+        read: Rows that were read.
+        written: Items that were written.
+        skipped: Rows whose item was there before.
+        embedded: Items that a source made vectors of.
+        missing: Items that it does not have.
+        seconds: How long it took so far.
+        waiting: Seconds until the store is asked again.
+    """
+
+    step: str
+    state: str
+    done: float
+    total: int | None
+    read: int
+    written: int
+    skipped: int
+    embedded: int
+    missing: int
+    seconds: float
+    waiting: float
+
+
+Progress = Callable[[Told], None]
+"""Is told how far a long step is."""
 How = Literal["report", "adapter", "mapped", "forced"]
 Phase = Literal["steady", "prepared", "swapped", "completed"]
 
@@ -61,7 +92,7 @@ class Generation:
         """Its space."""
         return space_from_record(self.space)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, object]:
         """Return plain values for an event; what it does not have is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -203,12 +234,12 @@ class GalleryState:
         named = [name for link in self.links for name in (link.adapter, link.score_map)]
         return frozenset(name for name in [*named, *(one.adapter for one in self.generations)] if name is not None)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, object]:
         """Return plain values, from which `from_record` makes the state again."""
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> GalleryState:
+    def from_record(cls, record: Mapping[str, object]) -> GalleryState:
         """Return the state of a record.
 
         Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, Link, Phase
@@ -75,7 +74,7 @@ class Status:
     waiting: int
     columns: dict[str, str]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values."""
         return asdict(self)
 

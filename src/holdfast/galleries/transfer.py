@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,9 @@ from holdfast.errors import (
 from holdfast.galleries.gallery import ROWS_AT_ONCE, Gallery
 from holdfast.galleries.rows import checked_columns
 from holdfast.galleries.state import Generation, Progress
-from holdfast.stores.base import Metadata, Store
+from holdfast.geometry import SpaceRecord
+from holdfast.stores.base import Store
+from holdfast.stores.filters import Metadata
 
 Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 
@@ -51,6 +53,20 @@ _ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "t
 _NUMPY = {"text": np.str_, "integer": np.int64, "number": np.float64, "truth": np.bool_}
 
 
+class VectorsRecord(TypedDict, total=False):
+    """What a table says of its vectors, where it says anything.
+
+    Args:
+        fingerprint: Of the model that made them.
+        space: Theirs.
+        generation: Name that they had in the gallery which they come from.
+    """
+
+    fingerprint: str
+    space: SpaceRecord
+    generation: str
+
+
 class Table(Protocol):
     """Rows with named columns, never read all at once."""
 
@@ -59,7 +75,7 @@ class Table(Protocol):
         """What to call it in a message."""
 
     @property
-    def schema(self) -> Mapping[str, Any]:
+    def schema(self) -> Mapping[str, pa.DataType]:
         """Arrow types of the columns by name; `pyarrow.null()` for one that cannot be read."""
 
     @property
@@ -67,8 +83,8 @@ class Table(Protocol):
         """How many rows it has."""
 
     @property
-    def record(self) -> Mapping[str, Any]:
-        """What it says of its vectors ("fingerprint" and "space"), where it says anything."""
+    def record(self) -> VectorsRecord | None:
+        """What it says of its vectors; None where nothing."""
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield record batches of at most so many rows, with these columns, all of one moment."""
@@ -126,12 +142,12 @@ class ParquetTable:
                 file.close()
 
 
-def _record_of(name: str, text: bytes) -> Mapping[str, Any]:
-    """Return what a file says of its vectors."""
+def _record_of(name: str, text: bytes) -> VectorsRecord | None:
+    """Return what a file says of its vectors; None where nothing."""
     try:
         record = parsed_json(text)
         if isinstance(record, dict) and isinstance(record.get("space") or {}, dict):
-            return record
+            return cast(VectorsRecord, record) if record else None
         problem = "no mapping"
     except ValueError as error:
         problem = reason(error)
@@ -278,7 +294,7 @@ def import_table(
     """
     refuse(not 1 <= batch <= ROWS_AT_ONCE, f"batch={batch}", f"1 to {ROWS_AT_ONCE} rows")
     state = gallery.state
-    made_by = fingerprint or table.record.get("fingerprint") or state.by_name[state.active].fingerprint
+    made_by = fingerprint or (table.record or {}).get("fingerprint") or state.by_name[state.active].fingerprint
     generation = state.made_by(str(made_by))
     _check_space(table, generation)
     taken = {name: name for name in state.columns if name in table.schema} if columns is None else dict(columns)
@@ -304,7 +320,7 @@ def _undeclared(name: str, known: Mapping[str, str]) -> ConfigError:
 
 
 def _check_space(table: Table, generation: Generation) -> None:
-    said = table.record.get("space")
+    said = (table.record or {}).get("space")
     if said is not None and dict(said) != dict(generation.space):
         raise SpaceMismatchError(
             f"The vectors of {table.name} are in the space {said}.",
@@ -340,7 +356,7 @@ class _Import:
     skipped: int = 0
     own_commits: set[int] = field(default_factory=set)
 
-    def add(self, ids: Any, vectors: Any, metadata: Mapping[str, Any]) -> None:
+    def add(self, ids: pa.Array, vectors: pa.Array, metadata: Mapping[str, pa.Array]) -> None:
         """Commit the rows of one batch that are new."""
         try:
             embeddings = self._embeddings(ids, vectors)
@@ -355,8 +371,8 @@ class _Import:
         self.written += len(new)
         self.skipped += len(ids) - len(new)
         if self.on_step is not None:
-            done = {"read": self.read, "written": self.written, "skipped": self.skipped}
-            self.on_step({**done, "total": self.table.rows})
+            total = self.table.rows
+            self.on_step({"read": self.read, "written": self.written, "skipped": self.skipped, "total": total})
 
     def _embeddings(self, ids: Any, vectors: Any) -> EmbeddingSet:
         return EmbeddingSet(

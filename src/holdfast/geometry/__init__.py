@@ -1,7 +1,7 @@
 """Spaces and their mathematics."""
 
 from holdfast.geometry.flat import Euclidean, InnerProduct
-from holdfast.geometry.space import Side, Space
+from holdfast.geometry.space import Side, Space, SpaceRecord
 from holdfast.geometry.spaces import SEARCH_SPACES, SPACES, Hypersphere, Lorentz, space_from_record
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "Lorentz",
     "Side",
     "Space",
+    "SpaceRecord",
     "space_from_record",
 ]

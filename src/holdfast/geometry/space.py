@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Side = Literal["query", "gallery"]
+
+
+class SpaceRecord(TypedDict):
+    """A space as files hold it; see `Space` for the values."""
+
+    name: str
+    dim: int
+    curvature: float | None
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Space(ABC):
         """K as the mathematics takes it: a number; a tensor only while it is learned."""
         return self.curvature
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> SpaceRecord:
         """Return the plain values that `space_from_record` turns back into this space."""
         return {"name": self.name, "dim": self.dim, "curvature": self.curvature}
 

@@ -251,7 +251,7 @@ SEARCH_SPACES: dict[str, type[Space]] = {**SPACES, "inner-product": InnerProduct
 """All of them: stored vectors are searched and evaluated in any."""
 
 
-def space_from_record(record: Mapping[str, Any]) -> Space:
+def space_from_record(record: Mapping[str, object]) -> Space:
     """Rebuild a space from the plain values of `Space.record`.
 
     Raises:
@@ -260,7 +260,7 @@ def space_from_record(record: Mapping[str, Any]) -> Space:
     name = str(record.get("name"))
     if name not in SEARCH_SPACES:
         raise unknown_name("space", name, SEARCH_SPACES)
-    arguments = {key: value for key, value in record.items() if key != "name" and value is not None}
+    arguments: dict[str, Any] = {key: value for key, value in record.items() if key != "name" and value is not None}
     try:
         return SEARCH_SPACES[name](**arguments)
     except ConfigError:

@@ -51,7 +51,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
 )
 
 
-def build_method(name: str, options: Mapping[str, Any]) -> CompatibilityMethod:
+def build_method(name: str, options: Mapping[str, object]) -> CompatibilityMethod:
     """Build a method by name.
 
     Raises:

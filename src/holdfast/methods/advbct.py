@@ -39,6 +39,8 @@ class AdvBCT(CompatibilityMethod):
         classes: Where boundaries come from: "old", the old model's own training set (the released code), so that
             classes new to the data have none; "new", all classes of the new training set under the old model.
         iqr: Outlier rule in interquartile ranges.
+        critic_on: What the critic sees: "features", embeddings as they are (AdvBCT's released code), or "points", unit
+            vectors (MixBCT's copy of it).
         joint_batch_norm: Let the critic see old and new in one batch. The released code does not, which hides
             differences of mean and scale from it.
         gamma_schedule: "released" is (E − e + 1)/E in epoch e of E, "linear" is (E − e)/E, "constant" is 1.
@@ -59,6 +61,7 @@ class AdvBCT(CompatibilityMethod):
         threshold: float = 0.4,
         classes: Literal["old", "new"] = "old",
         iqr: float = 1.5,
+        critic_on: Literal["features", "points"] = "features",
         joint_batch_norm: bool = False,
         gamma_schedule: Literal["released", "linear", "constant"] = "released",
         hidden: int = 100,
@@ -72,6 +75,9 @@ class AdvBCT(CompatibilityMethod):
                f"hidden={hidden}", "iqr and threshold of at least 0, hidden of at least 1")  # fmt: skip
         self.weight, self.adversarial_weight, self.task_weight = weight, adversarial_weight, task_weight
         self.threshold, self.classes, self.iqr = threshold, classes, iqr
+        refuse(critic_on not in ("features", "points"), f"advbct was given critic_on='{critic_on}'",
+               "'features' or 'points'")  # fmt: skip
+        self.critic_on = critic_on
         if gamma_schedule not in GAMMA_SCHEDULES:
             raise unknown_name("gamma_schedule", gamma_schedule, GAMMA_SCHEDULES)
         self.joint_batch_norm, self.gamma = joint_batch_norm, GAMMA_SCHEDULES[gamma_schedule]
@@ -121,8 +127,9 @@ class AdvBCT(CompatibilityMethod):
         )
 
     def adversarial(self, step: Step) -> Tensor:
-        """Return the critic's loss on raw embeddings; 0 for a single row, which batch normalisation cannot take."""
-        new, old = step.new.features, step.predecessor.features
+        """Return the critic's loss; 0 for a single row, which batch normalisation cannot take."""
+        views = (step.new, step.predecessor)
+        new, old = (view.points if self.critic_on == "points" else view.features for view in views)
         if len(new) < 2:
             return new.sum() * 0
         reversed_new = reverse_gradient(new, reversal_strength(step.progress))

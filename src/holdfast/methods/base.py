@@ -200,6 +200,9 @@ class CompatibilityMethod(nn.Module):
     """When they are seen: in every session, or only in one that brings no image of an earlier class."""
     memory_share: ClassVar[float | None] = None
     """Share of every batch that is drawn from them; None shuffles them among the session's own images."""
+    items_per_class: int | None = None
+    """How many items of a class every batch has to hold where the recipe does not say; None for no matter how many. An
+    option may decide it."""
     gallery_policy: ClassVar[Literal["append", "reindex"]] = "append"
     """What a session does to the gallery of earlier sessions: nothing, or embed all of it again."""
     first_session: ClassVar[Literal["shared", "own"]] = "shared"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from holdfast.errors import refuse
@@ -17,13 +19,16 @@ class BCT(CompatibilityMethod):
     """Influence loss of backward-compatible training (Shen et al., CVPR 2020, arXiv:2003.11942, Eq. 4).
 
     The frozen old classifier must also classify the new model's embeddings, for classes the old model has seen. If
-    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it. Between
+    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it: one for
+    every class of the new data, of which the classifier would leave out those that it does not know. Between
     sessions that share no class it has nothing to classify, and replays exemplars there, as CVS's comparison does.
 
     Args:
         weight: Factor of the influence term (the paper's lambda).
         temperature: Divides the similarities to class means, where these replace the old classifier; left out, they
             are scaled as the new head scales its own, or divided by 0.05 beside a head without a scale.
+        classifier: "old", the old classifier where there is one; "means", class means in any case, as in MixBCT's
+            comparison, where old classifiers are taken to be gone.
     """
 
     spaces = EVERY_SPACE
@@ -33,20 +38,23 @@ class BCT(CompatibilityMethod):
 
     classifier: Head
 
-    def __init__(self, weight: float = 1.0, temperature: float | None = None) -> None:
+    def __init__(
+        self, weight: float = 1.0, temperature: float | None = None, classifier: Literal["old", "means"] = "old"
+    ) -> None:
         super().__init__()
         refuse(
             weight < 0 or (temperature is not None and temperature <= 0),
             f"bct was given weight={weight} and temperature={temperature}",
             "a weight of at least 0 and a temperature above 0",
         )
+        refuse(classifier not in ("old", "means"), f"bct was given classifier='{classifier}'", "'old' or 'means'")
         self.weight, self.temperature = weight, temperature
-        self.synthesised = False
+        self.only_means, self.synthesised = classifier == "means", False
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Freeze the old classifier, or build one from class means (one row per new class)."""
         old = require_old(old, "bct")
-        if old.head is not None and shares_classes(old):
+        if not self.only_means and old.head is not None and shares_classes(old):
             self.synthesised, self.classifier = False, frozen(old.head)
         else:
             means, _ = class_prototypes(old.embeddings, space)

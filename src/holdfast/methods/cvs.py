@@ -26,8 +26,7 @@ from holdfast.losses.distillation import (
     relative_distillation,
 )
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
-from holdfast.methods.old_scores import OldScores
-from holdfast.methods.predecessor import BLOCK, require_old, rows_by_name
+from holdfast.methods.predecessor import BLOCK, OldScores, require_old, rows_by_name
 
 
 class CVS(CompatibilityMethod):
@@ -46,10 +45,10 @@ class CVS(CompatibilityMethod):
     Args:
         coherence: What holds embeddings near the last model's. "model": the paper's triplet, whose negatives are
             looked for in the batches of all processes. Or what the paper compares it with (Tables C.3 and C.4):
-            "batch_hard", the farthest item of the class and the nearest of another (batches need two items of a
-            class: the recipe's items_per_class); "dark_knowledge", the old classifier's scores; "absolute",
-            "relative" and "relative_frobenius", distances to and between the last model's embeddings; "angles" and
-            "distances", relational distillation; "dark_rank", the order of neighbours; "none", nothing.
+            "batch_hard", the farthest item of the class and the nearest of another (batches then hold two items of a
+            class, or as many as the recipe's items_per_class says); "dark_knowledge", the old classifier's scores;
+            "absolute", "relative" and "relative_frobenius", distances to and between the last model's embeddings;
+            "angles" and "distances", relational distillation; "dark_rank", the order of neighbours; "none", nothing.
         model_weight: Factor of that (α; the paper chose among 1 and 10); with 0 it is not computed.
         data_weight: Factor of the data coherence (β); with 0 the gallery is not looked at.
         margin: Of the triplets "model" and "batch_hard".
@@ -100,6 +99,7 @@ class CVS(CompatibilityMethod):
         self.margin, self.squared, self.temperature = margin, squared, temperature
         self.aggregation, self.reduction = aggregation, reduction
         self.memory = "herding" if replay else None
+        self.items_per_class = 2 if coherence in READS_PAIRS else None
         self.earlier: SessionSums | None = None
         self.sums: SessionSums | None = None
 
@@ -213,6 +213,9 @@ COHERENCES: dict[str, Callable[[CVS, Step], Tensor]] = {
 
 READS_SCORES = frozenset({"dark_knowledge"})
 """Those that need the old classifier."""
+
+READS_PAIRS = frozenset({"batch_hard"})
+"""Those that need another item of the class in the batch."""
 
 
 @dataclass(frozen=True, eq=False)

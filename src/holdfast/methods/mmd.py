@@ -9,8 +9,7 @@ from holdfast.geometry import Space
 from holdfast.losses.coherence import all_distances
 from holdfast.losses.distillation import softened_cross_entropy
 from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
-from holdfast.methods.old_scores import OldScores
-from holdfast.methods.predecessor import require_old
+from holdfast.methods.predecessor import OldScores, require_old
 
 
 class MMD(CompatibilityMethod):

@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 from holdfast.geometry import Space
 from holdfast.geometry.segments import add_by_class
-from holdfast.methods.base import Head, OldModel
+from holdfast.methods.base import Head, OldModel, Step
 
 BLOCK = 65_536  # rows at a time
 
@@ -101,22 +101,32 @@ def rows_by_name(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
 def class_source(old: OldModel, classes: Literal["old", "new"], method: str) -> tuple[Tensor, Tensor, int, Tensor]:
     """Return where statistics of the old classes are measured, and which of them every new class has.
 
+    Returns:
+        Raw features (N, D) under the old model of the set that `source_set` chooses, their labels (N,), the number of
+        classes they count, and for every new class (C,) its row among these, or -1.
+
+    Raises:
+        EmptyOverlapError: As `source_set`.
+    """
+    source, rows = source_set(old, classes, method)
+    return (*labelled_features(source), rows)
+
+
+def source_set(old: OldModel, classes: Literal["old", "new"], method: str) -> tuple[EmbeddingSet, Tensor]:
+    """Return the set that the old classes are measured on, and for every new class (C,) its row there, or -1.
+
     Args:
         old: The predecessor.
         classes: "old", its own training set, in which classes new to the data do not occur; "new", the new training
             set, in which every class does.
         method: Name of the method, for the message.
 
-    Returns:
-        Raw features (N, D) under the old model, their labels (N,), the number of classes they count, and for every
-        new class (C,) its row among these, or -1.
-
     Raises:
         EmptyOverlapError: The old training set is not there, or shares no class with the new one.
     """
     names = list(old.embeddings.class_names or ())
     if classes == "new":
-        return (*labelled_features(old.embeddings), torch.arange(len(names)))
+        return old.embeddings, torch.arange(len(names))
     own = old.own_training
     rows = rows_by_name(list(own.class_names or ()) if own is not None else [], names)
     if own is None or not (rows >= 0).any():
@@ -127,7 +137,7 @@ def class_source(old: OldModel, classes: Literal["old", "new"], method: str) -> 
             to_do="or measure them on the new data: --method_options.classes new (with several methods, "
             f"--method_options.{method}.classes new).",
         )
-    return (*labelled_features(own), rows)
+    return own, rows
 
 
 def select_known(values: Tensor, rows: Tensor) -> Tensor:
@@ -138,3 +148,42 @@ def select_known(values: Tensor, rows: Tensor) -> Tensor:
     """
     unknown = (rows < 0).view(-1, *[1] * (values.dim() - 1))
     return values[rows.clamp_min(0)].masked_fill(unknown, 0)
+
+
+class OldScores(nn.Module):
+    """The frozen old classifier, whose classes are matched with columns of the new one by name.
+
+    Args:
+        old: The predecessor.
+        method: Name of the method, for the message.
+        without: Option of that method, with its value, that does without the old classifier.
+
+    Raises:
+        ConfigError: There is no old classifier, or it knows none of the new classes.
+    """
+
+    new_columns: Tensor
+    old_columns: Tensor
+
+    def __init__(self, old: OldModel, method: str, without: str) -> None:
+        super().__init__()
+        rows = rows_by_name(old.classes, old.embeddings.class_names or ())
+        if old.head is None or not bool((rows >= 0).any()):
+            missing = "was discarded" if old.head is None else "shares no class with the new data"
+            raise ConfigError(
+                f"{method} compares scores with those of the old classifier, which {missing}.",
+                expected="an old release with its classifier, and classes that it knows",
+                to_do=f"or do without it: --method_options.{without} (with several methods, "
+                f"--method_options.{method}.{without}).",
+            )
+        self.classifier = frozen(old.head)
+        self.register_buffer("new_columns", torch.nonzero(rows >= 0)[:, 0])
+        self.register_buffer("old_columns", rows[rows >= 0])
+
+    def forward(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Return the scores of the shared classes, the new classifier's of the new view and the old one's of the old.
+
+        Both (B, S), in the order of the new classes; gradients flow through the first.
+        """
+        new = step.head.logits(step.new).index_select(1, self.new_columns)
+        return new, self.classifier.logits(step.predecessor).index_select(1, self.old_columns).detach()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from holdfast.geometry import Space
 from holdfast.losses.perturbation import mean_angle
 from holdfast.losses.prototypes import prototype_margin
 from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
-from holdfast.methods.predecessor import class_prototypes, labelled_features, require_old
+from holdfast.methods.predecessor import class_prototypes, labelled_features, require_old, source_set
 
 
 class UniBCT(CompatibilityMethod):
@@ -24,18 +25,22 @@ class UniBCT(CompatibilityMethod):
 
     Where the paper is open: refinements come at the start of epochs round(2E/7) and round(4E/7) of E, 10 and 20 of 35
     in MixBCT's comparison. The public copy of the refinement normalises similarities along columns, which undoes it;
-    here rows are normalised, on unit vectors. AdvBCT's comparison leaves the refinement out: `refine` false.
+    here rows are normalised, on unit vectors. AdvBCT's comparison leaves the refinement out, and classes that the old
+    model has not seen: `refine` false, `classes` "old". MixBCT's takes cosines as they are: `scale` 1, `margin` 0.
 
     Args:
         weight: Factor of the compatibility term.
         scale: Multiplies its cosines.
         margin: Angular margin at the target, in radians.
         refine: Refine the class means; without, the term acts from the first step.
+        classes: Whose means the classifier is made of: "new", all classes of the new training set under the old model;
+            "old", those of the old model's own training set, not refined, and items of other classes are left out.
         propagation: Share of every item's old embedding that comes from similar items (lambda), below 1.
         temperature: Divides the cosines between items of a class.
     """
 
     prototypes: Tensor
+    rows: Tensor
 
     def __init__(
         self,
@@ -43,6 +48,7 @@ class UniBCT(CompatibilityMethod):
         scale: float = 30.0,
         margin: float = 0.3,
         refine: bool = True,
+        classes: Literal["new", "old"] = "new",
         propagation: float = 0.9,
         temperature: float = 0.05,
     ) -> None:
@@ -52,13 +58,18 @@ class UniBCT(CompatibilityMethod):
         refuse(not 0 <= propagation < 1 or temperature <= 0, f"unibct was given propagation={propagation} and "
                f"temperature={temperature}", "a propagation from 0 to below 1, a temperature above 0")  # fmt: skip
         self.weight, self.scale, self.margin = weight, scale, margin
+        refuse(classes not in ("new", "old"), f"unibct was given classes='{classes}'", "'new' or 'old'")
+        refuse(refine and classes == "old", "unibct was given classes='old' and refine=True",
+               "refine=False, or classes='new': what is refined are the old embeddings of the new data")  # fmt: skip
         self.refine, self.propagation, self.temperature = refine, propagation, temperature
+        self.classes = classes
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Average the old embeddings by class."""
-        self.old, self.space = require_old(old, "unibct").embeddings, space
+        (self.old, rows), self.space = source_set(require_old(old, "unibct"), self.classes, "unibct"), space
         prototypes, _ = class_prototypes(self.old, space)
         self.register_buffer("prototypes", prototypes)
+        self.register_buffer("rows", rows)
 
     def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float] | None:
         """Refine the prototypes where it is time; log by how many degrees they turned."""
@@ -78,7 +89,8 @@ class UniBCT(CompatibilityMethod):
         compatibility = points.new_zeros(())
         if not self.refine or step.epoch >= min(refinement_epochs(step.epochs)):
             prototypes = self.prototypes.to(points.dtype)
-            compatibility = prototype_margin(points, step.labels, prototypes, scale=self.scale, margin=self.margin)
+            targets = self.rows[step.labels]
+            compatibility = prototype_margin(points, targets, prototypes, scale=self.scale, margin=self.margin)
         return {"task": step.head.loss(step.new, step.labels), "compatibility": self.weight * compatibility}
 
 

@@ -46,8 +46,16 @@ class EmbeddingSpec(BaseModel, ABC):
         return {name: value for name, value in values.items() if not unused.get(name)}
 
     @abstractmethod
-    def build(self, weights: Path | None = None, freeze_backbone: bool = False) -> EmbeddingNetwork:
-        """Build the network, with fresh weights but for those in the folder ``weights``."""
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> EmbeddingNetwork:
+        """Build the network, with fresh weights but for those in the folder ``weights``.
+
+        Args:
+            weights: Local folder of published backbone weights; None for a fresh start.
+            freeze_backbone: Train the projection only.
+            freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
+        """
 
     @property
     @abstractmethod

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
-from torch import Tensor
+from torch import Tensor, nn
 
-from holdfast.errors import ConfigError, DataError, nearest
+from holdfast.errors import ConfigError, DataError, nearest, refuse
 from holdfast.models.backbones import build_backbone
 from holdfast.models.embedding_network import EmbeddingNetwork, EmbeddingSpec
 
@@ -54,9 +54,11 @@ class EncoderSpec(EmbeddingSpec):
             raise ValueError("values above 0: they divide the pixels")
         return values
 
-    def build(self, weights: Path | None = None, freeze_backbone: bool = False) -> Encoder:
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> Encoder:
         """Build the network; see `Encoder`."""
-        return Encoder(self, weights, freeze_backbone)
+        return Encoder(self, weights, freeze_backbone, freeze_batch_norm)
 
     @property
     def name(self) -> str:
@@ -105,28 +107,50 @@ class Encoder(EmbeddingNetwork):
             without them.
         weights: Local folder of published backbone weights; None for a fresh start.
         freeze_backbone: Train the projection only; the backbone stays in evaluation mode.
+        freeze_batch_norm: Batch normalisation of the backbone stays in evaluation mode: its running statistics do not
+            change, and images are normalised by them; its scales and shifts are trained.
+
+    Raises:
+        ConfigError: There is no such backbone, its weights cannot be read, or it has no batch normalisation to freeze.
     """
 
     spec: EncoderSpec
     mean: Tensor
     std: Tensor
 
-    def __init__(self, spec: EncoderSpec, weights: Path | None = None, freeze_backbone: bool = False) -> None:
+    def __init__(
+        self,
+        spec: EncoderSpec,
+        weights: Path | None = None,
+        freeze_backbone: bool = False,
+        freeze_batch_norm: bool = False,
+    ) -> None:
         backbone = build_backbone(spec.backbone, spec.channels, spec.image_size, weights, dict(spec.backbone_options))
         options = {**spec.backbone_options, **backbone.settled}
         super().__init__(spec.model_copy(update={"backbone_options": options}), backbone.width)
-        self.backbone, self.freeze_backbone = backbone, freeze_backbone
+        self.backbone, self.freeze_backbone, self.freeze_batch_norm = backbone, freeze_backbone, freeze_batch_norm
+        refuse(
+            freeze_batch_norm and not self._batch_norms(),
+            f"The recipe was given freeze_batch_norm=True, and '{spec.backbone}' has no batch normalisation.",
+            "false, or a backbone with batch normalisation, such as a ResNet",
+        )
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, -1, 1, 1), persistent=False)
         if freeze_backbone:
             self.backbone.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Encoder:
-        """Switch to training mode, all but a frozen backbone."""
+        """Switch to training mode, all but what is frozen."""
         super().train(mode)
         if self.freeze_backbone:
             self.backbone.eval()
+        if self.freeze_batch_norm:
+            for layer in self._batch_norms():
+                layer.eval()
         return self
+
+    def _batch_norms(self) -> list[nn.Module]:
+        return [layer for layer in self.backbone.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode uint8 images, or floats in [0, 1], of shape (B, channels, height, width)."""

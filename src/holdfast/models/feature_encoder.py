@@ -24,13 +24,16 @@ class FeatureSpec(EmbeddingSpec):
     frozen: str
     width: int = Field(ge=1)
 
-    def build(self, weights: Path | None = None, freeze_backbone: bool = False) -> FeatureEncoder:
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> FeatureEncoder:
         """Build the network; see `FeatureEncoder`.
 
         Raises:
-            ConfigError: Weights for a backbone were given, or it was to be frozen.
+            ConfigError: Weights for a backbone were given, or it, or a part of it, was to be frozen.
         """
-        refuse(weights is not None or freeze_backbone, "A backbone for a network over a frozen model.", "neither")
+        asked = weights is not None or freeze_backbone or freeze_batch_norm
+        refuse(asked, "A backbone for a network over a frozen model.", "neither")
         return FeatureEncoder(self)
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.uncertainty import with_uncertainty
+from holdfast.embeddings.embedding_set import with_uncertainty
 from holdfast.errors import ReleaseError, SpaceMismatchError
 from holdfast.geometry import Space
 from holdfast.models.embedding_network import tangent_vectors

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from pydantic import (
@@ -43,6 +43,24 @@ from holdfast.version import __version__
 
 FORMAT_VERSION = 1
 _ENCODER, _HEAD = "model.safetensors", "head.safetensors"
+
+
+class FrozenModel(TypedDict, total=False):
+    """How a frozen model of text, over which a head was trained, is opened again.
+
+    Args:
+        model: What people call it: a folder, or a name.
+        query_prefix: What stands before every query.
+        document_prefix: What stands before every document.
+        max_length: Tokens that are read of a text.
+        truncate_dim: How many components of its vectors are kept.
+    """
+
+    model: str
+    query_prefix: str | None
+    document_prefix: str | None
+    max_length: int | None
+    truncate_dim: int | None
 
 
 class ReleaseRecord(BaseModel):

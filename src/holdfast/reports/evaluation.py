@@ -212,7 +212,7 @@ def _next_step(record: Evaluation) -> str:
             "compatibility method (holdfast methods lists them)."
         )
     if "gallery" in (record.mapped or {}):
-        return "Map the old gallery (“holdfast embed --stored GALLERY --adapter ADAPTER”), then swap the query model."
+        return "Map the old gallery (“holdfast embed stored GALLERY --adapter ADAPTER”), then swap the query model."
     if (record.score("self_new") or 0) <= (record.score("cross") or 0):
         return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
     return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."

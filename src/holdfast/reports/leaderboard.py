@@ -38,6 +38,7 @@ from holdfast.reports.leaderboard_tables import (
 )
 from holdfast.reports.markdown import Table, in_markdown
 from holdfast.reports.page import in_both_widths, page_template, plain, write_page
+from holdfast.reports.suite_figures import page_figures
 
 if TYPE_CHECKING:
     from holdfast.bench.leaderboard import Board, Entry, Leaderboard, NemenyiTest, Run
@@ -518,6 +519,7 @@ def render_leaderboard(results: Leaderboard) -> str:
         over_sets_headings=over_sets_headings(over),
         over_sets_notes=over_sets_notes(over),
         charts=_charts(results),
+        figures=page_figures(results),
         failures=[(run, data_name(run)) for run in results.failures],
         key=list(points) if numbered(points := pareto_points(results)) else [],
         labels=results.board.in_order,
@@ -578,7 +580,7 @@ def _settings(run: Run) -> str:
     return plain({**run.options, **run.settings})
 
 
-def record_rows(records: Sequence[Mapping[str, Any]]) -> Table:
+def record_rows(records: Sequence[Mapping[str, object]]) -> Table:
     """Return columns and rows of records whose names the bench chose, such as trials, a column per name."""
     columns = list(dict.fromkeys(name for record in records for name in record))
     rows = [[_written(record.get(name), name) for name in columns] for record in records]
@@ -604,7 +606,7 @@ def run_rows(results: Leaderboard) -> Table:
     return columns, found
 
 
-def _written(value: Any, name: str) -> str:
+def _written(value: object, name: str) -> str:
     if isinstance(value, float):
         return (signed if name in ("p_up", "p_comp") else score)(value)
     return plain(value)

@@ -53,7 +53,7 @@ def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
 
 
 def page_template(
-    name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, values: Mapping[str, Any] | None = None
+    name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, values: Mapping[str, object] | None = None
 ) -> Any:
     """Open a template of this folder, with the formats of numbers as filters.
 

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from holdfast.errors import DataError
 from holdfast.stores.checks import refuse_ids, refuse_wrong_ids, refuse_wrong_vectors
-from holdfast.stores.filters import COLUMN_TYPES, Filter
+from holdfast.stores.filters import COLUMN_TYPES, Filter, Metadata
 
 if TYPE_CHECKING:
     from holdfast.stores.backup_files import DigestedFolder
 
-Metadata = Mapping[str, Any]
 Vectors = NDArray[np.float32]
 
 

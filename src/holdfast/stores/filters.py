@@ -11,6 +11,10 @@ from typing import Any
 from holdfast.errors import ConfigError, brief, refuse, unknown_name
 from holdfast.stores.checks import damaged
 
+Value = str | int | float | bool
+Metadata = Mapping[str, Value]
+"""What is known of an item, by column; what it has no value for is left out."""
+
 COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool}
 """Types of metadata columns, by name."""
 
@@ -34,7 +38,7 @@ class Condition:
     comparison: str
     value: Any
 
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
+    def matches(self, metadata: Metadata) -> bool:
         """Say whether an item matches.
 
         >>> Condition("price", "<", 5).matches({"price": 4.5}), Condition("price", "<", 5).matches({})
@@ -54,7 +58,7 @@ Filter = tuple[Condition, ...]
 """All of these conditions hold."""
 
 
-def matches(where: Filter | None, metadata: Mapping[str, Any]) -> bool:
+def matches(where: Filter | None, metadata: Metadata) -> bool:
     """Say whether all conditions of a filter hold."""
     return all(condition.matches(metadata) for condition in where or ())
 

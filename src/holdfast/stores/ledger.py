@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError, HoldfastError
-from holdfast.stores.base import Changes, Commit, Committed, Entry, Items, Metadata, Pointer, Vectors, digest_of
+from holdfast.stores.base import Changes, Commit, Committed, Entry, Items, Pointer, Vectors, digest_of
 from holdfast.stores.checks import damaged
-from holdfast.stores.filters import COLUMN_TYPES
+from holdfast.stores.filters import COLUMN_TYPES, Metadata
 from holdfast.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
 from holdfast.stores.planning import Appended as Appended
 from holdfast.stores.planning import Plan as Plan

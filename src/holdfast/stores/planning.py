@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import DataError, GalleryError
-from holdfast.stores.base import Changes, Commit, Fill, Items, Metadata, Rows, Upsert, digest_of
-from holdfast.stores.filters import fits
+from holdfast.stores.base import Changes, Commit, Fill, Items, Rows, Upsert, digest_of
+from holdfast.stores.filters import Metadata, fits
 
 MOST_GENERATIONS = 62  # bits of a mask
 

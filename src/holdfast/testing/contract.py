@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import ConfigError, reason
@@ -23,12 +25,14 @@ class Check:
     Args:
         promise: What is promised, in words.
         circumstances: Of this check, such as "lorentz, float32, one row".
+        meaning: Why it is promised, or what to do where it is not kept; "" where its words say it.
         run: The check itself.
     """
 
     promise: str
     circumstances: str
     run: Callable[[], None] = field(repr=False)
+    meaning: str = ""
 
     def __call__(self) -> None:
         """Run the check.
@@ -49,14 +53,20 @@ class Failure:
     Args:
         check: Which.
         found: What was found, on one line.
+        line: Where in the code of the thing itself, as "steady.py, line 31: ..."; "" where no line of it is known.
     """
 
     check: Check
     found: str
+    line: str = ""
 
 
-def failures(checks: Iterable[Check]) -> Iterator[Failure]:
+def failures(checks: Iterable[Check], code: str = "") -> Iterator[Failure]:
     """Run checks, and yield those that fail, with what was found.
+
+    Args:
+        checks: What is to be checked.
+        code: The file with the code of the thing that is checked, whose lines are named.
 
     Raises:
         ConfigError: Python runs without assertions.
@@ -71,7 +81,37 @@ def failures(checks: Iterable[Check]) -> Iterator[Failure]:
         try:
             check()
         except Exception as error:  # whatever a method of others raises
-            yield Failure(check, _found(error))
+            yield Failure(check, _found(error), _line(error, code))
+
+
+def together(broken: Iterable[Failure]) -> list[tuple[Failure, list[str]]]:
+    """Return the first failure of every promise that was broken in one way, with all circumstances of it."""
+    first: dict[tuple[str, str], tuple[Failure, list[str]]] = {}
+    for failure in broken:
+        key = failure.check.promise, failure.line or failure.found
+        first.setdefault(key, (failure, []))[1].append(failure.check.circumstances)
+    return list(first.values())
+
+
+class AtLineError(AssertionError):
+    """A promise that is broken at a known line of the thing's own code."""
+
+    def __init__(self, said: str, line: str) -> None:
+        super().__init__(said)
+        self.line = line
+
+
+def _line(error: Exception, code: str) -> str:
+    """Return the line of the file that an error came from, or was told of."""
+    if isinstance(error, AtLineError):
+        return error.line
+    places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename == code]
+    return told_line(places[-1].filename, places[-1].lineno or 0) if places else ""
+
+
+def told_line(file: str, number: int) -> str:
+    """Return a line of a file for people: its name, number and text."""
+    return f"{Path(file).name}, line {number}: {linecache.getline(file, number).strip()}"
 
 
 def _found(error: Exception) -> str:
@@ -110,6 +150,7 @@ class Contract:
                 function.__name__.replace("_", " "),
                 ", ".join(filter(None, [circumstances, *map(_word, chosen.values())])),
                 partial(function, **thing, **chosen),
+                " ".join((function.__doc__ or "").split()),
             )
             for function, combined in self._promises
             for chosen in combined

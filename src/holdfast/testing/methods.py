@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from holdfast.geometry import SPACES, Space
 from holdfast.methods import METHODS, build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, OldModel, Step
 from holdfast.models.heads import HEADS, build_head
-from holdfast.testing.contract import Check, Contract, refused
+from holdfast.testing.contract import AtLineError, Check, Contract, refused, told_line
 from holdfast.testing.samples import World, make_step, make_world
 from holdfast.training.run_state import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -88,6 +89,7 @@ def finite(values: Tensor) -> bool:
 
 @CONTRACT.promise(dtype=DTYPES)
 def terms_are_named_finite_scalars_with_gradient(name: str, space: Space, dtype: torch.dtype) -> None:
+    """Return a dict of scalars from forward, in the type of the embeddings; their sum is what training minimises."""
     world = make_world(space)
     method = prepared(name, world, dtype)
     new, step = batch(world, ROWS, dtype)
@@ -100,6 +102,27 @@ def terms_are_named_finite_scalars_with_gradient(name: str, space: Space, dtype:
     total(terms).backward()
     assert finite(gradient(new)), "the gradient is not finite"
     assert gradient(new).abs().sum() > 0, "the gradient is 0 everywhere"
+
+
+@CONTRACT.promise()
+def every_term_can_teach_something(name: str, space: Space) -> None:
+    """A term without a gradient is printed and changes nothing: look for .detach(), torch.no_grad() or numbers."""
+    taught: dict[str, bool] = {}
+    for place in range(4):
+        world = make_world(space)
+        method = prepared(name, world)
+        rows = np.random.default_rng(place).integers(0, 48, 24)
+        replayed = torch.arange(24) % 2 == 0
+        new, step = batch(world, rows, torch.float32, progress=0.5, replayed=replayed)
+        learnt = [new, *method.parameters(), *world.head.parameters()]
+        for key, term in method(step).items():
+            found: tuple[Tensor | None, ...] = ()
+            if term.requires_grad:
+                found = torch.autograd.grad(term, [one for one in learnt if one.requires_grad], retain_graph=True,
+                                            allow_unused=True)  # fmt: skip
+            taught[key] = taught.get(key, False) or any(one is not None and bool(one.any()) for one in found)
+    idle = [key for key, any_gradient in taught.items() if not any_gradient]
+    assert not idle, f"no gradient of {', '.join(idle)} reaches anything, in four batches"
 
 
 EDGES: dict[str, tuple[NDArray[np.int64], Callable[[Tensor], Tensor] | None]] = {
@@ -118,6 +141,7 @@ EDGES: dict[str, tuple[NDArray[np.int64], Callable[[Tensor], Tensor] | None]] = 
 
 @CONTRACT.promise(dtype=DTYPES, edge=EDGES)
 def finite_loss_and_gradient_at_the_edges(name: str, space: Space, dtype: torch.dtype, edge: str) -> None:
+    """Batches may be empty or of one class: divide by max(count, 1), and let a term be 0 where no row has part."""
     world = make_world(space)
     rows, change = EDGES[edge]
     method = prepared(name, world, dtype)
@@ -132,6 +156,7 @@ def finite_loss_and_gradient_at_the_edges(name: str, space: Space, dtype: torch.
 
 @CONTRACT.promise(dtype=(torch.float16, torch.bfloat16))
 def half_precision_embeddings_are_promoted(name: str, space: Space, dtype: torch.dtype) -> None:
+    """Under mixed precision embeddings come in 16 bits: compute with views of the step, which are promoted."""
     world = make_world(space)
     method = prepared(name, world)
     new, step = batch(world, ROWS, dtype)
@@ -143,6 +168,7 @@ def half_precision_embeddings_are_promoted(name: str, space: Space, dtype: torch
 
 @CONTRACT.promise()
 def same_generator_same_loss_and_no_global_randomness(name: str, space: Space) -> None:
+    """Draw with step.generator alone, as in torch.rand(n, generator=step.generator), so that a seed decides a run."""
     losses = []
     for _ in range(2):
         world = make_world(space)
@@ -156,6 +182,7 @@ def same_generator_same_loss_and_no_global_randomness(name: str, space: Space) -
 
 @CONTRACT.promise()
 def the_start_of_an_epoch_measures_numbers_and_draws_from_its_generator_only(name: str, space: Space) -> None:
+    """on_epoch_start returns None or floats for the log, and draws with epoch.generator alone."""
     world = make_world(space)
     method = METHODS[name]()
     method.prepare(world.old, nn.Identity(), world.head, world.space)
@@ -169,6 +196,7 @@ def the_start_of_an_epoch_measures_numbers_and_draws_from_its_generator_only(nam
 
 @CONTRACT.promise()
 def the_loss_does_not_depend_on_the_order_of_the_batch(name: str, space: Space) -> None:
+    """The same items in another order are the same batch: look things up by step.index or step.labels, not by place."""
     rows, order = np.arange(0, 48, 2), np.random.default_rng(4).permutation(24)
     found = []
     for permutation in (np.arange(24), order):
@@ -185,6 +213,7 @@ def the_loss_does_not_depend_on_the_order_of_the_batch(name: str, space: Space) 
 
 @CONTRACT.promise()
 def no_gradient_reaches_the_old_embeddings(name: str, space: Space) -> None:
+    """What the old model made is given: use step.predecessor, whose values are detached, not step.old."""
     world = make_world(space)
     method = prepared(name, world)
     _, step = batch(world, ROWS, torch.float32, progress=0.5)
@@ -211,6 +240,7 @@ def train(method: CompatibilityMethod, world: World, steps: range) -> list[Tenso
 
 @CONTRACT.promise()
 def a_resumed_method_goes_on_bit_for_bit(name: str, space: Space) -> None:
+    """A checkpoint keeps registered buffers and parameters: keep there what changes from step to step."""
     world = make_world(space)
     method = prepared(name, world)
     train(method, world, range(3))
@@ -244,6 +274,7 @@ def advice(error: HoldfastError) -> dict[str, Any]:
 
 @CONTRACT.promise(missing=PREDECESSORS)
 def less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name: str, space: Space, missing: str) -> None:
+    """Old classifiers get lost and classes differ: do without, or raise a ConfigError that names an option to set."""
     world = make_world(space)
     old = dataclasses.replace(world.old, **PREDECESSORS[missing])
     options: dict[str, Any] = {}
@@ -262,6 +293,7 @@ def less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name: str, space: 
 
 @CONTRACT.promise(kind=sorted(HEADS), triplet=(0.0, 1.0))
 def every_classifier_of_its_space_will_do(name: str, space: Space, kind: str, triplet: float) -> None:
+    """The classifier is chosen apart from the method: ask it by step.head.loss and step.head.logits alone."""
     if space.name not in HEADS[kind].spaces:
         return
     world = make_world(space)
@@ -278,36 +310,67 @@ def every_classifier_of_its_space_will_do(name: str, space: Space, kind: str, tr
         assert found.abs().sum() > 0, "a gradient is 0 everywhere"
 
 
-class CountOperations(TorchDispatchMode):
-    """Notes the name of every operation."""
+WAITING = "_local_scalar_dense"
+"""What torch calls reading a value out of a tensor."""
 
-    def __init__(self) -> None:
+
+def code_of_method(name: str) -> str:
+    """Return the file with the code of a method."""
+    return inspect.getfile(METHODS[name])
+
+
+class CountOperations(TorchDispatchMode):
+    """Notes the name of every operation, and the line of a file that asked for it.
+
+    Args:
+        file: Where the method stands.
+    """
+
+    def __init__(self, file: str) -> None:
         super().__init__()
+        self.file = file
         self.names: list[str] = []
+        self.lines: list[int] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_filename != self.file:
+            frame = frame.f_back
         self.names.append(str(function))
+        self.lines.append(0 if frame is None else frame.f_lineno)
         return function(*args, **(kwargs or {}))
+
+    def line_of(self, number: int) -> str:
+        """Return a line for people; "" where it is none of the file."""
+        return told_line(self.file, number) if number else ""
 
 
 @CONTRACT.promise()
 def as_many_operations_for_32_rows_as_for_128(name: str, space: Space) -> None:
+    """Loops over rows and values that are waited for (.item(), a condition on a tensor, one_hot) are slow on a GPU."""
     rng = np.random.default_rng(0)
-    counts = []
+    counted = []
     for size in (32, 128):
         world = make_world(space)
         method = prepared(name, world)
         _, step = batch(world, rng.integers(0, 48, size), torch.float32)
-        with CountOperations() as count:
+        with CountOperations(code_of_method(name)) as count:
             method(step)
-        counts.append(count.names)
-    assert counts[0] == counts[1], f"{len(counts[0])} operations for 32 rows and {len(counts[1])} for 128: a loop?"
-    waits = any("_local_scalar_dense" in operation for operation in counts[0])
-    assert not waits, "a step must not wait for a value, as .item(), float() or `if tensor` do"
+        counted.append(count)
+    small, large = counted
+    waits = next((line for name, line in zip(small.names, small.lines, strict=True) if WAITING in name), None)
+    if waits is not None:
+        raise AtLineError("a step waits here for a value", small.line_of(waits))
+    if small.names != large.names:
+        more = Counter(large.lines)
+        more.subtract(small.lines)
+        said = f"{len(small.names)} operations for 32 rows and {len(large.names)} for 128: a loop?"
+        raise AtLineError(said, large.line_of(max(more, key=lambda line: more[line])))
 
 
 @CONTRACT.promise()
 def prepare_twice_arrives_at_the_same_state(name: str, space: Space) -> None:
+    """What prepare does is done again when a run is resumed: compute buffers anew, and add up nothing."""
     world = make_world(space)
     method = prepared(name, world)
     first = {key: value.clone() for key, value in method.state_dict().items()}
@@ -322,6 +385,7 @@ def prepare_twice_arrives_at_the_same_state(name: str, space: Space) -> None:
 
 @CONTRACT.promise()
 def refuses_to_start_without_a_predecessor(name: str, space: Space) -> None:
+    """Call require_old(old, NAME) in prepare, or set needs_old = False."""
     world = make_world(space)
     method = METHODS[name]()
     if not method.needs_old:
@@ -339,6 +403,7 @@ def refuses_to_start_without_a_predecessor(name: str, space: Space) -> None:
 def inputs_keep_their_form_and_are_changed_with_the_generator_alone(
     name: str, space: Space, dtype: torch.dtype
 ) -> None:
+    """change_inputs returns a new tensor of the same shape and type, and draws with the generator that it is given."""
     images = torch.arange(6 * 3 * 8 * 8).remainder(251).view(6, 3, 8, 8).to(dtype)
     given, labels = images.clone(), torch.arange(6)
     one, state, found = Batch(given, labels, labels, labels < 0), torch.get_rng_state(), []
@@ -353,6 +418,7 @@ def inputs_keep_their_form_and_are_changed_with_the_generator_alone(
 
 @CONTRACT.promise()
 def what_a_session_hands_on_the_next_one_takes(name: str, space: Space) -> None:
+    """carried() returns detached tensors, which carry_over() of the next session reads."""
     world = make_world(space)
     method, fresh = prepared(name, world), METHODS[name]()
     train(method, world, range(2))
@@ -370,6 +436,7 @@ def what_a_session_hands_on_the_next_one_takes(name: str, space: Space) -> None:
 
 @CONTRACT.promise()
 def every_option_is_documented_and_has_a_default(name: str, space: Space) -> None:
+    """Options are the arguments of __init__: each has a default, and a line under Args in the class's docstring."""
     method = METHODS[name]
     assert method.__doc__, "the class has no docstring"
     assert method.spaces <= set(SPACES) and method.space_reason, f"it knows {sorted(method.spaces)} of {sorted(SPACES)}"
@@ -380,6 +447,24 @@ def every_option_is_documented_and_has_a_default(name: str, space: Space) -> Non
 
 @CONTRACT.promise()
 def what_weighs_compatibility_against_the_task_is_an_option_with_a_number(name: str, space: Space) -> None:
+    """The attribute balance names the option that people turn first, "weight" unless the class says another."""
     balance, options = METHODS[name].balance, inspect.signature(METHODS[name]).parameters
     known = balance is None or (balance in options and isinstance(options[balance].default, float))
     assert known, f"balance is {balance!r}; name an option whose default is a float, or set balance = None"
+
+
+@CONTRACT.promise()
+def the_option_that_weighs_compatibility_changes_the_loss(name: str, space: Space) -> None:
+    """The option that balance names has to be read in forward, or when the method is made."""
+    balance, options = METHODS[name].balance, inspect.signature(METHODS[name]).parameters
+    weighs_weights = METHODS[name].penalty is not CompatibilityMethod.penalty  # of a model that moved; none is here
+    if weighs_weights or balance is None or balance not in options:
+        return
+    written, losses = options[balance].default, []
+    for share in (1.0, 0.5):
+        world = make_world(space)
+        changed: dict[str, Any] = {balance: share * (written or 1.0)}
+        method = prepared(name, world, **changed)
+        _, step = batch(world, np.arange(48), torch.float32, progress=0.5)
+        losses.append(total({**method(step), **method.penalty(nn.Identity())}).item())
+    assert losses[0] != losses[1], f"the loss is {losses[0]} whether '{balance}' is as it is or half of that"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from holdfast.methods.base import CompatibilityMethod, PrototypeClassifier
 from holdfast.methods.predecessor import class_prototypes
 from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.lifting import lift_embeddings
-from holdfast.models.release import Release, ReleaseRecord, load_release
+from holdfast.models.release import FrozenModel, Release, ReleaseRecord, load_release
 from holdfast.training.encode import embed_features
 from holdfast.training.train import OnStep, train_release
 
@@ -78,7 +77,7 @@ def train_head(
     folder: Path,
     *,
     start: Start = "ridge",
-    frozen_model: Mapping[str, Any] | None = None,
+    frozen_model: FrozenModel | None = None,
     data_name: str = "",
     on_step: OnStep | None = None,
 ) -> CompatibleHead:

@@ -18,7 +18,7 @@ from holdfast.data.loading import encoding_loader
 from holdfast.data.resident import moved
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, Form, Role, StringArray, storage
-from holdfast.embeddings.uncertainty import with_uncertainty
+from holdfast.embeddings.embedding_set import with_uncertainty
 from holdfast.errors import DataError, ReleaseError, refuse
 from holdfast.geometry import Hypersphere, Space
 from holdfast.geometry.segments import add_by_class

@@ -8,9 +8,38 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class TrainingStep(TypedDict):
+    """What `fit` tells after a step; numbers that are still on the device are tensors.
+
+    Args:
+        epoch: Number of the epoch, from 0.
+        epochs: How many there are.
+        step: Number of the step in its epoch, from 0.
+        steps: How many there are in an epoch.
+        loss: Sum of the terms, before the weights moved.
+        terms: The terms by name.
+        measures: What the method measured at the start of the epoch.
+        learning_rate: Of this step.
+        images: How many items this process saw in it.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: Tensor
+    terms: dict[str, Tensor]
+    measures: dict[str, float]
+    learning_rate: float
+    images: int
 
 
 class EventLog:
@@ -32,7 +61,7 @@ class EventLog:
         *,
         every: int = 20,
         tensorboard: bool = False,
-        then: Callable[[dict[str, Any]], object] | None = None,
+        then: Callable[[TrainingStep], object] | None = None,
     ) -> None:
         self._path = folder / "events.jsonl"
         self._file: TextIO | None = None
@@ -44,7 +73,7 @@ class EventLog:
         self._writer = _tensorboard_writer(folder) if tensorboard else None
         self._images, self._since = 0, time.monotonic()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: TrainingStep) -> None:
         """Take one event of `fit`."""
         self._images += event["images"]
         if event["step"] % self._every == 0 or event["step"] + 1 == event["steps"]:
@@ -52,9 +81,9 @@ class EventLog:
         if self._then is not None:
             self._then(event)
 
-    def _write(self, event: dict[str, Any]) -> None:
+    def _write(self, event: TrainingStep) -> None:
         seconds = time.monotonic() - self._since
-        line = {
+        line: dict[str, Any] = {
             "epoch": event["epoch"],
             "step": event["step"],
             "loss": float(event["loss"]),

@@ -21,6 +21,7 @@ from holdfast.geometry import Space
 from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View
 from holdfast.methods.predecessor import rows_by_name
 from holdfast.training.encode import encode_features, encode_prototypes
+from holdfast.training.events import TrainingStep
 from holdfast.training.layout import laid_out, weights_channels_last
 from holdfast.training.run_state import History, RunState, run_identity
 from holdfast.training.schedules import Schedule, constant
@@ -48,9 +49,9 @@ def fit(
     channels_last: bool = False,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 60.0,
-    identity: Mapping[str, Any] | None = None,
+    identity: Mapping[str, object] | None = None,
     select: Callable[[nn.Module], float] | None = None,
-    on_step: Callable[[dict[str, Any]], object] | None = None,
+    on_step: Callable[[TrainingStep], object] | None = None,
 ) -> History:
     """Train a model, its head and a compatibility method together; the three are changed in place.
 
@@ -127,7 +128,7 @@ class _Run:
     clip_norm: float | None
     channels_last: bool
     select: Callable[[nn.Module], float] | None
-    on_step: Callable[[dict[str, Any]], object]
+    on_step: Callable[[TrainingStep], object]
     seconds: float
     generator: torch.Generator = field(default_factory=torch.Generator)
 

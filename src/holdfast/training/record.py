@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 from torch import Tensor
 
@@ -19,10 +19,29 @@ from holdfast.experiment import Experiment, recorded_decisions
 from holdfast.geometry import Space
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
-from holdfast.models.release import Release, load_release, weights_digest
+from holdfast.models.release import FrozenModel, Release, load_release, weights_digest
 from holdfast.training.code import code_of
 from holdfast.training.run_state import CHECKPOINT, checkpoint_code
 from holdfast.training.warm_start import WarmStart
+
+
+class MakingRecord(TypedDict):
+    """Values of `ReleaseRecord` that say how it was made; see there."""
+
+    compatible_with: str | None
+    method: str
+    method_options: dict[str, object]
+    head: str | None
+    head_options: dict[str, object]
+    recipe: dict[str, object]
+    old_view: Literal["cached", "same"] | None
+    initial_weights: str | None
+    frozen_backbone: bool
+    data: dict[str, str]
+    seed: int
+    code: str
+    frozen_model: NotRequired[FrozenModel]
+    curvature_start: NotRequired[float | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +68,7 @@ class Making:
     old: Release | None
     old_images: LabelledItems | None
     start: Mapping[str, Tensor] | None
-    frozen_model: Mapping[str, Any] | None
+    frozen_model: FrozenModel | None
     data_name: str
     warm_start: WarmStart | None
 
@@ -63,10 +82,10 @@ class Making:
         """Whether the space changes while the model is trained."""
         return self.space.parameters_of() is not None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> MakingRecord:
         """Return what the release is to tell: values of `ReleaseRecord`."""
         experiment = self.experiment
-        record: dict[str, Any] = {
+        record: MakingRecord = {
             "compatible_with": None if self.needed is None else self.needed.fingerprint,
             "method": experiment.method,
             "method_options": dict(experiment.method_options),
@@ -81,7 +100,7 @@ class Making:
             "code": code_of(experiment),
         }
         if self.frozen_model is not None:
-            record["frozen_model"] = dict(self.frozen_model)
+            record["frozen_model"] = self.frozen_model
         if self.learns_space:
             record["curvature_start"] = self.space.curvature
         return record
@@ -93,7 +112,7 @@ class Making:
             return f"sha256 {weights_digest(self.start)}"
         return None if self.experiment.weights is None else _weights_name(self.experiment.weights)
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, str]:
         data = {"name": self.data_name, "digest": self.items.digest(), self.items.kind: str(len(self.items))}
         if self.warm_start is not None:
             data |= self.warm_start.digests()
@@ -103,7 +122,7 @@ class Making:
             data["lifted again"] = self.needed.fingerprint
         return data
 
-    def identity(self, record: Mapping[str, Any], encoder: EmbeddingNetwork) -> dict[str, Any]:
+    def identity(self, record: MakingRecord, encoder: EmbeddingNetwork) -> dict[str, object]:
         """Return the plain values by which a run of the same making is known, finished or not.
 
         Args:
@@ -111,7 +130,7 @@ class Making:
             encoder: The network to be trained.
         """
         recipe = self.experiment.recipe.decides()
-        identity = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": recipe}
+        identity: dict[str, object] = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": recipe}
         if self.learns_space:
             if self.needed is not None:  # the release will name the lifted predecessor instead
                 del identity["compatible_with"]
@@ -120,7 +139,7 @@ class Making:
         return identity
 
 
-def finished(folder: Path, identity: Mapping[str, Any]) -> Release | None:
+def finished(folder: Path, identity: Mapping[str, object]) -> Release | None:
     """Load the release that a run of this identity left in a folder; None where there is none yet.
 
     It is known whatever code trained it: `ReleaseRecord.code` tells.
@@ -132,8 +151,8 @@ def finished(folder: Path, identity: Mapping[str, Any]) -> Release | None:
         return None
     release = load_release(folder)
     found = release.record.model_dump(mode="json")
-    found["recipe"] = recorded_decisions(found["recipe"], identity["recipe"])
     wanted = json.loads(json.dumps(identity))
+    found["recipe"] = recorded_decisions(found["recipe"], wanted["recipe"])
     asked = (wanted.keys() - {"code"}) | (found.keys() & {"curvature_start"})
     different = sorted(key for key in asked if found.get(key) != wanted.get(key))
     if different:

@@ -59,7 +59,7 @@ class History:
 
 
 def run_identity(
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     objective: Objective,
     optimizer: Optimizer,
     old: OldModel | None,
@@ -70,7 +70,7 @@ def run_identity(
     seed: int,
     processes: int,
     channels_last: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the plain values by which a checkpoint is known as one of this very run.
 
     Args:
@@ -121,7 +121,7 @@ class RunState:
     optimizer: Optimizer
     fabric: Fabric
     path: Path | None
-    identity: dict[str, Any]
+    identity: dict[str, object]
     history: History = field(default_factory=History)
     sums: dict[str, Tensor] = field(default_factory=dict)
     measures: dict[str, float] = field(default_factory=dict)
@@ -245,7 +245,7 @@ class Checkpoint:
         tensors: Named tensors: weights, buffers, optimiser, random states.
     """
 
-    identity: dict[str, Any]
+    identity: dict[str, object]
     values: dict[str, Any]
     tensors: dict[str, Tensor]
 
@@ -257,7 +257,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     write_atomically(path, lambda part: save_file(tensors, part, metadata=metadata))
 
 
-def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
+def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
     """Read a checkpoint of this very run.
 
     Raises:

@@ -196,12 +196,20 @@ def _on(space: Space, old: Release, asked: Geometry) -> Release:
         refuse(space.parameters_of() is not None, "A curvature to be learned, with lifted old embeddings.",
                "one or the other: what is lifted needs a curvature that stays")  # fmt: skip
         return lifted(old, space, space.clip_after(None, asked.lift_old) or 0.0)
+    if asked.relift_old and old.space != space and space.parameters_of() is None:
+        refuse(
+            old.space.name != space.name or not space.lengths_count,
+            f"--relift-old for an old model on the {old.space}, and a new one on the {space}.",
+            "two Lorentz spaces, of two curvatures",
+        )
+        return lifted(old, space)
     if not space.takes_features_of(old.space):
+        laid = "lay the old embeddings onto it, all at one distance from its origin: --lift-old 1.0"
+        again = "lift the old model's tangent vectors again, by the curvature of the new one: --relift-old"
+        way = f"; or {again if old.space.lengths_count else laid}." if space.lengths_count else "."
         raise SpaceMismatchError(
             f"The old model's embeddings are on the {old.space}, the new model's on the {space}.",
             expected="one space for both, since distances between points of two spaces mean nothing",
-            to_do="train the new model on the old one's space: leave out --space and --curvature"
-            + ("; or lay the old embeddings onto it, all at one distance from its origin: --lift-old 1.0."
-               if space.lengths_count and not old.space.lengths_count else "."),
-        )  # fmt: skip
+            to_do=f"train the new model on the old one's space: leave out --space and --curvature{way}",
+        )
     return old

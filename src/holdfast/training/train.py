@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -24,19 +25,20 @@ from holdfast.geometry import Space
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
 from holdfast.models.embedding_network import EmbeddingNetwork
+from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.lifting import lifted
-from holdfast.models.release import Release, load_release, make_release, save_release, searching
+from holdfast.models.release import FrozenModel, Release, load_release, make_release, save_release, searching
 from holdfast.models.seeding import seeded
 from holdfast.training.encode import cached_embeddings, embed_features
-from holdfast.training.events import EventLog
+from holdfast.training.events import EventLog, TrainingStep
 from holdfast.training.loop import fit
 from holdfast.training.record import Making, finished, set_aside
 from holdfast.training.run_state import CHECKPOINT, save_history
 from holdfast.training.spaces import settle
 from holdfast.training.warm_start import WarmStart, begin_warm, save_carried
 
-OnStep = Callable[[dict[str, Any]], object]
+OnStep = Callable[[TrainingStep], object]
 
 
 def train_release(
@@ -48,7 +50,7 @@ def train_release(
     old_images: LabelledItems | None = None,
     old_embeddings: EmbeddingSet | None = None,
     start: Mapping[str, Tensor] | None = None,
-    frozen_model: Mapping[str, Any] | None = None,
+    frozen_model: FrozenModel | None = None,
     data_name: str = "",
     cache: Path | None = None,
     warm_start: WarmStart | None = None,
@@ -154,7 +156,7 @@ def _check(
 def _settled(
     experiment: Experiment, method: CompatibilityMethod, old: Release | None
 ) -> tuple[Experiment, Space, Release | None]:
-    """Return the experiment with what its space decides, that space, and the predecessor on it."""
+    """Return the experiment with what its space and its method decide, that space, and the predecessor on it."""
     found = settle(
         experiment.geometry,
         method,
@@ -164,14 +166,15 @@ def _settled(
         old=old,
     )
     model = experiment.model.model_copy(update={"zeta": found.zeta})
-    return dataclasses.replace(experiment, model=model, head=found.head), found.space, found.old
+    recipe = experiment.recipe.batches_for(method)
+    return dataclasses.replace(experiment, model=model, head=found.head, recipe=recipe), found.space, found.old
 
 
 def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
     """Return the encoder and the classifier that training begins with."""
     experiment, classes = making.experiment, making.items.class_names
     with seeded(experiment.seed):
-        encoder = experiment.model.build(experiment.weights, experiment.freeze_backbone)
+        encoder = experiment.build_model(experiment.weights)
         head = build_head(experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options))
     if making.start is not None:
         encoder.load_state_dict(making.start, strict=False)
@@ -182,7 +185,7 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
 
 def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
     """Return what yields batches to train on, and what yields all items un-augmented, in dataset order."""
-    items, recipe = making.items, making.experiment.recipe
+    items, recipe, model = making.items, making.experiment.recipe, making.experiment.model
     reading: dict[str, Any] = {
         "batch_size": recipe.batch_size,
         "workers": recipe.workers,
@@ -199,6 +202,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
         memory_share=making.method.memory_share,
         seed=making.experiment.seed,
         augmentation=recipe.augmentation,
+        crop_size=(model.image_size, model.image_size) if isinstance(model, EncoderSpec) else None,
         items_per_class=recipe.items_per_class,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
@@ -296,6 +300,9 @@ def train_upgrade(
     """
     old_images = images.select(split.old).compact()
     new_images = images.select(split.new).compact()
+    if not (folder / "old").exists():
+        # a damaged image is told now: without it the data, and so the old model, would be others
+        images.images.preload(np.union1d(split.old, split.new))
     shared: dict[str, Any] = {"data_name": data_name, "tensorboard": tensorboard, "again": again}
 
     def run(name: str, images: ImageSet, experiment: Experiment, **predecessor: Any) -> Release:

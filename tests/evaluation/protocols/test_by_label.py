@@ -57,9 +57,9 @@ def test_what_is_missing_is_named(make_items: Make) -> None:
 
 
 def test_ground_truth_is_given_where_there_is_one_to_read() -> None:
-    assert ByLabel.opened(None, {"leave_one_out": True}).leave_one_out
+    assert ByLabel.opened(None, leave_one_out=True).leave_one_out
     with pytest.raises(ConfigError, match=r"The protocol 'labels' was given 'clicks.csv'"):
-        ByLabel.opened(Path("clicks.csv"), {})
+        ByLabel.opened(Path("clicks.csv"))
     for protocol in (Relevance, Verification):
         with pytest.raises(ConfigError, match=f"The protocol '{protocol.name}' needs a ground truth"):
-            protocol.opened(None, {})
+            protocol.opened(None)

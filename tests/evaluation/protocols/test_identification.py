@@ -133,7 +133,7 @@ def test_the_official_lists_are_read(make_items: Make, tmp_path: Path) -> None:
         (tmp_path / f"ijbc_1N_{name}.csv").write_text("\n".join(lines) + "\n")
     query = images(make_items, [[1, 0], [0, 1], [1, 1]], [0, 1, 2])
     gallery = images(make_items, [[1, 0], [1, 0.2]], [5, 6])
-    found = Identification.opened(tmp_path, {}).measure(query, gallery, ["tpir@0.1", "rank@1"])
+    found = Identification.opened(tmp_path).measure(query, gallery, ["tpir@0.1", "rank@1"])
     assert found["rank@1"].tolist() == [1, 1]
     assert found["tpir@0.1"].tolist() == [1, 0]  # in the second gallery strangers score higher than the mate
 

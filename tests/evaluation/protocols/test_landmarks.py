@@ -48,7 +48,7 @@ def test_a_named_query_without_answers_is_zero_and_others_are_not_asked(make_ran
 
 def test_labels_answer_where_there_is_no_solution(make_items: Make) -> None:
     query, gallery = make_items([[1, 0], [1, 0]], [0, 9], prefix="q"), make_items([[1, 0], [1, 1]], [1, 0])
-    protocol = Landmarks.opened(None, {})
+    protocol = Landmarks.opened(None)
     assert protocol.measure(query, gallery, ["map@100"])["map@100"].tolist() == [0.5, 0]
     assert protocol.record() == {
         "name": "gldv2",
@@ -56,7 +56,7 @@ def test_labels_answer_where_there_is_no_solution(make_items: Make) -> None:
         "no_relevant": "zero",
         "usage": "both",
     }
-    assert Landmarks.opened(None, {"no_relevant": "exclude"}).no_relevant == "exclude"
+    assert Landmarks.opened(None, no_relevant="exclude").no_relevant == "exclude"
     with pytest.raises(DataError, match="Neither labels of the gallery nor a solution"):
         protocol.measure(query, gallery.replace(labels=None), ["map@100"])
 
@@ -68,7 +68,7 @@ def test_images_that_are_not_there_are_named(make_rankings: Make) -> None:
     with pytest.raises(DataError, match=r"1 of the 2 queries .*'q7'"):
         Landmarks(truth=LandmarksTruth(("q0", "q7"), (("a",), ("b",)))).measure(query, gallery, ["map@100"])
     with pytest.raises(ConfigError, match="Unknown metric 'map@k'"):
-        Landmarks.opened(None, {}).measure(query, gallery, ["map@k"])
+        Landmarks.opened(None).measure(query, gallery, ["map@k"])
 
 
 def test_the_official_file_is_read(make_rankings: Make, tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_the_official_file_is_read(make_rankings: Make, tmp_path: Path) -> None:
     path.write_text("id,images,Usage\nq0,b,Public\nq1,None,Ignored\nq2,a c,Private\n")
     sides = make_rankings([[3, 2, 1]] * 3, ids=["a", "b", "c"])
     for usage, expected in (("both", [1 / 2, np.nan, 5 / 6]), ("Public", [1 / 2, np.nan, np.nan])):
-        protocol = Landmarks.opened(path, {"usage": usage})
+        protocol = Landmarks.opened(path, usage=usage)
         np.testing.assert_allclose(protocol.measure(*sides, ["map@100"])["map@100"], expected)
         assert protocol.record()["usage"] == usage

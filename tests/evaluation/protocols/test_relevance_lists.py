@@ -82,7 +82,7 @@ def test_files_are_read(tmp_path: Path) -> None:
     table = pa.table({"item": [7, 8, 7], "query": ["q0", "q0", "q1"], "ignore": [None, True, False]})
     pq.write_table(table, tmp_path / "clicks.parquet")
     for name, items in (("clicks.csv", ["007", "8", "007"]), ("clicks.parquet", ["7", "8", "7"])):
-        found = Relevance.opened(tmp_path / name, {"unknown": "leave-out"}).pairs
+        found = Relevance.opened(tmp_path / name, unknown="leave-out").pairs
         assert (list(found.query), list(found.item)) == (["q0", "q0", "q1"], items)
         assert found.ignore.tolist() == [False, True, False]
     (tmp_path / "plain.csv").write_text("item,query\na,q0\n")
@@ -121,3 +121,17 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"query": ["q", "r"], "item": [1.5, 2.0]}), tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=r"The column 'item' .* has values of type double"):
         Pairs.read(tmp_path / "odd.parquet")
+
+
+def test_pairs_are_graded_in_files(tmp_path: Path, make_rankings: Make) -> None:
+    path = tmp_path / "judged.csv"
+    path.write_text("query,item,grade\nq0,a,1\nq0,b,0\nq0,d,3\nq1,b,2\n")
+    query, gallery = make_rankings([[4, 3, 2, 1]] * 2, ids=["a", "b", "c", "d"])
+    found = Relevance(pairs=Pairs.read(path)).measure(query, gallery, ["ndcg", "recall@1", "map"])
+    np.testing.assert_allclose(found["ndcg"], [(1 + 3 / np.log2(5)) / (3 + 1 / np.log2(3)), 1 / np.log2(3)])
+    assert found["recall@1"].tolist() == [1, 0]
+    assert found["map"].tolist() == [(1 + 2 / 4) / 2, 1 / 2]  # a grade of 0 does not answer
+    for wrong, words in (("good", "cannot be read as numbers"), ("", "1 missing values"), ("-1", "grades such as -1")):
+        path.write_text(f"query,item,grade\nq0,a,{wrong}\n")
+        with pytest.raises(DataError, match=words):
+            Pairs.read(path)

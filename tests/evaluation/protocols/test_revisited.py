@@ -109,7 +109,7 @@ def test_the_official_file_is_read(make_rankings: Make, tmp_path: Path) -> None:
     (tmp_path / "gnd_roxford5k.json").write_text(json.dumps(content))
     sides = make_rankings([[1, 3, 5]], ids=["a", "b", "c"])
     for path in (tmp_path, tmp_path / "gnd_roxford5k.json"):
-        hard = Revisited.opened(path, {"difficulty": "hard"})
+        hard = Revisited.opened(path, difficulty="hard")
         assert hard.record() == {
             "name": "revisited",
             "leave_one_out": False,
@@ -118,4 +118,4 @@ def test_the_official_file_is_read(make_rankings: Make, tmp_path: Path) -> None:
         }
         assert hard.measure(*sides, ["map"])["map"].tolist() == [1.0]
     with pytest.raises(ConfigError, match=r"needs a ground truth[\s\S]*gnd_roxford5k.pkl"):
-        Revisited.opened(None, {})
+        Revisited.opened(None)

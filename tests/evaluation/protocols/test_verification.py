@@ -128,11 +128,11 @@ def test_what_is_missing_is_named(make_items: Make) -> None:
 def test_the_official_list_is_read(make_items: Make, tmp_path: Path) -> None:
     expected, old, new = small(make_items)
     (tmp_path / "ijbc_template_pair_label.txt").write_text("1 3 1\n2 3 0\n1 4 0\n2 4 1\n")
-    found = Verification.opened(tmp_path, {"rule": "strict"})
+    found = Verification.opened(tmp_path, rule="strict")
     np.testing.assert_array_equal(found.pairs, expected.pairs)
     assert found.measure(new, old, ["tar@1e-4"])["tar@1e-4"].tolist() == [1, 1]
     with pytest.raises(DataError, match="There are not both galleries and the probes"):
-        Identification.opened(tmp_path, {})
+        Identification.opened(tmp_path)
 
 
 def test_templates_follow_their_definition() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery.common import duration, opened
 from holdfast.cli.gallery.sources import NewVectors
+from holdfast.cli.options import DataSets
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import ConfigError, refuse
 
@@ -25,6 +26,7 @@ LISTED = 1000  # missing ids in --json
 def backfill(
     gallery: str,
     source: NewVectors,
+    sets: DataSets,
     adapter: Path | None = None,
     order: str | None = None,
     batch: int = 4096,
@@ -49,6 +51,7 @@ def backfill(
     Args:
         gallery: Where it is.
         source: Where new vectors come from.
+        sets: How data is read.
         adapter: Folder of an adapter that maps these vectors into the new model's space.
         order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), traffic
             (most retrieved), class-balanced. That of an interrupted backfill, else id, when left out.
@@ -64,12 +67,15 @@ def backfill(
         workers: Threads that embed parts of a batch at once.
         seed: Of random orders.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery backfill --gallery live --release runs/link/head --texts requests.csv --budget 200
     """
     from holdfast.cli.gallery.words import fill_command, next_commands
 
     limit = allowed(budget, price_per_thousand, max_cost)
     with opened(gallery) as it:
-        found = source.opened(it, adapter=adapter, workers=workers)
+        found = source.opened(it, sets, adapter=adapter, workers=workers)
         if found is None:
             status = it.status()
             fill = ("give the others new vectors", fill_command(status, gallery))

@@ -24,6 +24,9 @@ def backup(gallery: str, dest: Path, json: bool = False) -> int:
         gallery: Where it is.
         dest: A new or empty folder, best on another disk.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery backup /backups/live --gallery live
     """
     with opened(gallery) as it, rate_progress("backing up", None, unit="MiB") as on_step:
         done = it.backup(dest, on_step=on_step)
@@ -46,6 +49,9 @@ def restore(gallery: str, backup: Path, json: bool = False) -> int:
             empty or not there yet.
         backup: Folder that `holdfast gallery backup` wrote; it stays as it is.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery restore /backups/live --gallery live-again
     """
     from holdfast.galleries import restore as restored
 

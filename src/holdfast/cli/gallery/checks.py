@@ -10,6 +10,7 @@ from rich.text import Text
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery.common import duration, opened
 from holdfast.cli.gallery.sources import NewVectors
+from holdfast.cli.options import DataSets
 from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 def doctor(
     gallery: str,
     source: NewVectors,
+    sets: DataSets,
     adapter: Path | None = None,
     sample: int = 200,
     seed: int = 0,
@@ -35,11 +37,16 @@ def doctor(
     Args:
         gallery: Where it is.
         source: Where new vectors come from.
+        sets: How data is read.
         adapter: Folder of an adapter that maps these vectors into the space of the gallery's model.
         sample: Items of every generation that are embedded again, and searched for.
         seed: Of the sample.
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
         json: Print one JSON document with all findings.
+
+    Examples:
+        holdfast gallery doctor --gallery live
+        holdfast gallery doctor --gallery live --release runs/link/head --texts requests.csv
     """
     from holdfast.galleries.doctor import doctor as examined
     from holdfast.galleries.doctor import repair as repaired_first
@@ -47,7 +54,7 @@ def doctor(
     try:
         with opened(gallery) as it:
             repaired = repaired_first(it) if repair else None
-            vectors = source.opened(it, adapter=adapter)
+            vectors = source.opened(it, sets, adapter=adapter)
             with rate_progress("reading", None) as show:
                 found = examined(it, vectors, sample=sample, seed=seed, on_step=_shown(show))
             if repaired is not None:
@@ -99,6 +106,9 @@ def export(gallery: str, out: Path, generation: str | None = None, json: bool = 
             .npz.
         generation: Its name or fingerprint; the active one when left out.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery export --gallery live --out vectors.parquet
     """
     from holdfast.galleries.transfer import export as exported
 

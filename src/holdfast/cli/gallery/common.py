@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.embeddings.file_columns import USUAL, FileColumns
-from holdfast.embeddings.folders import model_folder
+from holdfast.embeddings.files import USUAL, FileColumns, model_folder
 from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from holdfast.cli.gallery.common import DECLARED, Model, command, model_of, open
 from holdfast.cli.gallery.imports import add_set, add_table, check_places, columns_of, left_out, table_of, taken, tell
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.embeddings.file_columns import FileColumns
+from holdfast.embeddings.files import FileColumns
 from holdfast.errors import HoldfastError, refuse, without_intact, without_secrets
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def create(
             embeddings or the table have when left out.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery create --gallery live --embeddings runs/old
     """
     from holdfast.galleries import Gallery
     from holdfast.galleries.rows import checked_columns
@@ -145,7 +148,7 @@ def _model(
     called = model or name_of(path or Path())
     if isinstance(first, EmbeddingSet):
         return Model(first.fingerprint, first.space, called)
-    if "fingerprint" in first.record:
+    if first.record is not None and "fingerprint" in first.record:
         return Model(str(first.record["fingerprint"]), space_from_record(first.record["space"]), called)
     if model is None:
         raise unnamed(first.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,13 @@ import numpy as np
 from holdfast.cli.console import console, print_json, rate_progress
 from holdfast.cli.gallery.common import command, made_by, open_vectors, opened, unnamed
 from holdfast.embeddings.embedding_set import shown
-from holdfast.embeddings.file_columns import FileColumns
+from holdfast.embeddings.files import FileColumns
 from holdfast.errors import DataError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
     from holdfast.galleries.transfer import Imported, Table
-
-Progress = Callable[[dict[str, Any]], None]
 
 
 def import_rows(
@@ -61,6 +59,10 @@ def import_rows(
         cast: Accept other types of numbers than float32.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery import --gallery live --embeddings runs/more
+        holdfast gallery import --gallery live --postgres postgresql://me@host/shop --table items --model v1
     """
     check_places(embeddings, lance, postgres, table)
     with opened(gallery, wait) as it:
@@ -161,7 +163,7 @@ def add_table(gallery: Gallery, table: Table, fingerprint: str | None, **options
     """
     from holdfast.galleries.transfer import import_table
 
-    if fingerprint is None and not table.record.get("fingerprint"):
+    if fingerprint is None and not (table.record or {}).get("fingerprint"):
         raise unnamed(table.name)
     with rate_progress("importing", table.rows) as on_step:
         return import_table(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.console import console, print_json
 from holdfast.cli.gallery.common import command, duration, opened, size
 from holdfast.cli.gallery.sources import NewVectors
+from holdfast.cli.options import DataSets
 from holdfast.embeddings.embedding_set import shown
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 def plan(
     gallery: str,
     source: NewVectors,
+    sets: DataSets,
     adapter: Path | None = None,
     report: list[Path] = [],  # noqa: B006
     sample: int = 256,
@@ -37,6 +39,7 @@ def plan(
     Args:
         gallery: Where it is.
         source: Where new vectors come from.
+        sets: How data is read.
         adapter: Folder of an adapter that maps these vectors into the new model's space.
         report: results.json of `holdfast evaluate` of a model that is not prepared yet, to say how search would be.
         sample: Items to embed, at least 2.
@@ -47,12 +50,15 @@ def plan(
         workers: Threads that embed parts of a batch at once.
         seed: Of the sample.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery plan --gallery live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
     """
     from holdfast.galleries.plan import plan as planned
 
     budget: dict[str, Any] = {"price_per_thousand": price_per_thousand, "budget_cost": max_cost}
     with opened(gallery) as it:
-        vectors = source.opened(it, adapter=adapter, workers=workers)
+        vectors = source.opened(it, sets, adapter=adapter, workers=workers)
         with console.status("embedding a sample"):
             numbers: dict[str, Any] = {"sample": sample, "batch": batch, "seed": seed}
             found = planned(it, vectors, reports=report, budget_seconds=seconds, **numbers, **budget)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.console import console, print_json, print_table, rate_progress
 from holdfast.cli.gallery.common import made_by, open_vectors, opened
 from holdfast.cli.gallery.sources import NewVectors
+from holdfast.cli.options import DataSets
 from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 
@@ -22,6 +23,7 @@ PASSED = ("ready", "no gain", "unlabelled")
 def rehearse(
     gallery: str,
     source: NewVectors,
+    sets: DataSets,
     out: Path = Path("runs/rehearsal"),
     report: list[Path] = [],  # noqa: B006
     adapter: Path | None = None,
@@ -44,6 +46,7 @@ def rehearse(
     Args:
         gallery: Where it is.
         source: Where new vectors come from.
+        sets: How data is read.
         out: Folder for rehearsal.json and rehearsal.html.
         report: results.json of `holdfast evaluate`, where the new model is not prepared yet.
         adapter: Folder of an adapter between the two models, likewise.
@@ -58,6 +61,9 @@ def rehearse(
         workers: Threads that embed parts of a batch at once.
         seed: Of the sample, and of random orders.
         json: Print one JSON document with all numbers.
+
+    Examples:
+        holdfast gallery rehearse --gallery live --release runs/link/head --texts requests.csv --report runs/link-report
     """
     from holdfast.galleries.rehearsal import rehearse as rehearsed
     from holdfast.reports.rehearsal import write_rehearsal_report
@@ -66,7 +72,7 @@ def rehearse(
     links: dict[str, Any] = {"reports": report, "adapter": adapter, "score_map": score_map}
     numbers: dict[str, Any] = {"sample": sample, "most_queries": most_queries, "seed": seed}
     with opened(gallery) as it:
-        vectors = source.opened(it, workers=workers)
+        vectors = source.opened(it, sets, workers=workers)
         if vectors is None:
             raise ConfigError(
                 "Nothing to embed with was given.",

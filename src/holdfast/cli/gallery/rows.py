@@ -32,6 +32,9 @@ def add(
         cast: Accept other floating types than float32 in such files.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery add --gallery live --embeddings runs/new-items
     """
     return _write("add", gallery, embeddings, model, cast, wait, json)
 
@@ -56,6 +59,9 @@ def upsert(
         cast: Accept other floating types than float32 in such files.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery upsert --gallery live --embeddings runs/changed-items
     """
     return _write("upsert", gallery, embeddings, model, cast, wait, json)
 
@@ -118,6 +124,9 @@ def delete(
         ids_from: File of ids, one a line.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery delete --gallery live --ids 17 42
     """
     refuse(bool(ids) == (ids_from is not None), "Both or neither of --ids and --ids-from were given.", "one of them")
     names = list(dict.fromkeys(ids if ids_from is None else _lines(ids_from)))

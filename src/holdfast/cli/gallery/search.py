@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.cli.choices import data_root, input_options, open_data
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.gallery.common import made_by, open_vectors, opened
+from holdfast.cli.options import DataSets, TextModel
 from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
 
 if TYPE_CHECKING:
+    from holdfast.data.image_set import ImageSet
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery, Reply
+    from holdfast.models.encoder import EncoderSpec
 
 KINDS = {
     "queries": "--queries FILE_OR_FOLDER of embeddings",
@@ -47,8 +49,6 @@ class Queries(Options):
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.
         device: Where to embed: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, of --texts where there is no --data.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
@@ -64,8 +64,6 @@ class Queries(Options):
     max_length: int | None = None
     truncate_dim: int | None = None
     device: str = "cpu"
-    data_root: Path | None = None
-    data_options: dict[str, Any] = field(default_factory=dict)
     cast: bool = False
 
     def __post_init__(self) -> None:
@@ -73,57 +71,53 @@ class Queries(Options):
         refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
                f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
 
-    def opened(self, gallery: Gallery) -> EmbeddingSet:
+    def opened(self, gallery: Gallery, sets: DataSets) -> EmbeddingSet:
         """Return the queries as embeddings, made now where they are none yet."""
         if self.like is not None:
             return _stored(gallery, self.like)
         if self.queries is not None:
             fingerprint = made_by(gallery.state, self.model)
             return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
-        return self._texts() if self.text else self._images()
+        return self._texts() if self.text else self._images(sets)
 
-    def _images(self) -> EmbeddingSet:
-        from holdfast.cli.gallery.sources import open_for_images
+    def _images(self, sets: DataSets) -> EmbeddingSet:
+        from holdfast.cli.embed import encoder_for_images
+        from holdfast.models.release import load_release
         from holdfast.training.encode import embed_images
 
         if self.release is None:
             kind = "image" if self.data is None else "data"
             raise ConfigError(f"--{kind} without a model.", expected=KINDS[kind])
-        release, spec = open_for_images(self.release)
-        if self.data is None:
-            images = _files(self.image, spec)
-        else:
-            options = input_options(self.data, spec, self.data_options)
-            images = open_data(self.data, self.data_root, options).query
+        release = load_release(self.release)
+        encoder = encoder_for_images(self.release, release)
+        images = _files(self.image, encoder) if self.data is None else sets.images(self.data, encoder).query
         with console.status("embedding the queries"):
             return embed_images(release, images, role="query", device=device_named(self.device))
 
     def _texts(self) -> EmbeddingSet:
-        from holdfast.cli.embed_texts import open_head, open_text_model
-        from holdfast.cli.gallery.sources import text_options
         from holdfast.data.text_set import TextSet
         from holdfast.embeddings import StringArray
         from holdfast.training.encode import embed_features, embed_texts
 
         refuse(self.release is None and self.text_model is None, "--text without a model.", KINDS["text"])
-        texts, device = (
-            TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text)),
-            device_named(self.device),
-        )
-        options = text_options(self.query_prefix, None, self.max_length, self.truncate_dim, self.text_model)
+        texts = TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text))
+        model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim)
         if self.release is None:
-            return embed_texts(open_text_model(str(self.text_model), options, device), texts, role="query")
-        head, encoder = open_head(self.release, options, device)
+            return embed_texts(model.opened(str(self.text_model), self.device), texts, role="query")
+        head, encoder = model.head(self.release, self.text_model, self.device)
         return embed_features(head, embed_texts(encoder, texts, role="query"))
 
-    def texts_of(self, texts: str, found: Reply) -> dict[str, str]:
-        """Return the texts of the items that were found, by id; of those that the file does not have, none."""
-        from holdfast.data.texts import load_texts
+    def texts_of(self, texts: str, found: Reply, sets: DataSets) -> dict[str, str]:
+        """Return the texts of the items that were found, by id; of those that the file does not have, none.
+
+        Args:
+            texts: Of the items, by name or file.
+            found: What was found.
+            sets: How the texts are read, where the options are not those of the images of the queries.
+        """
         from holdfast.galleries.sources import TextItems
 
-        options = self.data_options if self.data is None else {}
-        with console.status(f"reading {texts}"):
-            items = TextItems.of(load_texts(texts, data_root(self.data_root), **options))
+        items = TextItems.of((sets if self.data is None else DataSets(sets.data_root)).texts(texts))
         names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
         ids, read = items.read(names)
         if names and not ids:
@@ -134,6 +128,7 @@ class Queries(Options):
 def search(
     gallery: str,
     query: Queries,
+    sets: DataSets,
     k: int = 10,
     where: list[str] = [],  # noqa: B006 - read only, shown as the default
     texts: str | None = None,
@@ -146,6 +141,7 @@ def search(
     Args:
         gallery: Where it is.
         query: What is searched for.
+        sets: How data is read.
         k: Hits per query. Also written -k.
         where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
         texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
@@ -153,6 +149,11 @@ def search(
         count_traffic: Count the hits, for a backfill in the order traffic.
         json: Print one JSON document: hits with generation, metadata and text, and how many items could be found at
             all.
+
+    Examples:
+        holdfast gallery search --gallery live --text "my parcel did not come" --release runs/link/head
+            --texts requests.csv
+        holdfast gallery search --gallery live --like 17 --where "price<10"
     """
     from holdfast.stores.filters import read_filter
 
@@ -160,11 +161,11 @@ def search(
     with opened(gallery) as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
-        asked, more = query.opened(it), int(query.like is not None)  # an item finds itself first
+        asked, more = query.opened(it, sets), int(query.like is not None)  # an item finds itself first
         found = it.search(asked, k + more, where=conditions, exact=not approximate)
     if more:
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])
-    known = {} if texts is None else query.texts_of(texts, found)
+    known = {} if texts is None else query.texts_of(texts, found, sets)
     _tell(asked, found, known)
     if json:
         print_json(_document(asked, found, known))
@@ -189,7 +190,7 @@ def _stored(gallery: Gallery, identifier: str) -> EmbeddingSet:
     )
 
 
-def _files(paths: list[Path], spec: Any) -> Any:
+def _files(paths: list[Path], spec: EncoderSpec) -> ImageSet:
     """Return files as images that an encoder takes."""
     from holdfast.data.image_set import ImageSet
     from holdfast.data.images import FileImages

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.cli.choices import data_root, input_options, open_data
 from holdfast.cli.console import console
 from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
+from holdfast.cli.options import DataSets, TextModel
 from holdfast.config import Options
 from holdfast.devices import device_named
-from holdfast.errors import ConfigError, ReleaseError, refuse
+from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
     from holdfast.galleries.sources import VectorSource
-    from holdfast.models.encoder import EncoderSpec
-    from holdfast.models.release import Release
 
 KINDS = {"vectors": "--vectors FILE …", "data": "--release NEW --data DATA", "texts": "--release HEAD --texts TEXTS"}
 
@@ -38,8 +36,6 @@ class NewVectors(Options):
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector.
         device: Where to compute: cpu, cuda, cuda:1, mps.
-        data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
@@ -54,15 +50,16 @@ class NewVectors(Options):
     max_length: int | None = None
     truncate_dim: int | None = None
     device: str = "cpu"
-    data_root: Path | None = None
-    data_options: dict[str, Any] = field(default_factory=dict)
     cast: bool = False
 
-    def opened(self, gallery: Gallery, *, adapter: Path | None = None, workers: int = 0) -> VectorSource | None:
+    def opened(
+        self, gallery: Gallery, sets: DataSets, *, adapter: Path | None = None, workers: int = 0
+    ) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Args:
             gallery: Whose items get vectors.
+            sets: How data is read.
             adapter: Folder of an adapter that maps the vectors into the new model's space.
             workers: Threads that embed parts of a batch at once.
 
@@ -80,7 +77,7 @@ class NewVectors(Options):
         if self.vectors:
             source = self._of_files(gallery, adapter)
         else:
-            source = self._of_images(self.data) if self.data else self._of_texts(str(self.texts), adapter)
+            source = self._of_images(self.data, sets) if self.data else self._of_texts(str(self.texts), sets, adapter)
         if workers > 1:
             from holdfast.galleries.sources import Parallel
 
@@ -112,66 +109,26 @@ class NewVectors(Options):
             return through_adapter(source, load_adapter(adapter))
         return source
 
-    def _of_images(self, data: str) -> VectorSource:
+    def _of_images(self, data: str, sets: DataSets) -> VectorSource:
+        from holdfast.cli.embed import encoder_for_images
         from holdfast.galleries.sources import ImageItems, ReleaseVectors
+        from holdfast.models.release import load_release
 
         if self.release is None:
             raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
-        release, spec = open_for_images(self.release)
-        items = ImageItems.of(open_data(data, self.data_root, input_options(data, spec, self.data_options)))
+        release = load_release(self.release)
+        items = ImageItems.of(sets.images(data, encoder_for_images(self.release, release)))
         return ReleaseVectors(release, items, batch_size=self.batch_size or 512, device=device_named(self.device))
 
-    def _of_texts(self, data: str, adapter: Path | None) -> VectorSource:
-        from holdfast.cli.embed_texts import open_head, open_text_model
-        from holdfast.data.texts import load_texts
+    def _of_texts(self, data: str, sets: DataSets, adapter: Path | None) -> VectorSource:
         from holdfast.galleries.sources import TextItems, TextVectors, through_head
 
-        device = device_named(self.device)
-        options = text_options(None, self.document_prefix, self.max_length, self.truncate_dim, self.text_model)
+        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
         refuse(self.release is None and self.text_model is None, "--texts without a model.",
                "--release HEAD, or --text-model MODEL")  # fmt: skip
-        with console.status(f"reading {data}"):
-            items = TextItems.of(load_texts(data, data_root(self.data_root), **self.data_options))
-        batch = self.batch_size or 64
+        items, batch = TextItems.of(sets.texts(data)), self.batch_size or 64
         if self.release is None:
-            encoder = open_text_model(str(self.text_model), options, device)
+            encoder = model.opened(str(self.text_model), self.device)
             return self._carried(TextVectors(encoder, items, batch_size=batch), adapter)
-        head, encoder = open_head(self.release, options, device)
+        head, encoder = model.head(self.release, self.text_model, self.device)
         return through_head(TextVectors(encoder, items, batch_size=batch), head)
-
-
-def text_options(
-    query_prefix: str | None,
-    document_prefix: str | None,
-    max_length: int | None,
-    truncate_dim: int | None,
-    text_model: str | None,
-) -> dict[str, Any]:
-    """Return what was given of a text model as `open_text_model` and `open_head` take it."""
-    return {
-        "query_prefix": query_prefix,
-        "document_prefix": document_prefix,
-        "max_length": max_length,
-        "truncate_dim": truncate_dim,
-        "text_model": [] if text_model is None else [text_model],
-    }
-
-
-def open_for_images(path: Path) -> tuple[Release, EncoderSpec]:
-    """Open a release that takes images, and return how it takes them.
-
-    Raises:
-        ReleaseError: It takes something else.
-    """
-    from holdfast.models.encoder import EncoderSpec
-    from holdfast.models.release import load_release
-
-    release = load_release(path)
-    spec = release.record.encoder
-    if not isinstance(spec, EncoderSpec):
-        raise ReleaseError(
-            f"The release '{path}' takes {spec.input_words}, no images.",
-            expected="a release that was trained on images",
-            to_do="give --texts, or the embeddings of its frozen model as --vectors.",
-        )
-    return release, spec

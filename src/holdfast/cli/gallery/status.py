@@ -19,6 +19,9 @@ def status(gallery: str, json: bool = False) -> int:
     Args:
         gallery: Where it is.
         json: Print one JSON document with all numbers.
+
+    Examples:
+        holdfast gallery status --gallery live
     """
     from holdfast.cli.gallery.words import backfilled, generations_table, next_commands, standing
 
@@ -46,6 +49,9 @@ def journal(gallery: str, last: int = 20, json: bool = False) -> int:
         gallery: Where it is.
         last: How many entries.
         json: Print one JSON document, with everything that the entries say.
+
+    Examples:
+        holdfast gallery journal --gallery live --last 50
     """
     refuse(last < 1, f"--last {last}.", "at least 1")
     with opened(gallery) as it:
@@ -93,6 +99,9 @@ def migrate(gallery: str, wait: float = 10.0, json: bool = False) -> int:
         gallery: Where it is.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery migrate --gallery live
     """
     from holdfast.stores.ledger import FORMAT_VERSION
 

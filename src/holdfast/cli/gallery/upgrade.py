@@ -41,6 +41,9 @@ def prepare(
             new ones, so that both lists become one by score; they are merged by rank when left out.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery prepare --gallery live --release runs/link/head --report runs/link-report
     """
     refuse(score_map is not None and adapter is None, "--score-map without --adapter.", "both, or neither")
     new = model_of(release, model, dim, embeddings)
@@ -71,6 +74,9 @@ def link(
         force: A reason to do so without a passing report.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery link --gallery live --report runs/link-report
     """
     refuse((report is None) == (force is None), "Both or neither of --report and --force were given.", "one of them")
     with opened(gallery, wait) as it:
@@ -104,6 +110,9 @@ def swap(gallery: str, force: str | None = None, wait: float = 10.0, json: bool 
         force: A reason to swap all the same, which is recorded.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery swap --gallery live
     """
     refuse(force == "", "--force without a reason.", "--force REASON, for the journal")
     with opened(gallery, wait) as it:
@@ -120,6 +129,9 @@ def complete(gallery: str, allow_missing: bool = False, wait: float = 10.0, json
             after gc.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery complete --gallery live
     """
     with opened(gallery, wait) as it, rate_progress("counting", None) as on_step:
         found = it.complete(allow_missing=allow_missing, on_step=on_step)
@@ -136,6 +148,9 @@ def rollback(gallery: str, wait: float = 10.0, json: bool = False) -> int:
         gallery: Where it is.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery rollback --gallery live
     """
     with opened(gallery, wait) as it:
         only_new = it.rollback()
@@ -157,6 +172,9 @@ def abandon(gallery: str, wait: float = 10.0, json: bool = False) -> int:
         gallery: Where it is.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery abandon --gallery live
     """
     with opened(gallery, wait) as it:
         before = it.state.prepared
@@ -173,6 +191,9 @@ def gc(gallery: str, older_than: float = 3600.0, wait: float = 10.0, json: bool 
         older_than: Keep files for readers that began within so many seconds.
         wait: Seconds to wait for another writer.
         json: Print one JSON document.
+
+    Examples:
+        holdfast gallery gc --gallery live
     """
     refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
     with opened(gallery, wait) as it:

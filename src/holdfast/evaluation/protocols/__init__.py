@@ -46,5 +46,5 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
     },
     fits=lambda thing: isinstance(thing, type) and issubclass(thing, Protocol),
     expected="a subclass of holdfast.evaluation.protocols.Protocol",
-    listing="holdfast evaluate --protocol list",
+    listing="holdfast evaluate protocols",
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
@@ -50,6 +51,14 @@ def _in_both(relevant: RowLists, ignore: RowLists) -> NDArray[np.int64]:
     return np.bincount(asked[inside], minlength=len(relevant))
 
 
+class CurveOptions(TypedDict, total=False):
+    """Options of `upgrade_curves` that a protocol decides; see there."""
+
+    relevant: RowLists
+    ignore: RowLists
+    no_relevant: NoRelevant
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Protocol(ABC):
     """One way of scoring queries on a gallery; its options are its fields.
@@ -78,12 +87,12 @@ class Protocol(ABC):
     """Whether there is no other way than by that file or folder, where there can be one."""
 
     @classmethod
-    def opened(cls, ground_truth: Path | None, options: Mapping[str, Any]) -> Self:
+    def opened(cls, ground_truth: Path | None, **options: Any) -> Self:
         """Build from what a person gave on the command line.
 
         Args:
             ground_truth: The file or folder; None where none was given.
-            options: Options of the protocol, already of their types.
+            **options: Options of the protocol, already of their types.
 
         Raises:
             ConfigError: A ground truth is missing, or was given where there is none to read; or a wrong option.
@@ -157,7 +166,7 @@ class Protocol(ABC):
         """Return the queries that are asked, and the gallery items that any of them ranks."""
         return query, gallery
 
-    def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Any]:
+    def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> CurveOptions:
         """Return the options of `upgrade_curves` that measure as this protocol does, for those that take part."""
         return {}
 
@@ -169,7 +178,7 @@ class Protocol(ABC):
         """Count what the rules of the protocol set aside, for the report."""
         return {}
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, JsonValue]:
         """Return the name and the options, as plain values."""
         own = {option.name: getattr(self, option.name) for option in fields(self) if option.repr}
         return {"name": self.name, **own}
@@ -200,7 +209,7 @@ class RankingProtocol(Protocol):
         """Return recall@1: whether the first item found is relevant."""
         return ("recall@1",)
 
-    def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Any]:
+    def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> CurveOptions:
         """Return the lists of these queries and this gallery, and what an unanswered query is worth."""
         relevant, ignore = self.lists(query, gallery)
         return {"relevant": relevant, "ignore": ignore, "no_relevant": self.no_relevant}

@@ -94,12 +94,14 @@ def named_queries(names: Sequence[str], query: EmbeddingSet) -> NDArray[np.bool_
     return None if named.all() else named
 
 
-def lists_of_pairs(owner: NDArray[np.int64], rows: NDArray[np.int64], queries: int) -> RowLists:
-    """Return one list of gallery rows per query from pairs of a query (M,) and a gallery row (M,).
+def lists_of_pairs(
+    owner: NDArray[np.int64], rows: NDArray[np.int64], queries: int, gains: NDArray[np.float64] | None = None
+) -> RowLists:
+    """Return one list of gallery rows per query from pairs of a query (M,) and a gallery row (M,), and their gains.
 
     >>> lists_of_pairs(np.array([2, 0, 2]), np.array([7, 5, 1]), 3).flat()
     (array([0, 2, 2]), array([5, 7, 1]))
     """
     order = np.argsort(owner, kind="stable")
     stops = np.cumsum(np.bincount(owner, minlength=queries))
-    return RowLists(rows[order], np.append(0, stops[:-1]), stops)
+    return RowLists(rows[order], np.append(0, stops[:-1]), stops, None if gains is None else gains[order])

@@ -33,9 +33,11 @@ class Pairs:
         query: The query of every pair, as an id (M,).
         item: The item of every pair, as an id (M,).
         ignore: Whether the item is left out of the ranking of the query instead of answering it (M,).
+        grade: How well the item answers, float64 (M,): 0 where somebody judged that it does not, and it is then ranked
+            among those that do not; else the gain of "ndcg". None: all that answer answer alike.
 
     Raises:
-        DataError: Lengths differ, or there is no pair.
+        DataError: Lengths differ, there is no pair, or a grade is negative or not finite.
 
     >>> len(Pairs(["q", "q"], ["a", "b"], np.array([False, True])))
     2
@@ -44,6 +46,7 @@ class Pairs:
     query: StringArray
     item: StringArray
     ignore: NDArray[np.bool_]
+    grade: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "query", StringArray.of(self.query))
@@ -54,13 +57,22 @@ class Pairs:
                 "Pairs of {} queries with {} items, {} of them with a word on ignoring.".format(*lengths),
                 expected="at least one pair, with one of each",
             )
+        if self.grade is not None:
+            wrong = np.flatnonzero(~(np.isfinite(self.grade) & (self.grade >= 0)))
+            if len(self.grade) != lengths[0] or len(wrong):
+                found = f"grades such as {self.grade[wrong[0]]}" if len(wrong) else f"{len(self.grade)} grades"
+                raise DataError(
+                    f"{lengths[0]} pairs with {found}.",
+                    expected="a grade of at least 0 for each: 0 for an item that does not answer, more for one that "
+                    "answers better",
+                )
 
     def __len__(self) -> int:
         return len(self.query)
 
     @classmethod
     def read(cls, path: Path) -> Pairs:
-        """Read the columns ``query``, ``item`` and optionally ``ignore`` of a ``.csv`` or ``.parquet`` file.
+        """Read the columns ``query``, ``item`` and optionally ``ignore`` and ``grade`` of a .csv or .parquet file.
 
         Raises:
             DataError: The file cannot be read, a column is missing, or a value is.
@@ -68,15 +80,17 @@ class Pairs:
         table = _table(path)
         if not len(table):
             raise DataError(f"'{path}' has no row.", expected="one row for every item that answers a query")
-        for name, needed in (("query", True), ("item", True), ("ignore", False)):
+        for name, needed in (("query", True), ("item", True), ("ignore", False), ("grade", False)):
             if not needed <= table.column_names.count(name) <= 1:
                 raise DataError(
                     f"'{path}' has the columns {', '.join(table.column_names) or 'none'}.",
                     expected="the columns query and item, once: a row for each item that answers a query, by their ids",
-                    to_do="rename the columns; a column ignore may say true for items to leave out of a ranking.",
+                    to_do="rename the columns; a column ignore may say true for items to leave out of a ranking, and "
+                    "a column grade how well an item answers.",
                 )
         ignore = _flags(path, table["ignore"]) if "ignore" in table.column_names else np.zeros(len(table), np.bool_)
-        return cls(_texts(path, "query", table["query"]), _texts(path, "item", table["item"]), ignore)
+        grade = _grades(path, table["grade"]) if "grade" in table.column_names else None
+        return cls(_texts(path, "query", table["query"]), _texts(path, "item", table["item"]), ignore, grade)
 
 
 def _table(path: Path) -> Any:
@@ -103,6 +117,18 @@ def _texts(path: Path, name: str, values: Any) -> StringArray:
     return StringArray.from_arrow(values.cast(pa.large_string()))
 
 
+def _grades(path: Path, values: Any) -> NDArray[np.float64]:
+    if values.null_count:
+        raise DataError(f"The column 'grade' of '{path}' has {values.null_count} missing values.",
+                        expected="a number of at least 0 in every row")  # fmt: skip
+    try:
+        grades: NDArray[np.float64] = values.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise DataError(f"The column 'grade' of '{path}' cannot be read as numbers: {error}.",
+                        expected="a number of at least 0 in every row") from error  # fmt: skip
+    return grades
+
+
 def _flags(path: Path, values: Any) -> NDArray[np.bool_]:
     written = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(values.cast(pa.string()), "")))
     known = pc.fill_null(pc.index_in(written, value_set=pa.array(list(_TRUTHS))), -1).to_numpy()
@@ -119,6 +145,7 @@ class _Found(NamedTuple):
     queries: NDArray[np.int64]
     items: NDArray[np.int64]
     ignore: NDArray[np.bool_]
+    grade: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -138,7 +165,7 @@ class Relevance(RankingProtocol):
 
     name: ClassVar[str] = "relevance"
     description: ClassVar[str] = "items answer the queries that a file pairs them with (judgements, clicks)"
-    ground_truth: ClassVar[str | None] = "a .csv or .parquet file with the columns query and item (and ignore)"
+    ground_truth: ClassVar[str | None] = "a .csv or .parquet file with the columns query and item (and ignore, grade)"
 
     pairs: Pairs = field(repr=False)
     judged: bool = False
@@ -160,9 +187,10 @@ class Relevance(RankingProtocol):
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the items that are paired with every query, to be found or to be left out."""
-        queries, items, ignore = self._found(query, gallery)
+        queries, items, ignore, grade = self._found(query, gallery)
+        answers = ~ignore if grade is None else ~ignore & (grade > 0)
         return Lists(
-            lists_of_pairs(queries[~ignore], items[~ignore], len(query)),
+            lists_of_pairs(queries[answers], items[answers], len(query), None if grade is None else grade[answers]),
             lists_of_pairs(queries[ignore], items[ignore], len(query)),
         )
 
@@ -176,7 +204,8 @@ class Relevance(RankingProtocol):
         known = (queries >= 0) & (items >= 0)
         if not known.all():
             self._refuse_unknown(queries, items, known)
-        found = _Found(queries[known], items[known], self.pairs.ignore[known])
+        grade = self.pairs.grade
+        found = _Found(queries[known], items[known], self.pairs.ignore[known], None if grade is None else grade[known])
         keys = found.queries * len(gallery) + found.items
         _, first = np.unique(keys, return_index=True)
         if len(first) < len(keys):

@@ -8,7 +8,7 @@ is ever held. Written here because the libraries that rank a whole gallery sort 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class Ranked:
         ranks: 0-based ranks of the relevant items of all queries one after another, int64 (M,), ascending per query.
         offsets: Where each query begins, int64 (Q + 1,), ending with M.
         gallery_sizes: How many gallery items each query ranked, ignored ones not counted, int64 (Q,).
+        gains: What each relevant item is worth to metrics that weigh, float64 (M,) above 0; ones when left out.
 
     Raises:
         DataError: The arrays do not describe rankings.
@@ -43,8 +44,11 @@ class Ranked:
     ranks: NDArray[np.int64]
     offsets: NDArray[np.int64]
     gallery_sizes: NDArray[np.int64]
+    gains: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
+        if not len(self.gains):
+            object.__setattr__(self, "gains", np.ones(len(self.ranks)))
         ranks, offsets, sizes = self.ranks, self.offsets, self.gallery_sizes
         ends = (len(offsets), offsets[0], offsets[-1])
         if ends != (len(sizes) + 1, 0, len(ranks)) or (np.diff(offsets) < 0).any():
@@ -52,6 +56,8 @@ class Ranked:
                 f"{len(offsets)} offsets for {len(sizes)} queries and {len(ranks)} ranks.",
                 expected="ascending offsets, one more than queries, from 0 to the number of ranks",
             )
+        if len(self.gains) != len(ranks) or not ((self.gains > 0) & np.isfinite(self.gains)).all():
+            raise DataError(f"{len(self.gains)} gains for {len(ranks)} ranks.", expected="one above 0 for each")
         owner = np.repeat(np.arange(len(sizes)), np.diff(offsets))
         if ((ranks < 0) | (ranks >= sizes[owner])).any():
             raise DataError("A rank lies outside its gallery.", expected="0 <= rank < items ranked")
@@ -83,7 +89,26 @@ class Ranked:
             np.concatenate([part.ranks for part in whole]),
             np.concatenate([[0], np.cumsum(relevant)]),
             np.concatenate([part.gallery_sizes for part in whole]),
+            np.concatenate([part.gains for part in whole]),
         )
+
+    @classmethod
+    def graded(cls, levels: Sequence[tuple[float, Ranked]]) -> Ranked:
+        """Put rankings of the same queries together, whose relevant items are worth one gain each.
+
+        >>> both = Ranked.graded([(1.0, Ranked.of([[0, 3]], [5])), (2.0, Ranked.of([[1]], [5]))])
+        >>> both.ranks.tolist(), both.gains.tolist()
+        ([0, 1, 3], [1.0, 2.0, 1.0])
+        """
+        if len(levels) == 1:
+            return levels[0][1]  # one gain for all is as good as 1
+        sizes = levels[0][1].gallery_sizes
+        owner = np.concatenate([np.repeat(np.arange(len(sizes)), level.relevant) for _, level in levels])
+        ranks = np.concatenate([level.ranks for _, level in levels])
+        gains = np.concatenate([np.full(len(level.ranks), gain) for gain, level in levels])
+        order = np.lexsort((ranks, owner))
+        offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=len(sizes))))
+        return cls(ranks[order], offsets, sizes, gains[order])
 
 
 def rank(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ class RowLists:
         values: Row numbers, int64 (M,).
         starts: Where the list of each query begins in ``values``, int64 (Q,).
         stops: Where it ends, int64 (Q,).
+        gains: What each entry of ``values`` is worth to metrics that weigh, float64 (M,) above 0; None: all alike.
 
     >>> lists = RowLists.of([[4, 0], [], [2]])
     >>> lists[0].tolist(), lists[1].tolist(), len(lists)
@@ -29,6 +30,7 @@ class RowLists:
     values: NDArray[np.int64]
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
+    gains: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -78,7 +80,22 @@ class RowLists:
 
     def part(self, start: int, stop: int) -> RowLists:
         """Return the lists of some queries in a row."""
-        return RowLists(self.values, self.starts[start:stop], self.stops[start:stop])
+        return RowLists(self.values, self.starts[start:stop], self.stops[start:stop], self.gains)
+
+    def levels(self) -> Iterator[tuple[float, RowLists]]:
+        """Yield every gain that entries have, ascending, and the lists of the entries that have it.
+
+        >>> graded = RowLists(np.array([4, 0, 2]), np.array([0, 2]), np.array([2, 3]), np.array([1.0, 3.0, 1.0]))
+        >>> [(gain, [rows.tolist() for rows in lists]) for gain, lists in graded.levels()]
+        [(1.0, [[4], [2]]), (3.0, [[0], []])]
+        """
+        if self.gains is None or not len(self.gains):
+            yield 1.0, self
+            return
+        for gain in np.unique(self.gains):
+            chosen = self.gains == gain
+            before = np.append(0, np.cumsum(chosen))
+            yield float(gain), RowLists(self.values[chosen], before[self.starts], before[self.stops])
 
     def flat(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return all entries of all lists: the query (M,) and the row (M,) of each.

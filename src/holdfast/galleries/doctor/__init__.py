@@ -7,12 +7,28 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from holdfast.errors import HoldfastError, refuse
-from holdfast.galleries.doctor import records, vectors
 from holdfast.galleries.doctor.findings import Diagnosis, Finding, Severity
+from holdfast.galleries.doctor.records import (
+    ItemCount,
+    count_findings,
+    coverage_findings,
+    damage_findings,
+    declared_findings,
+    journal_findings,
+    link_findings,
+    upkeep_findings,
+)
 from holdfast.galleries.doctor.repair import Repaired, repair
-from holdfast.galleries.doctor.searches import remainder_findings
+from holdfast.galleries.doctor.vectors import (
+    copied_vectors,
+    embedded_again,
+    mapped_again,
+    remainder_findings,
+    repeated_vectors,
+    wrong_vectors,
+)
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import Generation, Progress
+from holdfast.galleries.state import Generation, Progress, Told
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
@@ -84,37 +100,39 @@ class _Examination:
         """Look at counts, journal, links, files and indexes."""
         store, gallery = self.store, self.gallery
         self._part("counting the items", self._items)
-        self._part("following the journal", lambda: records.journal_findings(store, store.pointer()))
-        self._part("checking links", lambda: records.link_findings(store, gallery.state))
-        self._part("reading every file", lambda: records.damage_findings(store))
-        self._part("checking indexes", lambda: records.upkeep_findings(store, *gallery.now()))
-        self.findings += records.declared_findings(gallery.state)
+        self._part("following the journal", lambda: journal_findings(store, store.pointer()))
+        self._part("checking links", lambda: link_findings(store, gallery.state))
+        self._part("reading every file", lambda: damage_findings(store))
+        self._part("checking indexes", lambda: upkeep_findings(store, *gallery.now()))
+        self.findings += declared_findings(gallery.state)
 
     def _items(self) -> list[Finding]:
         pointer, state = self.gallery.now()
-        count = records.ItemCount(self.store, state, self.size, self.seed)
+        count = ItemCount(self.store, state, self.size, self.seed)
         self.samples = count.samples
-        return records.count_findings(pointer, count) + records.coverage_findings(pointer, state, count)
+        return count_findings(pointer, count) + coverage_findings(pointer, state, count)
 
     def of_vectors(self, generation: Generation) -> None:
         """Look at the vectors of a generation."""
         name, store, gallery = generation.name, self.store, self.gallery
         sample = self.samples.get(name, [])
 
+        def tell(told: Told) -> None:
+            if self.on_step is not None:
+                self.on_step({**told, "step": f"counting {name}"})
+
         def counted() -> list[Finding]:
             self.rows[name] = store.upkeep(name).rows
-            on_step, step = self.on_step, f"counting {name}"
-            tell = None if on_step is None else lambda told: on_step({"step": step, **told})
-            return vectors.wrong_vectors(store, generation, tell)
+            return wrong_vectors(store, generation, tell)
 
         def copied() -> list[Finding]:
-            return vectors.copied_vectors(store, gallery.state, generation, sample)
+            return copied_vectors(store, gallery.state, generation, sample)
 
         def mapped() -> list[Finding]:
-            return vectors.mapped_again(store, gallery.state, generation, sample)
+            return mapped_again(store, gallery.state, generation, sample)
 
         self._part(f"counting {name}", counted)
-        self._part(f"comparing vectors of {name}", lambda: vectors.repeated_vectors(store, generation))
+        self._part(f"comparing vectors of {name}", lambda: repeated_vectors(store, generation))
         self._part(f"comparing {name} with others", copied)
         if generation.mapped_from is not None:
             self._part(f"mapping {name} again", mapped)
@@ -122,7 +140,7 @@ class _Examination:
             if source.fingerprint == generation.fingerprint:
                 self._part(
                     f"embedding {name} again",
-                    lambda source=source: vectors.embedded_again(store, generation, source, sample),  # type: ignore[misc]
+                    lambda source=source: embedded_again(store, generation, source, sample),  # type: ignore[misc]
                 )
 
     def of_searches(self) -> None:

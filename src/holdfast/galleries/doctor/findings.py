@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.embeddings.embedding_set import shown
 
 Severity = Literal["error", "warning", "note"]
 
-NAMED = 20  # ids kept of each finding
+NAMED = 20  # ids kept of each kind
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,6 @@ class Diagnosis:
         """Whether no finding is an error."""
         return not any(finding.severity == "error" for finding in self.findings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values."""
         return {**asdict(self), "healthy": self.healthy}

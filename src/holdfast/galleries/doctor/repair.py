@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import GalleryError
+from holdfast.galleries.doctor.findings import NAMED
 from holdfast.galleries.state import replay
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
-
-NAMED = 20  # ids of every kind that are kept
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Repaired:
     returned_ids: tuple[str, ...]
     unfilled: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values."""
         return asdict(self)
 

@@ -19,7 +19,7 @@ from holdfast.galleries.rehearsal.results import RIGHT
 from holdfast.galleries.rehearsal.sample import EmbeddedSample, Sample
 from holdfast.galleries.router import Hit
 from holdfast.galleries.served import class_names_of
-from holdfast.stores.base import Metadata
+from holdfast.stores.filters import Metadata
 
 Rows = NDArray[np.int64]
 Values = NDArray[np.float64]

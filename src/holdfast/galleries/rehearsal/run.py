@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ from holdfast.galleries.rehearsal.results import (
 from holdfast.galleries.rehearsal.sample import EmbeddedSample, Sample, Upgrade
 from holdfast.galleries.router import Hit, Reply, route
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import Progress
+from holdfast.galleries.state import Progress, Told
 
 Scores = NDArray[np.float32]
 
@@ -264,7 +263,7 @@ class _Run:
     def _fill(self, copy: Gallery, order: str, budget: int | None, *, probe: bool) -> None:
         searched, begun = 0.0, time.perf_counter()
 
-        def search(told: dict[str, Any]) -> None:
+        def search(told: Told) -> None:
             nonlocal searched
             since = time.perf_counter()
             for queries in (self.queries.old, self.queries.new):

@@ -17,7 +17,7 @@ from holdfast.galleries.items import sample
 from holdfast.galleries.rehearsal.results import Linked
 from holdfast.galleries.sources import ROLE, VectorSource, check_source, joined_points
 from holdfast.galleries.state import Generation, Link, Progress
-from holdfast.stores.base import Metadata
+from holdfast.stores.filters import Metadata
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap

@@ -18,8 +18,10 @@ from xml.etree import ElementTree
 from holdfast.reports.svg import NOT_XML, tick_label, width_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 INK, SOFT, FAINT, HAIR, PAPER = "#1d2227", "#5a6470", "#e6e3dc", "#d5d1c8", "#fdfcfa"
 CROSS, OLD, INDEPENDENT = "#0072b2", "#55606b", "#b0528e"
@@ -47,6 +49,8 @@ _SAME = 1e-9  # values nearer than this are drawn as one
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _DECIMALS = re.compile(r"-?\d+\.\d+")
+_NOTE = "note: "  # with which the group id of something begins that has a note
+_DOT = 0.02  # pixels: a shorter line is not drawn by all programs
 _UNSEEN = {"", "fill: none"}  # styles of the background
 _OWN = ("backend", "interactive", "toolbar", "timezone", "date.epoch", "webagg", "tk.", "savefig.directory")
 
@@ -260,6 +264,72 @@ class Chart:
             zorder=3,
         )
 
+    def dots(
+        self, x: Sequence[float], y: Sequence[float], colour: str, radius: float, *, alpha: float = 1.0, label: str = ""
+    ) -> None:
+        """Draw many filled dots of one colour as one shape, which takes a tenth of the room of as many marks.
+
+        Args:
+            x: Their places in values of the axis (N,).
+            y: Likewise (N,).
+            colour: One of this module.
+            radius: Of a dot, in pixels.
+            alpha: Their opacity; where dots meet they are not darker.
+            label: The kind of mark, for who looks for it in the figure.
+        """
+        short = self.value(_DOT, 0)[0] - self.value(0, 0)[0]  # of a line with round ends
+        points = [(place, b) for a, b in zip(x, y, strict=True) for place in (a, a + short)]
+        self._shape(points, 2, colour, 2 * radius, alpha, label)
+
+    def triangles(
+        self, x: Sequence[float], y: Sequence[float], colour: str, radius: float, *, line: float = 1.2, label: str = ""
+    ) -> None:
+        """Draw many hollow triangles of one colour as one shape; see `dots`."""
+        across, up = (abs(b - a) for a, b in zip(self.value(0, 0), self.value(radius, radius), strict=True))
+        flip = -1 if self.axes.yaxis_inverted() else 1
+        corners = ((-0.95, -0.7), (0.95, -0.7), (0.0, 1.0), (-0.95, -0.7), (0.95, -0.7))
+        points = [(a + i * across, b + flip * j * up) for a, b in zip(x, y, strict=True) for i, j in corners]
+        self._shape(points, len(corners), colour, line, 1.0, label)
+
+    def _shape(
+        self, points: Sequence[tuple[float, float]], each: int, colour: str, line: float, alpha: float, label: str
+    ) -> None:
+        """Draw lines through as many points each as one shape."""
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path
+
+        if not points:
+            return
+        codes = [Path.LINETO if number % each else Path.MOVETO for number in range(len(points))]
+        path = Path(points, codes)
+        path.should_simplify = False  # which would drop the shortest lines
+        ends = {"capstyle": "round", "joinstyle": "round", "clip_on": False, "snap": False}
+        patch = PathPatch(
+            path, facecolor="none", edgecolor=colour, linewidth=line, alpha=alpha, label=label or "_", **ends
+        )
+        self.axes.add_artist(patch)
+
+    def picture(
+        self, x: float, y: float, width: float, height: float, pixels: NDArray[np.uint8], *, note: str = ""
+    ) -> None:
+        """Draw an image from a corner at two values of the axes, as it is.
+
+        Args:
+            x: Where it begins.
+            y: Of its upper edge, where the axis counts from above, and of its lower edge otherwise.
+            width: In values of the axis.
+            height: Likewise.
+            pixels: Red, green and blue (height, width, 3), from the upper left.
+            note: What appears under a pointer.
+        """
+        from matplotlib.image import AxesImage
+
+        self.figure.suppressComposite = True  # else all images of a figure become one, without notes
+        image = AxesImage(self.axes, extent=(x, x + width, y + height, y), interpolation="none", gid=noted(note))
+        image.set_data(pixels)
+        image.set(clip_on=False, label="picture")
+        self.axes.add_artist(image)
+
     def line(
         self,
         x: Sequence[float],
@@ -376,6 +446,48 @@ class Chart:
         return ElementTree.tostring(page, encoding="unicode")
 
 
+def standalone(charts: Sequence[Chart], title: str, *, beside: int = 2, gap: float = 24.0) -> str:
+    """Return charts as one SVG file on white, in rows of so many: what a page would show, in its light colours.
+
+    Args:
+        charts: At least one.
+        title: Of all of them, written above where there are several.
+        beside: How many stand in a row.
+        gap: Pixels between them.
+    """
+    rows = [charts[start : start + beside] for start in range(0, len(charts), beside)]
+    top = gap if len(charts) == 1 else 2 * gap
+    width = max(sum(chart.width + gap for chart in row) for row in rows) + gap
+    height = sum(max(chart.height for chart in row) + gap for row in rows) + top
+    page = ElementTree.Element(
+        "svg",
+        {"xmlns": _SVG[1:-1], "width": f"{width:g}", "height": f"{height:g}", "viewBox": f"0 0 {width:g} {height:g}",
+         "font-family": "sans-serif", "role": "img", "aria-label": NOT_XML.sub("", title)},
+    )  # fmt: skip
+    ElementTree.SubElement(page, "rect", {"width": "100%", "height": "100%", "fill": "white"})
+    if len(charts) > 1:
+        ElementTree.SubElement(page, "text", {"x": f"{gap:g}", "y": f"{gap:g}", "style": f"font-weight:bold;fill:{INK}"}
+                               ).text = NOT_XML.sub("", title)  # fmt: skip
+    down = top
+    for row in rows:
+        right = gap
+        for chart in row:
+            drawn = ElementTree.fromstring(chart.svg())
+            drawn.attrib |= {
+                "x": f"{right:g}",
+                "y": f"{down:g}",
+                "width": f"{chart.width:g}",
+                "height": f"{chart.height:g}",
+            }
+            page.append(drawn)
+            right += chart.width + gap
+        down += max(chart.height for chart in row) + gap
+    colours = {f"var(--{name})": colour for colour, name in VARIABLES.items()}
+    ElementTree.register_namespace("", _SVG[1:-1])
+    text = ElementTree.tostring(page, encoding="unicode")
+    return re.sub(r"var\(--[\w-]+\)", lambda found: colours[found[0]], text) + "\n"
+
+
 def swatch(draw: Callable[[Chart], None]) -> str:
     """Return what a function draws on 26 x 12 pixels, from below, as a mark for a legend."""
     chart = Chart("", "", (26, 12), (0, 0, 0, 0), (0, 26), (0, 12))
@@ -385,20 +497,23 @@ def swatch(draw: Callable[[Chart], None]) -> str:
 
 def noted(words: str) -> str | None:
     """Return the group id by which something drawn gets a note, which appears under a pointer."""
-    return f"note: {NOT_XML.sub('', words)}" if words else None
+    return f"{_NOTE}{NOT_XML.sub('', words)}" if words else None
 
 
 def _copy(group: ElementTree.Element, page: ElementTree.Element, shapes: dict[str, ElementTree.Element]) -> None:
     """Copy what is seen into a page: without groups, and with shapes where they are used, so that nothing has an id."""
     for item in group:
         name = item.tag.removeprefix(_SVG)
+        if name == "image":
+            _copy_image(item, page)
+            continue
         style = _page_style(item.get("style", ""))
         if name == "g":
             kind = item.get("id", "")
             inside = page
-            if kind.startswith("note: "):
+            if kind.startswith(_NOTE):
                 inside = ElementTree.SubElement(page, "g")
-                ElementTree.SubElement(inside, "title").text = kind.removeprefix("note: ")
+                ElementTree.SubElement(inside, "title").text = kind.removeprefix(_NOTE)
             _copy(item, inside, shapes)
             if kind == "halo":
                 page[-1].set("class", "halo")
@@ -418,6 +533,13 @@ def _copy(group: ElementTree.Element, page: ElementTree.Element, shapes: dict[st
         elif name == "text":
             place = {key: _brief(f"{float(item.get(key, 0)):.2f}") for key in ("x", "y")}
             ElementTree.SubElement(page, "text", {**place, "style": style}).text = item.text
+
+
+def _copy_image(item: ElementTree.Element, page: ElementTree.Element) -> None:
+    places = {key: _brief(item.get(key, "")) for key in ("width", "height", "transform")}
+    image = ElementTree.SubElement(page, "image", places | {"href": "".join(item.get(_HREF, "").split())})
+    if (note := item.get("id", "")).startswith(_NOTE):
+        ElementTree.SubElement(image, "title").text = note.removeprefix(_NOTE)
 
 
 def _page_style(*styles: str) -> str:

@@ -242,7 +242,7 @@ def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float 
     chart.x_axis(
         pairs,
         "pairs fitted on (logarithmic)",
-        labels=_as_fit([f"{p.pairs:,}" for p in points], [chart.at(at) for at in pairs]),
+        labels=as_fit([f"{p.pairs:,}" for p in points], [chart.at(at) for at in pairs]),
     )
     name = metric_name(results.protocol.metric)
     chart.y_axis(ticks, f"{name}; further up is better ↑" if results.data.labelled else f"{name} (agreement) ↑")
@@ -262,7 +262,7 @@ def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float 
     return chart
 
 
-def _as_fit(labels: Sequence[str], places: Sequence[float]) -> list[str]:
+def as_fit(labels: Sequence[str], places: Sequence[float]) -> list[str]:
     """Return labels of which those are empty that would cover one to their right."""
     shown, taken = [], math.inf
     for words, at in zip(reversed(labels), reversed(places), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class LanceTable:
         StoreError: It cannot be read.
     """
 
-    record: Mapping[str, Any] = {}
+    record: None = None
 
     def __init__(self, folder: str | Path, table: str) -> None:
         self.name = f"table '{table}' in '{folder}'"

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from holdfast.stores.base import GoneBack, Metadata, NewGeneration
+from holdfast.stores.base import GoneBack, NewGeneration
+from holdfast.stores.filters import Metadata
 from holdfast.stores.ledger import Ledger
 
 Found = Iterable[tuple[Sequence[str], Sequence[int], Sequence[Metadata]]]

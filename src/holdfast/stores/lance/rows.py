@@ -9,7 +9,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.stores.base import Metadata, NewGeneration, Vectors
+from holdfast.stores.base import NewGeneration, Vectors
+from holdfast.stores.filters import Metadata
 from holdfast.stores.planning import Appended
 
 Table = Any

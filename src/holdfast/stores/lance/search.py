@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.stores.base import Hits, Metadata, Vectors
-from holdfast.stores.filters import Filter, literal
+from holdfast.stores.base import Hits, Vectors
+from holdfast.stores.filters import Filter, Metadata, literal
 from holdfast.stores.lance.rows import Table, column, metadata_columns
 from holdfast.stores.ledger import best_first
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import StoreError
-from holdfast.stores.base import Metadata, Vectors
+from holdfast.stores.base import Vectors
+from holdfast.stores.filters import Metadata
 from holdfast.stores.ledger import read_metadata, read_versions, reading
 from holdfast.stores.planning import Plan
 from holdfast.stores.sqlite import SqliteDatabase

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.stores.base import Metadata, Vectors
-from holdfast.stores.filters import Filter, matches
+from holdfast.stores.base import Vectors
+from holdfast.stores.filters import Filter, Metadata, matches
 from holdfast.stores.ledger import best_first
 
 FOREVER = np.iinfo(np.int64).max

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -54,7 +54,7 @@ class PostgresTable:
         StoreError: The database cannot be reached.
     """
 
-    record: Mapping[str, Any] = {}
+    record: None = None
 
     def __init__(self, url: str, table: str) -> None:
         self._parameters, self.table = read_address(url).parameters, table

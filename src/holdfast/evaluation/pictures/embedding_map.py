@@ -1,0 +1,257 @@
+"""Embeddings of a few classes by an old and by new models, laid out together in one plane.
+
+Papers: Prototype Perturbation (NDPP, Fig. 2 and 6) draws old prototypes with old and new embeddings of classes whose
+old prototypes are most alike; AdvBCT (Fig. 2) old against new embeddings; MixBCT (Fig. 4) a class and the three nearest
+to it; HBCT (Fig. 6) embeddings on a hyperboloid. One layout holds all models, so that the old ones have one place
+beside every new model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.errors import DataError, SpaceMismatchError, refuse, unknown_name
+from holdfast.evaluation.pictures.layouts import LayoutName, laid_out
+from holdfast.results import Part
+
+OLD, PROTOTYPES, NEW = "old", "old-prototypes", "new"
+SHOWN = (OLD, NEW, PROTOTYPES)
+"""What can be drawn."""
+
+ITEMS = 60
+"""Items of a class that are drawn, if nothing else is said."""
+
+
+class Cluster(Part):
+    """The embeddings of one class by one model.
+
+    Args:
+        model: "old", or the name of a new model.
+        name: The class.
+        ids: Which items (n).
+        x: Where they are (n).
+        y: Likewise (n).
+    """
+
+    model: str
+    name: str
+    ids: list[str]
+    x: list[float]
+    y: list[float]
+
+
+class EmbeddingMap(Part):
+    """Embeddings of some classes in one plane.
+
+    Args:
+        layout: How they were laid out.
+        seed: Of the layout.
+        classes: Their names, in the order of the colours.
+        models: Names of the new models; a panel each.
+        clusters: Those of the old model first, then those of every new model.
+        prototypes: Where the old prototype of a class is, by class; empty where they are not shown.
+    """
+
+    layout: LayoutName
+    seed: int
+    classes: list[str]
+    models: list[str]
+    clusters: list[Cluster]
+    prototypes: dict[str, tuple[float, float]]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return columns and rows: one per point."""
+        rows = [
+            [cluster.model, cluster.name, *place]
+            for cluster in self.clusters
+            for place in zip(cluster.ids, *(map("{:.4f}".format, axis) for axis in (cluster.x, cluster.y)), strict=True)
+        ]
+        rows += [["old prototype", name, "", f"{x:.4f}", f"{y:.4f}"] for name, (x, y) in self.prototypes.items()]
+        return ["model", "class", "item", "x", "y"], rows
+
+
+def prototypes_of(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return the mean point of every class that has an item, with the names of the classes as ids.
+
+    Raises:
+        DataError: The embeddings have no labels.
+    """
+    labels = _labels(embeddings)
+    present, own = np.unique(labels, return_inverse=True)
+    space, rows = embeddings.space, torch.from_numpy(np.array(embeddings.vectors))
+    points = space.canonical(rows) if embeddings.form == "points" else space.project(rows)
+    means, _ = space.mean(points, torch.from_numpy(own), len(present))
+    names = StringArray.of(_names(embeddings)[present])
+    return EmbeddingSet(
+        ids=names,
+        vectors=means.numpy().astype(np.float32),
+        fingerprint=embeddings.fingerprint,
+        space=space,
+        labels=np.arange(len(present)),
+        class_names=names,
+    )
+
+
+def choose_classes(
+    prototypes: EmbeddingSet,
+    *,
+    classes: int | None = None,
+    similar: int | None = None,
+    around: str | None = None,
+    among: Collection[str] | None = None,
+) -> list[str]:
+    """Return names of classes to draw.
+
+    Args:
+        prototypes: What `prototypes_of` returned of the old model.
+        classes: So many first ones.
+        similar: In their place, so many whose prototypes are most alike: those of the most similar pair, of the next
+            pair, and so on; the nearer neighbour of the last pair where only one more is asked for.
+        around: In place of pairs, this class and those whose prototypes are nearest to its own.
+        among: Only of these, such as classes of which there are items; all when left out.
+
+    Raises:
+        ConfigError: Nothing or several things were asked for, or the class is unknown.
+    """
+    refuse(
+        (classes is None) == (similar is None) or (around is not None and similar is None),
+        f"Classes to draw: classes {classes}, similar {similar}, around {around}.",
+        "so many first classes, or so many similar ones; around a class where that is said",
+    )
+    names = list(prototypes.ids)
+    if around is not None and around not in names:
+        raise unknown_name("class", around, names)
+    kept = [row for row, name in enumerate(names) if among is None or name in among]
+    if classes is not None:
+        return [names[row] for row in kept[:classes]]
+    part = prototypes.select(kept)
+    points = torch.from_numpy(np.array(part.vectors, np.float64))
+    likeness = part.space.similarity(points, points).numpy()
+    own = list(part.ids)
+    if around is not None:
+        nearest = np.argsort(-likeness[own.index(around)], kind="stable")
+        order = [own[row] for row in nearest if own[row] != around]
+        return [around, *order][:similar]
+    first, second = np.triu_indices(len(own), 1)
+    ranked = np.argsort(-likeness[first, second], kind="stable")
+    chosen: dict[str, None] = {}
+    for pair in ranked:
+        chosen |= dict.fromkeys((own[first[pair]], own[second[pair]]))
+        if len(chosen) >= (similar or 0):
+            break
+    return [*(chosen or dict.fromkeys(own))][:similar]
+
+
+def rows_of_classes(embeddings: EmbeddingSet, classes: Sequence[str], items: int, seed: int) -> NDArray[np.int64]:
+    """Return rows of at most so many items of every class, drawn by the seed, class after class in ascending order.
+
+    Raises:
+        DataError: The embeddings have no labels, or none of a class.
+    """
+    names, generator = _names(embeddings)[_labels(embeddings)], np.random.default_rng(seed)
+    rows = [np.sort(generator.permutation(np.flatnonzero(names == name))[:items]) for name in classes]
+    for name, found in zip(classes, rows, strict=True):
+        if not len(found):
+            raise DataError(f"There is no item of the class '{name}' to draw.", expected="classes that have items")
+    return np.concatenate(rows).astype(np.int64)
+
+
+def embedding_map(
+    old: EmbeddingSet,
+    new: Mapping[str, EmbeddingSet],
+    prototypes: EmbeddingSet,
+    classes: Sequence[str],
+    *,
+    layout: LayoutName = "tsne",
+    show: Collection[str] = (OLD, NEW),
+    seed: int = 0,
+) -> EmbeddingMap:
+    """Lay out embeddings of a few classes.
+
+    Args:
+        old: Items of these classes alone, by the old model, with labels.
+        new: The same items in the same order by every new model, by its name.
+        prototypes: Those of the old model, see `prototypes_of`.
+        classes: Whose items they are, in the order of the colours.
+        layout: How.
+        show: Which of `SHOWN`.
+        seed: Of the layout.
+
+    Raises:
+        ConfigError: Something unknown is to be shown, there is too little to lay out, or a package is missing.
+        DataError: A new model embedded other items.
+        SpaceMismatchError: A model is of another space.
+    """
+    for name in show:
+        if name not in SHOWN:
+            raise unknown_name("thing to show", name, SHOWN)
+    _check_alike(old, new)
+    shown = {OLD: old} if OLD in show else {}
+    shown |= new if NEW in show else {}
+    wanted = prototypes.select(np.flatnonzero(np.isin(_names(prototypes), list(classes))))
+    parts = [*shown.values(), *([wanted] if PROTOTYPES in show else [])]
+    refuse(not parts, "A picture of nothing.", f"some of {', '.join(SHOWN)} to show")
+    vectors = np.concatenate([_vectors_as_points(part) for part in parts])
+    together = EmbeddingSet(
+        ids=StringArray.of(map(str, range(len(vectors)))), vectors=vectors, fingerprint=old.fingerprint, space=old.space
+    )
+    plane = laid_out(together, layout, seed)
+    names = _names(old)[_labels(old)]
+    clusters = []
+    for number, model in enumerate(shown):
+        places = plane[number * len(old) : (number + 1) * len(old)]
+        for name in classes:
+            rows = np.flatnonzero(names == name)
+            x, y = places[rows].T.tolist()
+            clusters.append(Cluster(model=model, name=name, ids=list(old.ids[rows]), x=x, y=y))
+    of_prototypes = dict(zip(wanted.ids, plane[len(shown) * len(old) :].tolist(), strict=False))
+    return EmbeddingMap(
+        layout=layout,
+        seed=seed,
+        classes=list(classes),
+        models=list(new) if NEW in show else [],
+        clusters=clusters,
+        prototypes={
+            name: (of_prototypes[name][0], of_prototypes[name][1]) for name in classes if name in of_prototypes
+        },
+    )
+
+
+def _check_alike(old: EmbeddingSet, new: Mapping[str, EmbeddingSet]) -> None:
+    for name, embeddings in new.items():
+        if embeddings.space != old.space:
+            raise SpaceMismatchError(
+                f"The old model is on the {old.space}, '{name}' on the {embeddings.space}.",
+                expected="one space, whose distances lay out all of them",
+            )
+        if embeddings.ids != old.ids:
+            raise DataError(f"'{name}' and the old model embedded different items.", expected="the same, in one order")
+
+
+def _vectors_as_points(embeddings: EmbeddingSet) -> NDArray[np.float32]:
+    """Return the vectors as points of their space, scaled as `Space.project` scales them."""
+    space, rows = embeddings.space, torch.from_numpy(np.array(embeddings.vectors))
+    found: NDArray[np.float32] = (space.canonical(rows) if embeddings.form == "points" else space.project(rows)).numpy()
+    return found
+
+
+def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:
+    if embeddings.labels is None:
+        raise DataError(
+            f"The embeddings of {embeddings.fingerprint} have no labels.",
+            expected="a class for every item, whose colour it gets",
+            to_do="embed images that lie in folders by class, or give files with labels.",
+        )
+    return embeddings.labels
+
+
+def _names(embeddings: EmbeddingSet) -> NDArray[np.str_]:
+    """Return the name of every class (C,), or its number where classes have no names."""
+    if embeddings.class_names is not None:
+        return np.array(list(embeddings.class_names), np.str_)
+    return np.arange(int(_labels(embeddings).max(initial=-1)) + 1).astype(np.str_)

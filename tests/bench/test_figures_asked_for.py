@@ -1,0 +1,110 @@
+"""Figures that a suite asks for: every kind is read, and every unknown name refused before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.bench.figures import FIGURES
+from holdfast.bench.suite import Suite
+from holdfast.errors import ConfigError
+
+IMAGES: dict[str, Any] = {
+    "methods": {"p2s": {"vary": {"options.weight": [0.5, 2.0], "head": ["softmax", "normalised"]}}, "l2": {}},
+    "scenarios": {"extended-class": {}, "open-class": {}},
+}
+SESSIONS: dict[str, Any] = {
+    "track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}, "test_images": 1,
+    "methods": {"finetune": {}, "joint": {}},
+}  # fmt: skip
+CHAIN: dict[str, Any] = {
+    "scenarios": {
+        "1-to-2": {"scenario": "extended-class", "old_fraction": 0.3, "new_fraction": 0.6},
+        "1-to-3": {"scenario": "extended-class", "old_fraction": 0.3},
+        "2-to-3": {"scenario": "extended-class", "old_fraction": 0.6},
+    },
+    "by_scenario": {"1-to-3": {"predecessor": "1-to-2"}, "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"}},
+}
+RIGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "curve": (IMAGES, {"rows": ["p2s"], "over": "options.weight", "scale": "log", "measures": ["self_new", "cross"]}),
+    "bars": (IMAGES, {"over": "scenario", "rows": ["l2"], "measures": ["p_comp"], "metric": "recall@1"}),
+    "table": (IMAGES, {"columns": [{"metric": "recall@1", "measure": "self_new"}, {"measure": "p_up", "title": "u"}]}),
+    "matrix": (CHAIN, {"measure": "p_comp", "rows": ["p2s"]}),
+    "session-curve": (SESSIONS, {"measure": "recall@2"}),
+    "loss-curve": (IMAGES, {"terms": ["alignment"], "scenarios": ["open-class"]}),
+    "embedding": (IMAGES, {"method": "hyperboloid", "similar": 4, "show": ["old", "old-prototypes"], "seed": 3}),
+    "histogram": (IMAGES, {"of": "angle", "split": "seen"}),
+    "strips": (SESSIONS, {"queries": 2, "hits": 3}),
+    "class-distribution": (SESSIONS, {"title": "Classes"}),
+}
+WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "an unknown kind": (IMAGES, {"kind": "curv"}, "Unknown kind of the figure 'k' 'curv'. Did you mean 'curve'"),
+    "no kind": (IMAGES, {"rows": ["p2s"]}, "Unknown kind of the figure 'k' ''"),
+    "an unknown setting": (IMAGES, {"kind": "matrix", "row": "p2s"}, "'figures.k.row' .*Did you mean 'rows'"),
+    "an unknown setting and one that is missing": (
+        IMAGES, {"kind": "curve", "row": "p2s", "over": "x"}, "'figures.k.row' .*Did you mean 'rows'"
+    ),
+    "a row in place of a list": (IMAGES, {"kind": "bars", "rows": "l2"}, r"a list such as \[l2\]"),
+    "an unknown row": (IMAGES, {"kind": "bars", "rows": ["p2z"]}, "Unknown row in the figure 'k': 'p2z'"),
+    "unknown data": (IMAGES, {"kind": "bars", "data": ["glyphs"]}, "Unknown data set in the figure 'k': 'glyphs'"),
+    "an unknown scenario": (IMAGES, {"kind": "strips", "scenarios": ["open-clas"]}, "Did you mean 'open-class'"),
+    "an unknown metric": (IMAGES, {"kind": "bars", "metric": "mapp"}, "Unknown metric in .* 'mapp'. Did you mean"),
+    "an accuracy that is not measured": (IMAGES, {"kind": "bars", "metric": "accuracy"}, "Unknown metric in "),
+    "an unknown measure": (IMAGES, {"kind": "bars", "measures": ["cros"]}, "Unknown measure in .* 'cros'. Did you"),
+    "an unknown measure of a column": (IMAGES, {"kind": "table", "columns": [{"measure": "old"}]}, "measure in"),
+    "an unknown metric of a column": (IMAGES, {"kind": "table", "columns": [{"metric": "old"}]}, "metric in"),
+    "an unknown metric of a matrix": (CHAIN, {"kind": "matrix", "metric": "old"}, "metric in"),
+    "a table without columns": (IMAGES, {"kind": "table", "columns": []}, "'figures.k.columns'"),
+    "a setting that is not varied": (
+        IMAGES, {"kind": "curve", "rows": ["p2s"], "over": "options.wieght"}, "Did you mean 'options.weight'"
+    ),
+    "a row that varies nothing": (IMAGES, {"kind": "curve", "rows": ["l2"], "over": "options.weight"}, "of 'l2'"),
+    "a curve over words": (IMAGES, {"kind": "curve", "rows": ["p2s"], "over": "head"}, "which is also softmax"),
+    "a scale of nothing": (
+        {"methods": {"p2s": {"vary": {"options.weight": [0.0, 1.0]}}}},
+        {"kind": "curve", "rows": ["p2s"], "over": "options.weight", "scale": "log"}, "which is also 0.0",
+    ),
+    "pairs of generations that are not told apart": (
+        IMAGES, {"kind": "matrix"}, "'open-class' and 'extended-class' are both generation 2 on the gallery of 1"
+    ),
+    "sessions of images": (IMAGES, {"kind": "session-curve"}, "a suite of the track sessions"),
+    "losses of sessions": (SESSIONS, {"kind": "loss-curve"}, "a suite of the track images"),
+    "systems of sessions": (SESSIONS, {"kind": "bars", "measures": ["cross"]}, "one of learner"),
+    "a recall that is not measured": (SESSIONS, {"kind": "session-curve", "measure": "recall@3"}, "measure in"),
+    "two choices of classes": (IMAGES, {"kind": "embedding", "classes": 3, "similar": 2}, "classes: 3 and similar: 2"),
+    "an unknown layout": (IMAGES, {"kind": "embedding", "method": "pca"}, "'figures.k.method'"),
+}  # fmt: skip
+
+
+def test_an_example_of_every_kind_is_here() -> None:
+    assert set(RIGHT) == set(FIGURES)
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_every_kind_is_read_as_it_is_written(kind: str, small: Callable[..., Suite]) -> None:
+    parts, figure = RIGHT[kind]
+    found = small(**parts, figures={"mine": {"kind": kind, **figure}}).figures["mine"]
+    assert type(found) is FIGURES[kind]
+    assert found.model_dump(exclude_unset=True, mode="json") == {"kind": kind, **figure}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_figure_is_refused_when_the_suite_is_read(what: str, small: Callable[..., Suite]) -> None:
+    parts, figure, said = WRONG[what]
+    with pytest.raises(ConfigError, match=said):
+        small(**parts, figures={"k": figure})
+
+
+def test_generations_are_counted_along_a_chain(small: Callable[..., Suite]) -> None:
+    suite = small(**CHAIN)
+    found = {name: suite.generations(name) for name in suite.scenarios}
+    assert found == {"1-to-2": (2, 1), "1-to-3": (3, 1), "2-to-3": (3, 2)}
+
+
+def test_an_item_of_a_paper_is_named_by_paper_and_number(small: Callable[..., Suite]) -> None:
+    assert small(reproduces=["hbct/table-3", "cvs/figure-12"]).reproduces == ("hbct/table-3", "cvs/figure-12")
+    for wrong in ("hbct", "hbct/table-IV", "hbct/table-0", "Table 3"):
+        with pytest.raises(ConfigError, match=f"reproduces names '{wrong}'"):
+            small(reproduces=[wrong])

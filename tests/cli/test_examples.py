@@ -1,0 +1,49 @@
+"""The help of every command ends with commands that can be typed, and those of the README are among them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.cli.commands import all_functions, below, function_of
+from holdfast.cli.help import examples_of
+from holdfast.cli.parsing import parse
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.mark.parametrize("command", all_functions())
+def test_the_examples_of_a_command_are_commands_of_its(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    function = function_of(command)
+    examples = examples_of(function)
+    assert examples, f"the docstring of {function.__module__}.{function.__name__} has no examples"
+    for example in examples:
+        assert example.startswith(f"holdfast {command}")
+        words = shlex.split(example.removeprefix(f"holdfast {command}"))
+        assert not words or words[0] not in below(command)
+        parse(function, words, command)
+    with pytest.raises(SystemExit) as stopped:
+        main([*command.split(), "--help"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.rstrip().endswith("\n".join(f"  {example}" for example in examples))
+
+
+def test_the_readme_and_the_help_print_the_same_commands() -> None:
+    blocks = re.findall(r"^```bash\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.S | re.M)
+    printed = [line for block in blocks for line in block.splitlines()]
+    known = {example for command in all_functions() for example in examples_of(function_of(command))}
+    assert len(printed) > 10 and not {*printed} - known
+
+
+@pytest.mark.parametrize("command", [name for name in ("embed",) if below(name)])
+def test_a_command_that_is_nothing_alone_shows_an_example_of_each(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command]) == 2
+    said = capsys.readouterr().out
+    for name in below(command):
+        assert examples_of(function_of(f"{command} {name}"))[0] in said

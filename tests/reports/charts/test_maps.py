@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from holdfast.evaluation.pictures.embedding_map import Cluster, EmbeddingMap
+from holdfast.reports.charts.canvas import Chart
+from holdfast.reports.charts.maps import embedding_panels, own_side
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def plane(layout: str = "tsne", models: tuple[str, ...] = ("mine",)) -> EmbeddingMap:
+    """Class a around (0, 0) and class b around (10, 0); one of two new points of b lies at a."""
+    places = {"old": {"a": [(-1, 0), (1, 0)], "b": [(9, 0), (11, 0)]}}
+    places |= {model: {"a": [(0, 1), (0, 2)], "b": [(9, 1), (1, 1)]} for model in models}
+    clusters = [
+        Cluster(model=model, name=name, ids=["i", "j"], x=[x for x, _ in points], y=[y for _, y in points])
+        for model, classes in places.items()
+        for name, points in classes.items()
+    ]
+    return EmbeddingMap(layout=layout, seed=0, classes=["a", "b"], models=list(models), clusters=clusters,
+                        prototypes={"a": (0.0, 0.0), "b": (10.0, 0.0)})  # fmt: skip
+
+
+def labels(chart: Chart) -> list[str]:
+    return [str(item.get_label()) for item in chart.axes.get_children()]
+
+
+@pytest.mark.parametrize("width", [350, 640])
+@pytest.mark.parametrize("models", [("mine",), ("mine", "yours"), ("mine", "yours", "theirs")])
+def test_every_model_has_a_panel_with_old_points_and_its_own(models: tuple[str, ...], width: float) -> None:
+    chart = embedding_panels("A plane", plane(models=models), width=width)
+    found = labels(chart)
+    assert found.count("panel") == len(models)
+    assert found.count("old a") == found.count("old b") == len(models)
+    assert all(found.count(f"{model} b") == 1 for model in models)
+    assert found.count("prototype") == 2 * len(models)
+    panels = [item for item in chart.axes.patches if item.get_label() == "panel"]
+    assert all(item.get_x() >= 0 and item.get_x() + item.get_width() <= width + 1e-6 for item in panels)
+    points = np.concatenate([item.get_path().vertices for item in chart.axes.patches if "mine" in item.get_label()])
+    first = panels[0]
+    assert (points[:, 0] > first.get_x()).all() and (points[:, 0] < first.get_x() + first.get_width()).all()
+    assert (points[:, 1] > first.get_y()).all() and (points[:, 1] < first.get_y() + first.get_height()).all()
+
+
+def test_how_many_new_points_lie_at_the_old_centre_of_their_class_is_told() -> None:
+    assert own_side(plane(), "mine") == 0.75
+    svg = ElementTree.fromstring(embedding_panels("A plane", plane()).svg())
+    assert "mine: 75\N{NO-BREAK SPACE}% of the new points" in str(svg.findtext(SVG + "desc"))
+    assert own_side(plane(), "old") is None
+
+
+def test_only_a_hyperboloid_has_an_origin() -> None:
+    assert "origin" not in labels(embedding_panels("", plane()))
+    found = labels(embedding_panels("", plane("hyperboloid")))
+    assert found.count("origin") == 2 and "ring" in found
+
+
+def test_many_dots_are_one_shape_and_pictures_stay_apart() -> None:
+    chart = Chart("t", "told", (100, 100), (0, 0, 0, 0), (0.0, 100.0))
+    chart.dots(range(20, 70), range(20, 70), "#0072b2", 3)
+    chart.triangles(range(20, 70), range(20, 70), "#d55e00", 3)
+    for at in (0, 50):
+        chart.picture(at, 0, 20, 20, np.full((2, 2, 3), at, np.uint8), note=f"at {at}")
+    svg = ElementTree.fromstring(chart.svg())
+    paths = [item.get("d", "") for item in svg.iter(SVG + "path")]
+    assert sorted(d.count("M") for d in paths) == [50, 50]
+    images = list(svg.iter(SVG + "image"))
+    assert [image.findtext(SVG + "title") for image in images] == ["at 0", "at 50"]
+    assert all(str(image.get("href")).startswith("data:image/png;base64,iVBOR") for image in images)
+    assert "#" not in "".join(str(item.get("style")) for item in svg.iter(SVG + "path"))
