@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+# Tests start many processes; compiled modules are kept for the next.
+export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 

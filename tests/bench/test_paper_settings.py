@@ -23,15 +23,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.bench.suite import RECIPES, Suite, recipe_named, suite_from
+from holdfast.bench.suite import RECIPES, Suite, suite_from
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import DATASETS
 from holdfast.data.scenarios import SCENARIOS
 from holdfast.documents import read_yaml
 from holdfast.experiment import Experiment
 
+from .shipped import EVERY
+
 FOLDER = Path(__file__).parent / "paper_settings"
-EVERY = {name: recipe_named(name) for name in RECIPES}
 
 
 class Of(BaseModel):

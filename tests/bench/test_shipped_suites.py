@@ -33,8 +33,9 @@ from holdfast.models.encoder import EncoderSpec
 from holdfast.options import bound
 from holdfast.training.spaces import settle
 
+from .shipped import EVERY
+
 FULL = tuple(name for name in RECIPES if not name.endswith("-small") and name != "frozen-text")
-EVERY = {name: recipe_named(name) for name in RECIPES}
 
 
 def experiments(suite: Suite) -> Iterator[tuple[str, str, str, Experiment]]:

@@ -20,12 +20,14 @@ from holdfast.bench.figure_values import BarChart, Lines, Matrices, NumberTable
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.bench.ranking import leaderboard_of
 from holdfast.bench.run import Bench
-from holdfast.bench.suite import RECIPES, Suite, recipe_named, suite_from
+from holdfast.bench.suite import RECIPES, Suite, suite_from
 from holdfast.data.datasets import DATASETS, Dataset
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray
+
+from .shipped import EVERY
 
 SIDE, CLASSES, IMAGES = 16, 12, 5
 OFFICIAL = ("gldv2", "roxford", "rparis", "ijbc")
@@ -144,7 +146,7 @@ def searched_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return options | {"image_size": SIDE}
 
 
-NAMES = [name for name in RECIPES if recipe_named(name).track != "features"]
+NAMES = [name for name in RECIPES if EVERY[name].track != "features"]
 """Heads over frozen models of texts are run by tests of their own."""
 
 
@@ -153,7 +155,7 @@ NAMES = [name for name in RECIPES if recipe_named(name).track != "features"]
 def test_a_suite_runs_and_gives_all_rows_and_figures(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_official: Callable[..., Path]
 ) -> None:
-    whole = recipe_named(name)
+    whole = EVERY[name]
     suite = toy(whole, monkeypatch)
     root = write_official(tmp_path / "data", landmarks=12, images=4)
     found = Bench(TaskCache(tmp_path / "cache"), root).run(suite)

@@ -10,11 +10,13 @@ from types import ModuleType
 import pytest
 
 from holdfast.bench.run import space_of, trials_of
-from holdfast.bench.suite import RECIPES, Suite, recipe_named
+from holdfast.bench.suite import RECIPES, Suite
 from holdfast.methods import METHODS, build_method
 
+from .shipped import EVERY
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuning_grids.py"
-TUNED = [name for name in RECIPES if recipe_named(name).tuning is not None]
+TUNED = [name for name in RECIPES if EVERY[name].tuning is not None]
 SINGLE_UPGRADES = {name for name, kind in METHODS.items() if kind.balance is not None and not kind.sessions_only}
 
 
@@ -51,7 +53,7 @@ def test_grids_hold_the_values_of_the_papers(grids: ModuleType) -> None:
 
 @pytest.mark.parametrize("name", TUNED)
 def test_suites_try_as_many_values_of_every_method_the_papers_among_them(name: str) -> None:
-    suite = recipe_named(name)
+    suite = EVERY[name]
     rows = [label for label in suite.methods if label != "independent" and suite.methods[label].search != {}]
     assert {len(trials_of(space_of(suite, label), budget_of(suite))) for label in rows} == {budget_of(suite)}
     for label in rows if not name.startswith(("hbct-table", "cvs-table")) else ():  # ranges of their papers
@@ -65,7 +67,7 @@ def test_suites_try_as_many_values_of_every_method_the_papers_among_them(name: s
 def test_rivals_of_hbct_have_weights_up_to_one_and_two_temperatures(name: str) -> None:
     """Section 5.1 of HBCT; in the convex sum of hoc, a weight w is a share of 1 / (1 + w), and its scale is 1 / τ."""
     weight_of = {"l2": ("weight", lambda value: value / 128), "hoc": ("task_share", lambda value: 1 / value - 1)}
-    suite = recipe_named(name)
+    suite = EVERY[name]
     for label in suite.methods:
         if label == "independent":
             continue
@@ -85,8 +87,8 @@ def budget_of(suite: Suite) -> int:
 
 def test_suites_of_hbct_compare_on_equal_terms() -> None:
     """Every method sees the same images and the same old view of them, through the same network, on either space."""
-    suites = [recipe_named(name) for name in ("hbct-table-1", "hbct-table-1-hyperbolic")]
-    for suite in (*suites, recipe_named("hbct-figure-5")):
+    suites = [EVERY[name] for name in ("hbct-table-1", "hbct-table-1-hyperbolic")]
+    for suite in (*suites, EVERY["hbct-figure-5"]):
         assert {row.recipe.get("old_view", "same") for row in suite.methods.values()} == {"same"}
         assert suite.recipe["old_view"] == "same"
     euclidean, hyperbolic = suites

@@ -146,7 +146,7 @@ def steps_taken(zeta: float, curvature: float, steps: int) -> tuple[list[float],
     head, method = LorentzHead(classes, dim), HBCT()
     centres = torch.randn(classes, 32)
     old_net = torch.nn.Linear(32, dim)
-    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.3, momentum=0.9)
+    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1, momentum=0.9)  # 0.3 swings about
     losses = []
     for step in range(steps):
         labels = torch.randint(0, classes, (16,))
