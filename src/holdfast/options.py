@@ -48,8 +48,9 @@ def option_types(target: Callable[..., Any]) -> dict[str, object]:
     """Return the annotated type of every option of a class, a function, or a partial of one."""
     fixed = set(target.keywords) if isinstance(target, partial) else set()
     inner = target.func if isinstance(target, partial) else target
-    written = inner.__init__ if inspect.isclass(inner) and not is_dataclass(inner) else inner  # a dataclass knows where
-    hints = get_type_hints(written)  # its inherited fields were written, whose types its own module may not import
+    # a dataclass knows where its inherited fields were written, whose types its own module may not import
+    written = inner.__init__ if inspect.isclass(inner) and not is_dataclass(inner) else inner
+    hints = get_type_hints(written, include_extras=True)
     return {
         parameter.name: hints.get(parameter.name, Any)
         for parameter in inspect.signature(inner).parameters.values()
@@ -63,7 +64,8 @@ def _check_value(name: str, value: Any, kind: Any, what: str) -> None:
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"The option '{name}' of the {what} is not a number (nan).", expected="a number")
     except ValidationError as error:
+        expected = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(
             f"The option '{name}' of the {what} is {value!r}.",
-            expected=error.errors()[0]["msg"][0].lower() + error.errors()[0]["msg"][1:],
+            expected=expected[:1].lower() + expected[1:],
         ) from error

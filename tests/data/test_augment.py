@@ -115,6 +115,16 @@ def test_an_affine_change_is_drawn_alike_on_a_gpu_and_rounded_nearly_alike() -> 
     assert there.is_cuda and (here.int() - there.cpu().int()).abs().max() <= 1
 
 
+def test_images_that_are_not_square_turn_without_being_sheared() -> None:
+    """A disk stays the disk that it was, but for its edge."""
+    rows, columns = torch.arange(40)[:, None] - 19.5, torch.arange(20)[None] - 9.5
+    distance = (rows**2 + columns**2).sqrt()
+    disks = (distance < 7).float().mul(200).expand(64, 1, 40, 20)
+    turned = random_affine(disks, 90.0, 0.0, 0.0, seeded())
+    assert not torch.equal(turned, disks)
+    assert turned[:, :, distance < 5.5].min() > 199.9 and turned[:, :, distance > 8.5].max() < 0.1
+
+
 def test_a_crop_is_the_image_shifted_with_zeros_from_outside() -> None:
     images = noise(200)
     padded = np.pad(images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.data.datasets import load_dataset
-from holdfast.errors import DataError
+from holdfast.errors import ConfigError, DataError
 
 FILES = {
     "bounding_box_train": ["0002_c1s1_000451_03.jpg", "0002_c2s1_000301_01.jpg", "0007_c3s3_077419_03.jpg"],
@@ -45,6 +45,10 @@ def test_people_junk_distractors_and_cameras(root: Path, brightness) -> None:
 def test_portraits_are_half_as_wide_as_high(root: Path) -> None:
     data = load_dataset("market-1501", root, image_size=64, portrait=True, fit="crop")
     assert data.query.shape == data.gallery.shape == (3, 64, 32) and data.gallery.fit == "crop"
+    upright = load_dataset("market-1501", root, image_size=[64, 32], fit="crop")
+    assert upright.gallery.digest() == data.gallery.digest() and upright.query.shape == (3, 64, 32)
+    with pytest.raises(ConfigError, match=r"portrait with image_size = 64x32\.\nExpected: one of them"):
+        load_dataset("market-1501", root, image_size="64x32", portrait=True)
 
 
 @pytest.mark.parametrize("folder", FILES)

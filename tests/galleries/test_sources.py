@@ -166,6 +166,16 @@ def test_images_may_come_from_a_function(release: Release, images: ImageSet) -> 
         source.embed(["b", "a"])
 
 
+def test_a_release_of_upright_images_takes_them_as_they_were_read() -> None:
+    spec = EncoderSpec(dim=6, image_size=(16, 12), centre_crop=(12, 8))
+    upright = make_release(Encoder(spec), Hypersphere(6))
+    known = {"a": np.zeros((3, 16, 12), np.uint8), "b": np.zeros((3, 12, 8), np.uint8)}
+    source = ReleaseVectors(upright, CallableItems(lambda ids: [known[name] for name in ids]))
+    assert len(source.embed(["a"])) == 1
+    with pytest.raises(DataError, match=r"1 images.*'b'(.|\n)*\(3, 16, 12\)"):
+        source.embed(["a", "b"])
+
+
 def test_a_release_without_images_is_refused(release: Release, images: ImageSet) -> None:
     head = make_release(FeatureSpec(frozen=NEW, width=4, dim=4).build(), Hypersphere(4))
     with pytest.raises(ReleaseError, match="takes embeddings"):

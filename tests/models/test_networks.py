@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.geometry import SPACES, Hypersphere
 from holdfast.methods.base import View
 from holdfast.models.backbones import BACKBONES, build_backbone
-from holdfast.models.encoder import Encoder, EncoderSpec, encoder_spec
+from holdfast.models.encoder import Encoder, EncoderSpec, central, encoder_spec
 from holdfast.models.heads import HEADS, build_head
 from holdfast.models.seeding import seeded
 
@@ -42,6 +42,27 @@ def test_every_backbone_embeds_small_images(name: str, channels: int) -> None:
     features = encoder(images)
     assert features.shape == (2, 16) and features.dtype == torch.float32 and torch.isfinite(features).all()
     assert not torch.equal(features[0], features[1])
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_every_backbone_embeds_upright_images(name: str) -> None:
+    size, options = ("32x16", {"layers": 1} if name.startswith("vit") else {})
+    encoder = encoder_spec(backbone=name, dim=16, image_size=size, backbone_options=options).build().eval()
+    images = torch.randint(0, 256, (2, 3, 32, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    features = encoder(images)
+    assert features.shape == (2, 16) and torch.isfinite(features).all()
+    assert not torch.equal(features[0], features[1])
+
+
+def test_what_backbones_make_of_256_by_128_pixels() -> None:
+    """Sizes worked out by hand: iResNets halve both sides four times; 256 / 16 × 128 / 16 patches and a class token."""
+    assert build_backbone("iresnet18", 3, (256, 128), None, {}).width == 512 * 16 * 8
+    assert build_backbone("iresnet18", 3, (100, 30), None, {}).width == 512 * 7 * 2
+    embeddings = build_backbone("vit_s", 3, (256, 128), None, {"layers": 1}).body.model.embeddings
+    assert embeddings.position_embeddings.shape == (1, 16 * 8 + 1, 384)
+    for size, stem in (((64, 32), (64, 32)), ((65, 32), (17, 8)), ((256, 128), (64, 32))):
+        small = build_backbone("resnet18", 3, size, None, {}).body.model.embedder(torch.zeros(1, 3, *size))
+        assert tuple(small.shape[-2:]) == stem
 
 
 def test_small_stem_keeps_the_resolution() -> None:
@@ -170,6 +191,7 @@ def test_arcface_without_margin_is_cosine_softmax() -> None:
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), "whole number of patches"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), r"1, 2, 3, 5, .*\n.*--backbone-options\.patch"),
         (lambda: build_backbone("vit_s", 3, 100, None, {}), r"patches of 16"),
+        (lambda: build_backbone("vit_s", 3, (48, 30), None, {"patch": 4}), r"48x30 pixels.*\n.*one of 1, 2, 3, 6\n"),
         (lambda: build_backbone("vit_s", 3, 32, None, {"patch": -4}), "patches of -4"),
         (lambda: build_backbone("vit_s", 3, 32, None, {"layers": 0}), "layers = 0"),
         (lambda: build_backbone("convnet", 3, 32, None, {"filters": 0}), "even number"),
@@ -269,6 +291,16 @@ def test_the_patch_divides_every_small_image(size: int, patch: int) -> None:
         ({"dim": 0}, r"'dim' of the encoder is 0\.\nExpected: .*1"),
         ({"dim": "many"}, "'dim' of the encoder is 'many'"),
         ({"image_size": 4}, "'image_size' of the encoder is 4"),
+        ({"image_size": [256, 4]}, r"is \[256, 4\]\.\nExpected: from 8 to 16,384 pixels per side"),
+        ({"image_size": [256, 128, 3]}, r"\nExpected: pixels per side, such as 224; or height and width"),
+        ({"image_size": "big"}, "'image_size' of the encoder is 'big'.*\n.*256x128"),
+        ({"image_size": True}, "'image_size' of the encoder is True"),
+        (
+            {"image_size": 64, "centre_crop": [32, 65]},
+            "'centre_crop' of the encoder is .*\n.*at most the image_size, 64",
+        ),
+        ({"centre_crop": 7}, "'centre_crop' of the encoder is 7.*\n.*from 8"),
+        ({"centre_crop": "mid"}, "'centre_crop' of the encoder is 'mid'.*\n.*256x128"),
         ({"projection": "conv"}, "'linear', 'linear-bn', 'mlp' or 'none'"),
         ({"fit": "stretch"}, "'crop' or 'squash'"),
         ({"mean": (0.1, 0.2)}, r"'mean' of the encoder is \(0.1, 0.2\)\.\nExpected: one value, or 3"),
@@ -289,3 +321,59 @@ def test_a_spec_holds_what_was_given() -> None:
     spec = encoder_spec(dim=16, channels=1, fit="squash", mean=(0.1,), std=(0.2,))
     assert (spec.dim, spec.fit, spec.mean) == (16, "squash", (0.1,))
     assert EncoderSpec().fit == "crop" and EncoderSpec().model_dump() != EncoderSpec(fit="squash").model_dump()
+
+
+def test_a_square_is_one_number_however_it_is_written() -> None:
+    one = encoder_spec(dim=8, image_size=16)
+    for size in ([16, 16], (16, 16), "16x16", "16"):
+        other = encoder_spec(dim=8, image_size=size)
+        assert other == one and other.model_dump_json() == one.model_dump_json()
+    upright = encoder_spec(image_size=[256, 128])
+    assert upright.model_dump(mode="json")["image_size"] == [256, 128]
+    assert EncoderSpec.model_validate_json(upright.model_dump_json()) == upright == encoder_spec(image_size="256x128")
+    assert upright.input_shape == (3, 256, 128) and upright.input_words == "3 × 256 × 128 pixels"
+
+
+def test_what_is_written_of_a_spec_is_what_earlier_versions_wrote() -> None:
+    """Fingerprints are made of this text: it was printed by a version that knew one number only."""
+    assert encoder_spec(dim=8, image_size=16).model_dump_json() == (
+        '{"dim":8,"projection":"linear","backbone":"convnet","channels":3,"image_size":16,"fit":"crop","mean":[0.5],'
+        '"std":[0.5],"backbone_options":{}}'
+    )
+
+
+# --- the middle of an image ------------------------------------------------------------------------------------------
+
+
+def test_the_middle_is_cut_out_and_of_an_odd_rest_the_larger_half_is_below() -> None:
+    image = torch.arange(7 * 6).view(1, 1, 7, 6)
+    assert central(image, (3, 2))[0, 0].tolist() == [[14, 15], [20, 21], [26, 27]]  # rows 2 to 4 of 7, columns 2 to 3
+    assert central(image, (4, 6))[0, 0, :, 0].tolist() == [6, 12, 18, 24]  # one row above, two below
+    assert torch.equal(central(image, (7, 6)), image)
+
+
+def test_a_centre_crop_sees_the_middle_of_whole_images_and_all_of_crops() -> None:
+    spec = encoder_spec(dim=8, image_size=[24, 20], centre_crop=[16, 12], channels=1)
+    with seeded(0):
+        whole = spec.build().eval()
+    with seeded(0):
+        plain = encoder_spec(dim=8, image_size=[16, 12], channels=1).build().eval()
+    images = torch.rand(2, 1, 24, 20, generator=torch.Generator().manual_seed(1))
+    middle = images[:, :, 4:20, 4:16]
+    assert torch.equal(whole(images), plain(middle))
+    assert torch.equal(whole(middle), plain(middle)), "random crops of training come as the network sees them"
+    edges = images.clone()
+    edges[:, :, :4] = edges[:, :, 20:] = 0
+    assert torch.equal(whole(edges), whole(images))
+    larger = torch.nn.functional.interpolate(images, size=(48, 40), mode="nearest")
+    assert whole(larger).shape == (2, 8) and not torch.equal(whole(larger), plain(larger))
+
+
+def test_a_centre_crop_is_part_of_what_a_model_is_and_nothing_is_said_without() -> None:
+    spec = encoder_spec(image_size=256, centre_crop=224)
+    assert spec.model_dump(mode="json")["centre_crop"] == 224 and "centre_crop" not in EncoderSpec().model_dump()
+    assert spec.input_shape == (3, 256, 256) and spec.seen_sides == (224, 224)
+    assert spec.input_words == "3 × 256 × 256 pixels, of which the middle 224 × 224 are seen"
+    assert EncoderSpec.model_validate_json(spec.model_dump_json()) == spec
+    vit = encoder_spec(backbone="vit_s", image_size=40, centre_crop=32, backbone_options={"layers": 1}).build()
+    assert vit.backbone.body.model.embeddings.position_embeddings.shape == (1, 8 * 8 + 1, 384)

@@ -50,11 +50,23 @@ def test_fingerprint_names_weights_architecture_contract_and_space() -> None:
     base = make().encoder
     prints = {
         fingerprint_of(base, Hypersphere(8)), fingerprint_of(make(seed=1).encoder, Hypersphere(8)),
-        make(mean=(0.4,)).fingerprint, make(image_size=24).fingerprint,
+        make(mean=(0.4,)).fingerprint, make(image_size=24).fingerprint, make(image_size=(24, 16)).fingerprint,
+        make(image_size=24, centre_crop=16).fingerprint,
         make(backbone_options={"filters": 8}).fingerprint,
     }  # fmt: skip
-    assert len(prints) == 5 and all(one.startswith("release:") and len(one) == 72 for one in prints)
+    assert len(prints) == 7 and all(one.startswith("release:") and len(one) == 72 for one in prints)
+    assert make(image_size=(16, 16)).fingerprint == make(image_size=16).fingerprint
     assert make(classes=("x", "y")).fingerprint == make().fingerprint, "the classifier is no part of it"
+
+
+@pytest.mark.parametrize("spec", [{"image_size": (24, 16)}, {"image_size": 24, "centre_crop": (16, 12)}])
+def test_a_release_of_upright_images_comes_back(spec, tmp_path: Path) -> None:
+    release = make(**spec)
+    again = load_release(save_release(release, tmp_path / "release"))
+    assert again.fingerprint == release.fingerprint and again.record.encoder == release.record.encoder
+    images = torch.rand(3, *release.record.encoder.input_shape)
+    assert torch.equal(again.encoder(images), release.encoder(images))
+    assert again.record.encoder.input_words in (tmp_path / "release" / "README.md").read_text()
 
 
 def alter_weight(folder: Path) -> None:

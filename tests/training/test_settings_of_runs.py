@@ -141,7 +141,17 @@ def test_operations_on_images_decide_and_earlier_runs_are_known_without_them(ima
     assert Experiment.from_settings(changed.settings()).recipe == replace(changed.recipe, accelerator="auto")
 
 
-def test_resized_crops_have_the_size_that_the_network_sees(images: ImageSet, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ({"image_size": 12}, (12, 12)),
+        ({"image_size": (12, 8)}, (12, 8)),
+        ({"image_size": 16, "centre_crop": (12, 8)}, (12, 8)),
+    ],
+)
+def test_resized_crops_have_the_size_that_the_network_sees(
+    size: dict[str, Any], expected: tuple[int, int], images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: set[tuple[int, ...]] = set()
     forward = Encoder.forward
 
@@ -151,9 +161,9 @@ def test_resized_crops_have_the_size_that_the_network_sees(images: ImageSet, tmp
 
     monkeypatch.setattr(Encoder, "forward", watched)
     recipe = replace(BASE.recipe, epochs=1, augmentation=Augmentation(resized_crop=ResizedCrop()))
-    model = BASE.model.model_copy(update={"image_size": 12})
+    model = BASE.model.model_copy(update=size)
     train_release(images, replace(BASE, model=model, recipe=recipe), tmp_path)
-    assert images.shape[1:] == (16, 16) and seen == {(True, 12, 12)}
+    assert images.shape[1:] == (16, 16) and seen == {(True, *expected)}
 
 
 @pytest.mark.parametrize(

@@ -439,5 +439,5 @@ def _speeds(cache: TaskCache, works: Mapping[str, float]) -> dict[tuple[str, str
 def _alike(kind: str, settings: dict[str, Any]) -> tuple[str, str]:
     """Return what the speed of a task mostly hangs on: its kind, and the network where one is trained."""
     model = settings.get("experiment", {}).get("model", {})
-    options = model.get("backbone_options", {})
-    return kind, f"{model.get('backbone', settings.get('model', ''))} {model.get('image_size', '')} {options}"
+    options, size = model.get("backbone_options", {}), model.get("centre_crop", model.get("image_size", ""))
+    return kind, f"{model.get('backbone', settings.get('model', ''))} {size} {options}"

@@ -235,7 +235,7 @@ def _images_for(data: str, spec: EncoderSpec, sets: DataSets, part: Part) -> tup
     """
     found = sets.images(data, spec)
     parts = parts_of(found, part)
-    shape, wanted = next(iter(parts.values()))[0].shape, (spec.channels, spec.image_size, spec.image_size)
+    shape, wanted = next(iter(parts.values()))[0].shape, spec.input_shape
     refuse(
         shape != wanted,
         f"The images have shape {shape}, and the release was trained on {wanted} (channels, height, width).",

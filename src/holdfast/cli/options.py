@@ -123,8 +123,8 @@ class DataSets(Options):
 
     Args:
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
-        data_options: Options of the data set, such as image_size of images (that of the release, where one reads them)
-            or label_column of a file of texts.
+        data_options: Options of the data set, such as label_column of a file of texts, or image_size of images: 224, or
+            256x128 for height and width; that of the release, where one reads them.
     """
 
     data_root: Path | None = None
@@ -238,6 +238,8 @@ class Network(Options):
         projection: From backbone to embedding: linear, linear-bn, mlp or none; linear when left out, linear-bn on the
             lorentz space.
         backbone_options: Options of the backbone, such as filters of convnet.
+        centre_crop: Pixels of the middle of an image that the network sees, such as 224 or 256x128, as papers do that
+            read images at 256 pixels; all of it when left out.
         mean: Subtracted from each channel, after scaling pixels to [0, 1].
         std: Divides each channel.
         weights: Local folder of published backbone weights.
@@ -248,6 +250,7 @@ class Network(Options):
     dim: int = 128
     projection: str | None = None
     backbone_options: dict[str, Any] = field(default_factory=dict)
+    centre_crop: str | None = None
     mean: list[float] = field(default_factory=lambda: [0.5])
     std: list[float] = field(default_factory=lambda: [0.5])
     weights: Path | None = None
@@ -264,14 +267,14 @@ class Network(Options):
         from holdfast.models.encoder import encoder_spec
 
         channels, height, width = images.shape
-        refuse(height != width, f"Images of {height} × {width} pixels.", "square images")
         return encoder_spec(
             backbone=self.backbone or "convnet",
             dim=self.dim,
             projection=projection,
             backbone_options=self.backbone_options,
             channels=channels,
-            image_size=height,
+            image_size=(height, width),
+            centre_crop=self.centre_crop,
             fit=images.fit or "crop",
             mean=tuple(self.mean),
             std=tuple(self.std),

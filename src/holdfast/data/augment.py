@@ -63,7 +63,7 @@ def random_affine(images: Tensor, degrees: float, scale: float, shift: float, ge
         generator: CPU generator of the draws.
 
     Returns:
-        Same type and shape; uint8 is rounded.
+        Same type and shape; uint8 is rounded. Right angles stay right angles in images that are not square, too.
     """
     count = len(images)
     if count == 0:
@@ -71,7 +71,8 @@ def random_affine(images: Tensor, degrees: float, scale: float, shift: float, ge
     draws = 2 * torch.rand((4, count), generator=generator) - 1
     angle, size = draws[0] * math.radians(degrees), 1 + draws[1] * scale
     cosine, sine = angle.cos() / size, angle.sin() / size
-    rows = [cosine, -sine, 2 * shift * draws[2], sine, cosine, 2 * shift * draws[3]]
+    aspect = images.shape[2] / images.shape[3]  # the grid counts both sides from -1 to 1
+    rows = [cosine, -sine * aspect, 2 * shift * draws[2], sine / aspect, cosine, 2 * shift * draws[3]]
     maps = torch.stack(rows, dim=1).view(count, 2, 3)
     pixels = images if images.is_floating_point() else images.float()
     grid = affine_grid(moved(maps.to(pixels.dtype), pixels.device), list(images.shape), align_corners=False)

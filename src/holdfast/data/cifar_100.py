@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.decoding import Fit, check_image_size
+from holdfast.data.decoding import Fit
 from holdfast.data.hold_out import set_images_apart
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import ArrayImages, EncodedImages, Images, keep_decoded
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import text_of, unlike
@@ -31,7 +32,7 @@ _OFFICIAL = {"training images": 50_000, "test images": 10_000, "classes": 100}
 
 
 def cifar_100(
-    root: Path, *, image_size: int = SIDE, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
+    root: Path, *, image_size: ImageSize = SIDE, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
 ) -> RetrievalData:
     """Small photographs: train on train, leave-one-out search on test.
 
@@ -40,7 +41,7 @@ def cifar_100(
 
     Args:
         root: Folder ``cifar-100-binary`` with ``train.bin``, ``test.bin`` and ``fine_label_names.txt``.
-        image_size: Height and width; 32 takes the images as they are.
+        image_size: Height and width, or one number for both; 32 takes the images as they are.
         fit: "crop" or "squash"; of no consequence for square images, but noted in releases.
         validation_fraction: Share of every class's training images to set apart for choosing among runs.
         seed: Chooses these images.
@@ -48,11 +49,11 @@ def cifar_100(
     Raises:
         DataError: A file is missing or damaged, or only the Python version is there.
     """
-    check_image_size(image_size)
+    size = readable_sides(image_size)
     _refuse_pickles(root)
     train_file, test_file, name_file = require(root, _NEEDED, "cifar-100", OBTAINED)
     names = tuple(text_of(name_file).split())
-    train, test = (_read_part(path, names, image_size, fit) for path in (train_file, test_file))
+    train, test = (_read_part(path, names, size, fit) for path in (train_file, test_file))
     counts = (len(train), len(test), len(names))
     train, validation, said = set_images_apart(train, validation_fraction, seed)
     return RetrievalData.of_one_set(
@@ -74,7 +75,7 @@ def _refuse_pickles(root: Path) -> None:
         )
 
 
-def _read_part(path: Path, names: tuple[str, ...], image_size: int, fit: Fit) -> ImageSet:
+def _read_part(path: Path, names: tuple[str, ...], size: tuple[int, int], fit: Fit) -> ImageSet:
     try:
         content = np.fromfile(path, np.uint8)
     except OSError as error:
@@ -88,13 +89,13 @@ def _read_part(path: Path, names: tuple[str, ...], image_size: int, fit: Fit) ->
     records = content.reshape(-1, _RECORD)
     ids = StringArray.of(f"{path.stem}/{row:05d}" for row in range(len(records)))
     pixels = records[:, 2:].reshape(-1, 3, SIDE, SIDE)
-    return ImageSet(_images(pixels, image_size, fit), records[:, 1].astype(np.int64), names, ids)
+    return ImageSet(_images(pixels, size, fit), records[:, 1].astype(np.int64), names, ids)
 
 
-def _images(pixels: NDArray[np.uint8], image_size: int, fit: Fit) -> Images:
+def _images(pixels: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> Images:
     """Return the images as they are, or as files of a plain format that are resized when they are read."""
-    if image_size == SIDE:
+    if size == (SIDE, SIDE):
         return ArrayImages(pixels)
     header = f"P6 {SIDE} {SIDE} 255\n".encode()
     files = [header + image.tobytes() for image in np.moveaxis(pixels, 1, -1)]
-    return keep_decoded(EncodedImages.of(files, (3, image_size, image_size), fit=fit, source="CIFAR-100"))
+    return keep_decoded(EncodedImages.of(files, (3, *size), fit=fit, source="CIFAR-100"))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from holdfast.errors import ConfigError, DataError, refuse
+from holdfast.errors import ConfigError, DataError
 
 Shape = tuple[int, int, int]
 Fit = Literal["crop", "squash"]
@@ -110,8 +110,3 @@ def check_target(shape: Shape, fit: Fit) -> None:
         raise ConfigError(f"Images of shape {shape}.", expected="1 or 3 channels and a height and width of at least 1")
     if fit not in get_args(Fit):
         raise ConfigError(f"The fit '{fit}'.", expected="'crop' to keep the aspect, or 'squash'")
-
-
-def check_image_size(image_size: int) -> None:
-    """Refuse images too small for any network here."""
-    refuse(image_size < 8, f"image_size = {image_size}.", "at least 8 pixels")

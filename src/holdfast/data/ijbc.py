@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.decoding import check_image_size
 from holdfast.data.delimited import read_columns
 from holdfast.data.face_alignment import SIDE, aligned
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import readable_sides
 from holdfast.data.images import keep_decoded
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import refuse_missing_images, unlike
@@ -49,7 +49,7 @@ def ijbc(root: Path, *, image_size: int = SIDE) -> RetrievalData:
         ConfigError: The size is too small.
         DataError: A file or an image is missing, or the two lists do not fit together.
     """
-    check_image_size(image_size)
+    readable_sides(image_size)
     templates_list, landmarks_list, crops = require(root, _NEEDED, "ijbc", OBTAINED)
     templates = read_columns(
         templates_list,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.decoding import Fit, check_image_size
+from holdfast.data.decoding import Fit
 from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import FileImages, keep_decoded
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray
@@ -27,7 +28,7 @@ _NO_CLASS = "unlabelled"
 def image_folder(
     path: Path,
     *,
-    image_size: int = 32,
+    image_size: ImageSize = 32,
     channels: int = 3,
     fit: Fit = "crop",
     held_out: float = 0.2,
@@ -43,7 +44,7 @@ def image_folder(
 
     Args:
         path: The folder.
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         channels: 3 for colour, 1 for grey.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
         held_out: Share of every class to hold out, where only CLASS folders are there.
@@ -55,10 +56,10 @@ def image_folder(
         ConfigError: An option is out of range.
         DataError: The folder is missing, is in none of the layouts, or holds an empty class or a single one.
     """
-    check_image_size(image_size)
+    height, width = readable_sides(image_size)
     if not path.is_dir():
         raise DataError(f"There is no folder {path}.", expected=_LAYOUTS, to_do="check the path.")
-    shape = (channels, image_size, image_size)
+    shape = (channels, height, width)
     if not classes or _is_flat(path):
         return _without_classes(path, shape, fit)
     parts = {part: path / part for part in ("train", "test", "query", "gallery", "val") if (path / part).is_dir()}

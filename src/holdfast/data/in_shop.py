@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.data.decoding import Fit
+from holdfast.data.image_size import ImageSize
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import fields_of, listed_images, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
@@ -32,7 +33,7 @@ _PARTS = ("train", "query", "gallery")
 Rows = list[tuple[str, str]]
 
 
-def in_shop(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> RetrievalData:
+def in_shop(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop") -> RetrievalData:
     """Photographs of clothes: train on 3,997 items, search for 3,985 others.
 
     Official counts: 25,882 images of 3,997 items to train on; 14,218 queries and 12,612 gallery images of 3,985 items.
@@ -40,7 +41,7 @@ def in_shop(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> Retrieva
     Args:
         root: Folder with ``Eval/list_eval_partition.txt`` (or ``Anno/...``, or beside the images) and the images in
             ``Img/img`` or ``img``, or in ``img_highres`` likewise.
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         fit: "crop" or "squash".
 
     Raises:

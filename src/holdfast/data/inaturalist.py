@@ -11,6 +11,7 @@ import numpy as np
 
 from holdfast.data.decoding import Fit
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
@@ -55,7 +56,7 @@ def inaturalist(
     *,
     release: Name | None = None,
     subset: Literal["all", "iNat-M"] = "all",
-    image_size: int = 224,
+    image_size: ImageSize = 224,
     fit: Fit = "crop",
     seed: int = 0,
 ) -> RetrievalData:
@@ -71,7 +72,7 @@ def inaturalist(
             ``train_mini.json``, and ``val.json``), and the folders of images that they name.
         release: Of which year; the only one that is there when left out.
         subset: "all" or "iNat-M".
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         fit: "crop" or "squash".
         seed: Chooses species and images of "iNat-M".
 
@@ -147,7 +148,7 @@ class _Listed:
     def rows(self) -> list[int]:
         return list(range(len(self.files)))
 
-    def images(self, root: Path, rows: list[int], image_size: int, fit: Fit) -> ImageSet:
+    def images(self, root: Path, rows: list[int], image_size: ImageSize, fit: Fit) -> ImageSet:
         return listed_images(
             root, [self.files[row] for row in rows], [self.classes[row] for row in rows], image_size, fit
         )

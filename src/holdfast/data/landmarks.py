@@ -12,6 +12,7 @@ from holdfast.data.decoding import Fit
 from holdfast.data.delimited import read_columns
 from holdfast.data.hold_out import set_classes_apart
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize
 from holdfast.data.landmarks_truth import SOLUTIONS, LandmarksTruth, Usage
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, unlike
@@ -42,7 +43,7 @@ _OFFICIAL = {
 def gldv2(
     root: Path,
     *,
-    image_size: int = 224,
+    image_size: ImageSize = 224,
     fit: Fit = "crop",
     clean: bool = True,
     usage: Usage = "both",
@@ -58,7 +59,7 @@ def gldv2(
     Args:
         root: Folder with ``train_clean.csv`` or ``train.csv``, ``index.csv``, the retrieval solution, and the images in
             ``train``, ``index`` and ``test``. Lists may also lie in the folder of their images.
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
         clean: Train on the cleaned set (``train_clean.csv``), as the papers do; else on all of ``train.csv``.
         usage: Queries of the solution to search with: "Public", "Private" or "both".
@@ -113,7 +114,7 @@ def _without_index(images: ImageSet, share: float, seed: int, unofficial: str) -
     )
 
 
-def _unlabelled(folder: Path, ids: Iterable[str], image_size: int, fit: Fit) -> ImageSet:
+def _unlabelled(folder: Path, ids: Iterable[str], image_size: ImageSize, fit: Fit) -> ImageSet:
     names = tuple(ids)
     return listed_images(folder, _files(names), [UNLABELLED] * len(names), image_size, fit, ids=names)
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.decoding import Fit, check_image_size
+from holdfast.data.decoding import Fit
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import FileImages, keep_decoded
 from holdfast.embeddings import StringArray
 from holdfast.embeddings.embedding_set import shown
@@ -23,7 +24,7 @@ def listed_images(
     root: Path,
     files: Sequence[str],
     classes: Sequence[str],
-    image_size: int | tuple[int, int],
+    image_size: ImageSize,
     fit: Fit,
     *,
     class_names: Sequence[str] | None = None,
@@ -46,8 +47,7 @@ def listed_images(
         ConfigError: The size is too small.
         DataError: A file is not there, or occurs twice.
     """
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    check_image_size(min(height, width))
+    height, width = readable_sides(image_size)
     refuse_missing_images(root, files)
     names = tuple(sorted(set(classes)) if class_names is None else class_names)
     numbers = {name: number for number, name in enumerate(names)}

@@ -10,10 +10,11 @@ import numpy as np
 
 from holdfast.data.decoding import Fit
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize, readable_sides, written
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, unlike
 from holdfast.data.retrieval_data import RetrievalData
-from holdfast.errors import DataError
+from holdfast.errors import DataError, refuse
 
 OBTAINED = "the project page of its authors (Market-1501, Zheng et al., ICCV 2015; Market-1501-v15.09.15.zip)"
 JUNK, DISTRACTOR = "-1", "0000"
@@ -28,7 +29,9 @@ _OFFICIAL = {"training images": 12_936, "people to train on": 751, "queries": 3_
 _NAME = re.compile(r"(-1|\d{4})_c(\d+)s\d+_\d+_\d+\.jpg", re.IGNORECASE)
 
 
-def market_1501(root: Path, *, image_size: int = 256, portrait: bool = False, fit: Fit = "squash") -> RetrievalData:
+def market_1501(
+    root: Path, *, image_size: ImageSize = 256, portrait: bool = False, fit: Fit = "squash"
+) -> RetrievalData:
     """People seen by six cameras: train on 751, search for 750 others.
 
     Official counts: 12,936 images of 751 people to train on, 3,368 queries, 19,732 gallery images. The gallery keeps
@@ -37,17 +40,24 @@ def market_1501(root: Path, *, image_size: int = 256, portrait: bool = False, fi
 
     Args:
         root: Folder with ``bounding_box_train``, ``query`` and ``bounding_box_test``, files as 0002_c1s1_000451_03.jpg.
-        image_size: Height of the images.
-        portrait: Half as wide as high, 256 x 128, as people are usually shown to a network; square without, which is
-            what the encoders of ``holdfast train`` take.
+        image_size: Height and width to bring images to, or one number for both. People are usually shown to a network
+            at [256, 128].
+        portrait: Of one number as the height, half as wide as high: 256 is the same as [256, 128] then.
         fit: "squash" or "crop", for images of another shape; the official ones are 128 x 64.
 
     Raises:
+        ConfigError: Portraits were asked for, and the width is given.
         DataError: A folder is missing or empty, or a file has another name.
     """
+    height, width = readable_sides(image_size)
+    refuse(
+        portrait and height != width,
+        f"portrait with image_size = {written(image_size)}.",
+        "one of them: the width is given, and portrait would make it half of the height",
+    )
     train, query, gallery = (_Part.read(folder) for folder in require(root, _NEEDED, "market-1501", OBTAINED))
     people = sorted({*query.people, *gallery.people})
-    size = (image_size, image_size // 2 if portrait else image_size)
+    size = (height, height // 2 if portrait else width)
     found = {
         "training images": len(train.files),
         "people to train on": len(set(train.people)),

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.data.decoding import check_image_size
 from holdfast.data.hold_out import set_classes_apart
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import keep_decoded
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import unlike
@@ -29,7 +29,7 @@ _OFFICIAL = {"images": 5_179_510, "people": 93_431}
 _LOOKED_AT = 64
 
 
-def ms1mv3(root: Path, *, image_size: int = 112, held_out_classes: float = 0.01, seed: int = 0) -> RetrievalData:
+def ms1mv3(root: Path, *, image_size: ImageSize = 112, held_out_classes: float = 0.01, seed: int = 0) -> RetrievalData:
     """Aligned faces of 93,431 people, to train on; its papers evaluate on other data sets, such as ``ijbc``.
 
     Official counts: 5,179,510 images of 93,431 people, 112 x 112 pixels. A class is named after its number, an image
@@ -38,7 +38,7 @@ def ms1mv3(root: Path, *, image_size: int = 112, held_out_classes: float = 0.01,
 
     Args:
         root: Folder with ``train.rec`` and ``train.idx``; ``property`` is not needed.
-        image_size: Height and width of the images.
+        image_size: Height and width of the images, or one number for both.
         held_out_classes: Share of the people to set apart from training and to search among, each image the others.
         seed: Chooses these people.
 
@@ -46,12 +46,12 @@ def ms1mv3(root: Path, *, image_size: int = 112, held_out_classes: float = 0.01,
         ConfigError: An option is out of range.
         DataError: A file is missing or damaged, or records and index do not fit together.
     """
-    check_image_size(image_size)
+    height, width = readable_sides(image_size)
     records, index = require(root, _NEEDED, "ms1mv3", OBTAINED)
     file = RecordFile(records, index)
     rows, people = labelled_rows(file)
     values, labels = np.unique(people, return_inverse=True)
-    shape = (3, image_size, image_size)
+    shape = (3, height, width)
     ids = StringArray.from_arrow(pa.array(file.keys[rows]).cast(pa.large_string()))
     images = keep_decoded(RecordImages(file, rows, shape))
     faces = ImageSet(images, labels.astype(np.int64), tuple(map(str, values.tolist())), ids)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.decoding import check_image_size
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import readable_sides
 from holdfast.data.images import ArrayImages
 from holdfast.data.npz import read_npz
 from holdfast.data.retrieval_data import RetrievalData
@@ -34,7 +34,7 @@ def omniglot(
         validation_fraction: Share of the background classes kept to set apart for choosing among runs.
         seed: Chooses these classes.
     """
-    check_image_size(image_size)
+    readable_sides(image_size)
     if not 0 < class_share <= 1:
         raise ConfigError(f"class_share = {class_share}.", expected="above 0 and at most 1")
     if not 0 <= validation_fraction < 1:

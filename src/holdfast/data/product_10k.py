@@ -11,6 +11,7 @@ import numpy as np
 from holdfast.data.decoding import Fit
 from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, table_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
@@ -34,7 +35,7 @@ def product_10k(
     root: Path,
     *,
     subset: Literal["all", "Product-M"] = "all",
-    image_size: int = 224,
+    image_size: ImageSize = 224,
     fit: Fit = "crop",
     held_out: float = 0.2,
     seed: int = 0,
@@ -49,7 +50,7 @@ def product_10k(
         root: Folder with ``train.csv`` and ``test.csv`` (or ``test_kaggletest.csv``), both with the columns name and
             class, and the images in ``train`` and ``test``. "Product-M" needs no test images.
         subset: "all" or "Product-M".
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         fit: "crop" or "squash".
         held_out: Share of every product's images to search, in "Product-M".
         seed: Chooses these images.
@@ -74,7 +75,7 @@ def product_10k(
     )
 
 
-def _images(root: Path, part: str, table: Path, image_size: int, fit: Fit) -> ImageSet:
+def _images(root: Path, part: str, table: Path, image_size: ImageSize, fit: Fit) -> ImageSet:
     rows = table_of(table, ("name", "class"))
     files = [f"{part}/{name}" for name, _ in rows]
     return listed_images(root, files, [product for _, product in rows], image_size, fit)

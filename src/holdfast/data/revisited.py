@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 
 from holdfast.data.decoding import Fit, check_target, fitted
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize
 from holdfast.data.images import keep_decoded
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, refuse_missing_images, unlike
@@ -25,12 +26,12 @@ UNLABELLED = "unlabelled"
 """The one class name of images whose labels mean nothing."""
 
 
-def roxford(root: Path, *, image_size: int = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
+def roxford(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
     """Buildings of Oxford: 70 queries, cropped to their boxes, search 4,993 photographs; evaluation only.
 
     Args:
         root: Folder with ``gnd_roxford5k.pkl`` (or the same as ``.json``) and the photographs in ``jpg``.
-        image_size: Height and width to bring photographs and cropped queries to.
+        image_size: Height and width to bring photographs and cropped queries to, or one number for both.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
         crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
             photographs, as AdvBCT's released code does.
@@ -44,12 +45,12 @@ def roxford(root: Path, *, image_size: int = 224, fit: Fit = "crop", crop_querie
     )
 
 
-def rparis(root: Path, *, image_size: int = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
+def rparis(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
     """Buildings of Paris: 70 queries, cropped to their boxes, search 6,322 photographs; evaluation only.
 
     Args:
         root: Folder with ``gnd_rparis6k.pkl`` (or the same as ``.json``) and the photographs in ``jpg``.
-        image_size: Height and width to bring photographs and cropped queries to.
+        image_size: Height and width to bring photographs and cropped queries to, or one number for both.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
         crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
             photographs, as AdvBCT's released code does.
@@ -64,7 +65,13 @@ def rparis(root: Path, *, image_size: int = 224, fit: Fit = "crop", crop_queries
 
 
 def _revisited(
-    root: Path, name: str, truth_name: str, official: dict[str, int], image_size: int, fit: Fit, crop_queries: bool
+    root: Path,
+    name: str,
+    truth_name: str,
+    official: dict[str, int],
+    image_size: ImageSize,
+    fit: Fit,
+    crop_queries: bool,
 ) -> RetrievalData:
     needed = (
         Needed(f"{truth_name}.pkl", "who answers which query", other=(f"{truth_name}.json",)),
@@ -97,7 +104,7 @@ def _queries(
     check_target(shape, fit)
     files = [f"{_below(photographs, image)}.jpg" for image in truth.query_names]
     if not crop:
-        return listed_images(photographs, files, [UNLABELLED] * len(files), shape[1], fit, ids=truth.query_names)
+        return listed_images(photographs, files, [UNLABELLED] * len(files), shape[1:], fit, ids=truth.query_names)
     refuse_missing_images(photographs, files)
     cropped = partial(crop_to_box, size=(shape[2], shape[1]), fit=fit)
     images = PreparedImages([photographs / file for file in files], truth.boxes, cropped, shape, fit=fit)

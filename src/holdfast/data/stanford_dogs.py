@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 from holdfast.data.decoding import Fit
+from holdfast.data.image_size import ImageSize
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import listed_images, unlike
 from holdfast.data.retrieval_data import RetrievalData
@@ -20,7 +21,7 @@ _NEEDED = (
 _OFFICIAL = {"training images": 12_000, "test images": 8_580, "breeds": 120}
 
 
-def stanford_dogs(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> RetrievalData:
+def stanford_dogs(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop") -> RetrievalData:
     """Photographs of dogs: train on train, leave-one-out search on test.
 
     Official counts: 12,000 images to train on, 100 of every breed, and 8,580 to search, of 120 breeds.
@@ -28,7 +29,7 @@ def stanford_dogs(root: Path, *, image_size: int = 224, fit: Fit = "crop") -> Re
     Args:
         root: Folder with ``Images/BREED`` and the lists ``train_list.mat`` and ``test_list.mat``, beside it or in
             ``lists``.
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         fit: "crop" or "squash".
 
     Raises:

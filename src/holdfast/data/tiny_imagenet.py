@@ -9,6 +9,7 @@ import numpy as np
 from holdfast.data.decoding import Fit
 from holdfast.data.hold_out import set_images_apart
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import ImageSize
 from holdfast.data.images import EncodedImages, keep_decoded
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import fields_of, listed_images, unlike
@@ -95,7 +96,7 @@ _OFFICIAL = {"training images": 100_000, "validation images": 10_000, "classes":
 
 
 def tiny_imagenet(
-    root: Path, *, image_size: int = 64, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
+    root: Path, *, image_size: ImageSize = 64, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
 ) -> RetrievalData:
     """Photographs of 200 classes, 64 x 64 pixels: train on train, leave-one-out search on val.
 
@@ -104,7 +105,7 @@ def tiny_imagenet(
 
     Args:
         root: Folder ``tiny-imagenet-200`` with ``wnids.txt``, ``words.txt``, ``train/WNID/images`` and ``val``.
-        image_size: Height and width to bring images to.
+        image_size: Height and width to bring images to, or one number for both.
         fit: "crop" or "squash".
         validation_fraction: Share of every class's training images to set apart for choosing among runs.
         seed: Chooses these images.
@@ -145,7 +146,7 @@ def _titles(path: Path, codes: list[str]) -> dict[str, str]:
     return {code: f"{code} {words[code].split(',')[0]}" if code in words else code for code in codes}
 
 
-def _train(root: Path, folder: Path, titles: dict[str, str], image_size: int, fit: Fit) -> ImageSet:
+def _train(root: Path, folder: Path, titles: dict[str, str], image_size: ImageSize, fit: Fit) -> ImageSet:
     files, classes = [], []
     for code, title in titles.items():
         place = folder / code / "images"

@@ -339,7 +339,7 @@ class ReleaseVectors:
             )
         self.release, self.items, self.batch_size, self.device = release, items, batch_size, device
         self.fingerprint, self.space = release.fingerprint, release.space
-        self.shape = (spec.channels, spec.image_size, spec.image_size)
+        self.shape = spec.input_shape
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return what the release makes of those of the images that are there."""

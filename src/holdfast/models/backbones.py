@@ -7,6 +7,7 @@ here, because no library we can depend on has them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from holdfast.data.image_size import ImageSize, sides, written
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.models.published_weights import local_model, transformers_library
 from holdfast.options import bound
@@ -22,7 +24,7 @@ from holdfast.registry import Registry
 
 
 class Backbone(nn.Module):
-    """A network from images (B, channels, size, size) to features (B, ``width``).
+    """A network from images (B, channels, height, width) to features (B, ``width``).
 
     Args:
         body: The network.
@@ -40,12 +42,12 @@ class Backbone(nn.Module):
         return features
 
 
-def convnet(channels: int, image_size: int, weights: Path | None, *, filters: int = 64) -> Backbone:
+def convnet(channels: int, image_size: ImageSize, weights: Path | None, *, filters: int = 64) -> Backbone:
     """Four convolutions with batch normalisation and pooling, then the mean over places; for 28 to 64 pixels.
 
     Args:
         channels: Channels of the images.
-        image_size: Pixels per side.
+        image_size: Height and width, or one number for both.
         weights: None: there are no published ones.
         filters: Width of the third convolution, even; the others have half or twice as many.
     """
@@ -79,7 +81,7 @@ class _SmallStem(nn.Sequential):
 
 def resnet(
     channels: int,
-    image_size: int,
+    image_size: ImageSize,
     weights: Path | None,
     *,
     depths: tuple[int, ...],
@@ -91,13 +93,13 @@ def resnet(
 
     Args:
         channels: Channels of the images.
-        image_size: Pixels per side.
+        image_size: Height and width, or one number for both.
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         depths: Blocks per stage.
         layer_type: "basic" or "bottleneck".
         hidden_sizes: Width of each stage.
-        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels,
-            but "imagenet" with weights, which hold no other.
+        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels per
+            side, but "imagenet" with weights, which hold no other.
     """
     stem = _chosen_stem(stem, image_size, weights)
     transformers = transformers_library()
@@ -115,7 +117,7 @@ def resnet(
     return Backbone(_Pooled(model, lambda output: output.pooler_output.flatten(1)), hidden_sizes[-1], settled)
 
 
-def _chosen_stem(stem: str, image_size: int, weights: Path | None) -> str:
+def _chosen_stem(stem: str, image_size: ImageSize, weights: Path | None) -> str:
     if stem not in ("auto", "small", "imagenet"):
         raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
     if stem == "small" and weights is not None:
@@ -124,37 +126,44 @@ def _chosen_stem(stem: str, image_size: int, weights: Path | None) -> str:
             expected="the stem 'imagenet' or 'auto': published weights hold no small one, it would stay random",
             to_do="leave --backbone-options.stem out, or train without weights.",
         )
-    small = image_size <= 64 and weights is None
+    small = max(sides(image_size)) <= 64 and weights is None
     return {"auto": "small" if small else "imagenet"}.get(stem, stem)
 
 
 def vit(
-    channels: int, image_size: int, weights: Path | None, *, hidden: int, heads: int, layers: int = 12, patch: int = 0
+    channels: int,
+    image_size: ImageSize,
+    weights: Path | None,
+    *,
+    hidden: int,
+    heads: int,
+    layers: int = 12,
+    patch: int = 0,
 ) -> Backbone:
     """Vision transformer (Dosovitskiy et al., ICLR 2021); features are the class token after the last norm.
 
     Args:
         channels: Channels of the images.
-        image_size: Pixels per side.
+        image_size: Height and width, or one number for both.
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         hidden: Width of the token.
         heads: Attention heads.
         layers: Depth, from 1 to 1000.
-        patch: Pixels per side of a patch; 0 takes 16, or up to 64 pixels what is nearest to an eighth of the image
-            among its divisors.
+        patch: Pixels per side of a patch; 0 takes 16, or up to 64 pixels what is nearest to an eighth of the longer
+            side among the divisors of both.
     """
     refuse(not 1 <= layers <= 1000, f"A vision transformer with layers = {layers}.", "from 1 to 1000")
     patch = patch or _default_patch(image_size)
-    if patch < 1 or image_size % patch:
+    if patch < 1 or any(side % patch for side in sides(image_size)):
         raise ConfigError(
-            f"Images of {image_size} pixels and patches of {patch}.",
-            expected=f"a whole number of patches: one of {', '.join(map(str, _divisors(image_size)))}",
+            f"Images of {written(image_size)} pixels and patches of {patch}.",
+            expected=f"a whole number of patches: one of {', '.join(map(str, _divisors(*sides(image_size))))}",
             to_do="choose one of these with --backbone-options.patch, or another image size.",
         )
     transformers = transformers_library()
     config = transformers.ViTConfig(
         num_channels=channels,
-        image_size=image_size,
+        image_size=sides(image_size),
         patch_size=patch,
         hidden_size=hidden,
         num_attention_heads=heads,
@@ -165,19 +174,21 @@ def vit(
     return Backbone(_Pooled(model, lambda output: output.last_hidden_state[:, 0]), hidden)
 
 
-def _default_patch(image_size: int) -> int:
+def _default_patch(image_size: ImageSize) -> int:
     """Return the pixels per side of a patch; of two equally near divisors the smaller.
 
-    >>> _default_patch(28), _default_patch(32), _default_patch(224)
-    (4, 4, 16)
+    >>> _default_patch(28), _default_patch(32), _default_patch(224), _default_patch((64, 48))
+    (4, 4, 16, 8)
     """
-    if image_size > 64:
+    longer = max(sides(image_size))
+    if longer > 64:
         return 16
-    return min(_divisors(image_size), key=lambda divisor: abs(divisor - image_size / 8))
+    return min(_divisors(*sides(image_size)), key=lambda divisor: abs(divisor - longer / 8))
 
 
-def _divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+def _divisors(*numbers: int) -> list[int]:
+    common = math.gcd(*numbers)
+    return [divisor for divisor in range(1, common + 1) if common % divisor == 0]
 
 
 class _IResidual(nn.Module):
@@ -205,19 +216,20 @@ class _IResidual(nn.Module):
         return result
 
 
-def iresnet(channels: int, image_size: int, weights: Path | None, *, depths: tuple[int, ...]) -> Backbone:
+def iresnet(channels: int, image_size: ImageSize, weights: Path | None, *, depths: tuple[int, ...]) -> Backbone:
     """Residual network of face recognition (Deng et al., CVPR 2019): features are the flattened last map.
 
-    Built for 112 pixels; every stage halves the side, so smaller images work and give shorter features.
+    Built for 112 pixels; every stage halves the sides, so smaller images work and give shorter features.
     """
     _refuse_weights("iresnet", weights)
+    height, width = sides(image_size)
     layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.PReLU(64)]
-    before, side = 64, image_size
+    before = 64
     for after, depth in zip((64, 128, 256, 512), depths, strict=True):
         layers += [_IResidual(before if block == 0 else after, after, 2 if block == 0 else 1) for block in range(depth)]
-        before, side = after, (side + 1) // 2
+        before, height, width = after, (height + 1) // 2, (width + 1) // 2
     layers += [nn.BatchNorm2d(512), nn.Flatten()]
-    return Backbone(nn.Sequential(*layers), 512 * side * side)
+    return Backbone(nn.Sequential(*layers), 512 * height * width)
 
 
 def _refuse_weights(name: str, weights: Path | None) -> None:
@@ -249,7 +261,7 @@ BACKBONES: Registry[Callable[..., Backbone]] = Registry(
 
 
 def build_backbone(
-    name: str, channels: int, image_size: int, weights: Path | None, options: dict[str, Any]
+    name: str, channels: int, image_size: ImageSize, weights: Path | None, options: dict[str, Any]
 ) -> Backbone:
     """Build a backbone by name.
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
@@ -32,6 +32,8 @@ class EmbeddingSpec(BaseModel, ABC):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
+    """What is left out at its default, so that models without it keep the fingerprints of all versions."""
 
     dim: int = Field(default=128, ge=1)
     projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
@@ -39,11 +41,10 @@ class EmbeddingSpec(BaseModel, ABC):
     lifts_directions: bool = False
 
     @model_serializer(mode="wrap")
-    def _without_lift(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what models of the hypersphere do not have, so that they keep the fingerprints of all versions."""
+    def _without_what_is_not_set(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = to_values(self)
-        unused = {"zeta": self.zeta is None, "lifts_directions": not self.lifts_directions}
-        return {name: value for name, value in values.items() if not unused.get(name)}
+        unset = {name for name in self.TOLD_WHEN_SET if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in values.items() if name not in unset}
 
     @abstractmethod
     def build(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
 from torch import Tensor, nn
 
+from holdfast.data.image_size import SMALLEST, ImageSize, settled, sides, written
 from holdfast.errors import ConfigError, DataError, nearest, refuse
 from holdfast.models.backbones import build_backbone
 from holdfast.models.embedding_network import EmbeddingNetwork, EmbeddingSpec
@@ -23,21 +25,37 @@ class EncoderSpec(EmbeddingSpec):
     Args:
         backbone: A key of `holdfast.models.backbones.BACKBONES`.
         channels: Channels of the images.
-        image_size: Pixels per side, from 8 to 16,384; other sizes are resized on entry.
-        fit: How images were brought to the square input before they came here: "crop" kept the aspect and cut the
-            longer side around the centre, "squash" did not. The encoder itself does not crop.
+        image_size: Height and width, or one number for both, from 8 to 16,384; other sizes are resized on entry.
+        fit: How images were brought to that size before they came here: "crop" kept the aspect and cut what is too
+            long around the centre, "squash" did not.
         mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
         std: Divides each channel; above 0.
         backbone_options: Further arguments of the backbone.
+        centre_crop: Height and width, or one number for both, of the middle of an image that the backbone sees, such as
+            224 of 256; None for all of it. Images that come at this size, as random crops in training do, are seen
+            whole.
     """
+
+    TOLD_WHEN_SET: ClassVar = (*EmbeddingSpec.TOLD_WHEN_SET, "centre_crop")
 
     backbone: str = "convnet"
     channels: int = Field(default=3, ge=1)
-    image_size: int = Field(default=32, ge=8, le=LARGEST_IMAGE)
+    image_size: ImageSize = 32
     fit: Literal["crop", "squash"] = "crop"
     mean: tuple[FiniteFloat, ...] = (0.5,)
     std: tuple[FiniteFloat, ...] = (0.5,)
     backbone_options: dict[str, Any] = Field(default_factory=dict)
+    centre_crop: ImageSize | None = None
+
+    @field_validator("image_size", "centre_crop")
+    @classmethod
+    def _of_a_size_that_backbones_take(cls, size: ImageSize | None, info: ValidationInfo) -> ImageSize | None:
+        if size is not None and not all(SMALLEST <= side <= LARGEST_IMAGE for side in sides(size)):
+            raise ValueError(f"from {SMALLEST} to {LARGEST_IMAGE:,} pixels per side")
+        whole = info.data.get("image_size") if info.field_name == "centre_crop" else None
+        if size is not None and whole is not None and any(map(operator.gt, sides(size), sides(whole))):
+            raise ValueError(f"at most the image_size, {written(whole)}: it is the middle of an image of that size")
+        return size
 
     @field_validator("mean", "std")
     @classmethod
@@ -68,7 +86,19 @@ class EncoderSpec(EmbeddingSpec):
     @property
     def input_words(self) -> str:
         """The shape of the images."""
-        return f"{self.channels} × {self.image_size} × {self.image_size} pixels"
+        height, width = sides(self.image_size)
+        seen = "" if self.centre_crop is None else ", of which the middle {} × {} are seen".format(*self.seen_sides)
+        return f"{self.channels} × {height} × {width} pixels{seen}"
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width that images are to be read at."""
+        return self.channels, *sides(self.image_size)
+
+    @property
+    def seen_sides(self) -> tuple[int, int]:
+        """Height and width that the backbone sees."""
+        return sides(self.image_size if self.centre_crop is None else self.centre_crop)
 
 
 def encoder_spec(**values: Any) -> EncoderSpec:
@@ -125,7 +155,8 @@ class Encoder(EmbeddingNetwork):
         freeze_backbone: bool = False,
         freeze_batch_norm: bool = False,
     ) -> None:
-        backbone = build_backbone(spec.backbone, spec.channels, spec.image_size, weights, dict(spec.backbone_options))
+        size = settled(spec.seen_sides)
+        backbone = build_backbone(spec.backbone, spec.channels, size, weights, dict(spec.backbone_options))
         options = {**spec.backbone_options, **backbone.settled}
         super().__init__(spec.model_copy(update={"backbone_options": options}), backbone.width)
         self.backbone, self.freeze_backbone, self.freeze_batch_norm = backbone, freeze_backbone, freeze_batch_norm
@@ -161,7 +192,17 @@ class Encoder(EmbeddingNetwork):
                 to_do="read the images with as many channels as the model was trained on.",
             )
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images
-        size = self.spec.image_size
-        if pixels.shape[-2:] != (size, size):
-            pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
-        return self.embed(self.backbone((pixels - self.mean) / self.std))
+        whole, seen = self.spec.input_shape[1:], self.spec.seen_sides
+        if pixels.shape[-2:] not in (whole, seen):
+            pixels = F.interpolate(pixels, size=whole, mode="bilinear", antialias=True)
+        return self.embed(self.backbone((central(pixels, seen) - self.mean) / self.std))
+
+
+def central(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Cut the middle out of images (..., height, width); of an odd rest the larger half is below and to the right.
+
+    >>> central(torch.arange(20).view(4, 5), (2, 2)).tolist()
+    [[6, 7], [11, 12]]
+    """
+    top, left = ((side - wanted) // 2 for side, wanted in zip(images.shape[-2:], size, strict=True))
+    return images[..., top : top + size[0], left : left + size[1]]

@@ -202,7 +202,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
         memory_share=making.method.memory_share,
         seed=making.experiment.seed,
         augmentation=recipe.augmentation,
-        crop_size=(model.image_size, model.image_size) if isinstance(model, EncoderSpec) else None,
+        crop_size=model.seen_sides if isinstance(model, EncoderSpec) else None,
         items_per_class=recipe.items_per_class,
         rank=fabric.global_rank,
         world_size=fabric.world_size,

@@ -198,7 +198,7 @@ def _files(paths: list[Path], spec: EncoderSpec) -> ImageSet:
 
     missing = [str(path) for path in paths if not path.is_file()]
     refuse(bool(missing), f"There is no '{', '.join(missing)}'.", "files of images")
-    shape = (spec.channels, spec.image_size, spec.image_size)
+    shape = spec.input_shape
     labels = np.zeros(len(paths), np.int64)
     return ImageSet(FileImages(paths, shape, fit=spec.fit), labels, ("",), StringArray.of(map(str, paths)))
 
