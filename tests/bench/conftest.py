@@ -91,7 +91,7 @@ def comparable() -> Callable[[BenchRuns], dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def write_official() -> Callable[..., Path]:
-    """Write ROxford, RParis, GLDv2 and IJB-C in their official layouts, with a handful of images."""
+    """Write ROxford, RParis, GLDv2, IJB-C and Market-1501 in their official layouts, with a handful of images."""
     return _write_official
 
 
@@ -104,6 +104,7 @@ def _write_official(root: Path, *, landmarks: int = 24, images: int = 1) -> Path
         (root / folder / f"{truth}.json").write_text(json.dumps(known))
     _write_landmarks(root / "gldv2", landmarks, images)
     _write_faces(root / "IJBC")
+    _write_people(root / "Market-1501-v15.09.15", landmarks, images)
     return root
 
 
@@ -141,6 +142,21 @@ def _write_faces(folder: Path) -> None:
     (folder / "meta").mkdir()
     for name, lines in lists.items():
         (folder / "meta" / name).write_text("\n".join(lines) + "\n")
+
+
+def _write_people(folder: Path, people: int, images: int) -> None:
+    """Write so many images of every person to train on, and two others by two cameras, with junk and a distractor."""
+    trained = [f"{100 + person:04d}_c{1 + number % 6}s1_{number:06d}_01.jpg" for person in range(people)
+               for number in range(images)]  # fmt: skip
+    parts = {
+        "bounding_box_train": trained,
+        "query": ["0001_c1s1_000001_00.jpg", "0002_c2s1_000001_00.jpg"],
+        "bounding_box_test": ["-1_c1s1_000001_01.jpg", "0000_c4s1_000001_01.jpg"]
+        + [f"{person}_c{camera}s1_000002_01.jpg" for person in ("0001", "0002") for camera in (1, 2, 3)],
+    }
+    for part, names in parts.items():
+        for name in names:
+            _paint(folder / part / name)
 
 
 def _paint(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Every suite that comes along, cut to seconds: it gives all rows of its table and the shape of all its figures.
 
-Landmarks and faces are read from their official layouts. Other images to train on are patterns that tell their classes;
-the readers of their data sets, which have tests of their own, are not asked.
+Landmarks, faces and people are read from their official layouts. Other images to train on are patterns that tell their
+classes; the readers of their data sets, which have tests of their own, are not asked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.embeddings import StringArray
 from .shipped import EVERY
 
 SIDE, CLASSES, IMAGES = 16, 12, 5
-OFFICIAL = ("gldv2", "roxford", "rparis", "ijbc")
+OFFICIAL = ("gldv2", "roxford", "rparis", "ijbc", "market-1501")
 """Data sets that are read from their official layouts."""
 OF_SIZE = ("epochs", "batch_size", "precision", "channels_last", "milestones", "items_per_class", "augmentation")
 NETWORK = ("backbone", "backbone_options", "dim", "image_size", "centre_crop", "mean", "std")
@@ -85,10 +85,11 @@ def toy(suite: Suite, patch: pytest.MonkeyPatch) -> Suite:
             patch.setitem(DATASETS, name, stand_in(name, channels, seen=suite.track == "sessions" or suite.accuracy))
     content = suite.model_dump(exclude_unset=True)
     first = next(iter(suite.data))
-    content["data"] = {first: {"image_size": SIDE} if first in OFFICIAL else {}}
+    size = toy_size(suite.model)
+    content["data"] = {first: {"image_size": size} if first in OFFICIAL else {}}
     content["by_data"] = {name: cut(values) for name, values in content.get("by_data", {}).items() if name == first}
     content |= {"seeds": [0], "published": [], "weights": None, "classes": None}
-    content |= cut({name: content.get(name, {}) for name in ("model", "recipe")}, whole=True)
+    content |= cut({name: content.get(name, {}) for name in ("model", "recipe")}, size=size)
     content["old"] = cut(content.get("old", {}))
     content["methods"] = {name: row_of(values) for name, values in content["methods"].items()}
     content["by_scenario"] = {
@@ -96,7 +97,7 @@ def toy(suite: Suite, patch: pytest.MonkeyPatch) -> Suite:
         for name, values in content.get("by_scenario", {}).items()
     }
     content["test_sets"] = {
-        name: {**values, "data": values.get("data") or name, "options": searched_options(values)}
+        name: {**values, "data": values.get("data") or name, "options": searched_options(values, size)}
         for name, values in content.get("test_sets", {}).items()
     }
     content["scenarios"] = {
@@ -113,16 +114,21 @@ def toy(suite: Suite, patch: pytest.MonkeyPatch) -> Suite:
     return suite_from({name: value for name, value in content.items() if value is not None}, "the test")
 
 
-def cut(values: Mapping[str, Any], *, whole: bool = False) -> dict[str, Any]:
-    """Return settings with the size taken out; with ``whole``, a small one in its place."""
+def toy_size(model: Mapping[str, Any]) -> int | list[int]:
+    """Return a small size of images of the same shape: square, or higher than wide."""
+    return [SIDE, SIDE // 2] if isinstance(model.get("image_size"), list) else SIDE
+
+
+def cut(values: Mapping[str, Any], *, size: int | list[int] | None = None) -> dict[str, Any]:
+    """Return settings with the size taken out; with ``size``, that of images, a small one in its place."""
     kept = {name: value for name, value in values.items() if name not in ("weights", "model", "recipe")}
     model = {name: value for name, value in values.get("model", {}).items() if name not in NETWORK}
     recipe = {name: value for name, value in values.get("recipe", {}).items() if name not in OF_SIZE}
     recipe.pop("freeze_batch_norm", None)
     if recipe.get("schedule") == "steps":
         recipe["schedule"] = "cosine"
-    if whole:
-        model |= {"backbone": "convnet", "backbone_options": {"filters": 4}, "dim": 8, "image_size": SIDE}
+    if size is not None:
+        model |= {"backbone": "convnet", "backbone_options": {"filters": 4}, "dim": 8, "image_size": size}
         recipe |= {"epochs": 1, "batch_size": 16, "augmentation": {"flip": True}}
     return {**kept, **({"model": model} if model else {}), **({"recipe": recipe} if recipe else {})}
 
@@ -140,10 +146,10 @@ def row_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def searched_options(values: Mapping[str, Any]) -> dict[str, Any]:
+def searched_options(values: Mapping[str, Any], size: int | list[int]) -> dict[str, Any]:
     """Return the options of a test set at a small size."""
     options = {name: value for name, value in values.get("options", {}).items() if name not in ("image_size", "fit")}
-    return options | {"image_size": SIDE}
+    return options | {"image_size": size}
 
 
 NAMES = [name for name in RECIPES if EVERY[name].track != "features"]
