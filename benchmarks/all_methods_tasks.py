@@ -22,7 +22,7 @@ from holdfast.evaluation.intervals import Interval, paired_interval
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.experiment import Experiment, Recipe
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.encode import cached_embeddings, embed_images
 from holdfast.training.train import train_upgrade
 from task_pool import write_json

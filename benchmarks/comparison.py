@@ -33,7 +33,7 @@ from holdfast.data.scenarios import SCENARIOS
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.experiment import Experiment, Recipe
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.encode import embed_images
 from holdfast.training.train import train_upgrade
 from machine import describe

@@ -17,7 +17,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.data.closed_set import ClosedSet, closed_set
 from holdfast.data.datasets import load_dataset
 from holdfast.experiment import Experiment, Recipe
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.specs import EncoderSpec
 from task_pool import write_json
 
 FIRST, TUNE, FINAL = "first", "tune", "final"

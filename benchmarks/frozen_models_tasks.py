@@ -22,11 +22,11 @@ from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.evaluation.intervals import mean_intervals
 from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment
+from holdfast.experiment import HEAD_RECIPE, Experiment
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.specs import EncoderSpec
 from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.compatible_head import HEAD_RECIPE, train_head
+from holdfast.training.compatible_head import train_head
 from holdfast.training.encode import embed_texts
 from mixed_generations import mixed_gallery
 from task_pool import write_json

@@ -25,9 +25,10 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere
 from holdfast.methods import METHODS
 from holdfast.methods.base import OldModel
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.loop import fit
 from machine import describe
 

@@ -29,7 +29,7 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
     from holdfast.data.closed_set import closed_set
     from holdfast.data.datasets import load_dataset
     from holdfast.experiment import Experiment, Recipe
-    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.specs import EncoderSpec
 
     torch.set_num_threads(1)
     data = closed_set(load_dataset("tiny-imagenet-32", data_root(root)))

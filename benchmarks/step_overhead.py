@@ -40,9 +40,10 @@ from holdfast.geometry import SPACES, Space, space_from_record
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step, View
 from holdfast.models.embedding_network import tangent_vectors
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.loop import fit
 from machine import describe
 from step_overhead_table import LOSS_CLASSES, lines_of, missed_targets, summary

@@ -37,9 +37,9 @@ from holdfast.data.resident import resident_inputs
 from holdfast.experiment import Recipe
 from holdfast.geometry import Hypersphere
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.loop import fit
 from machine import describe
 from task_pool import read_json, write_json

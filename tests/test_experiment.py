@@ -11,7 +11,7 @@ import pytest
 from holdfast.data.augment import Augmentation
 from holdfast.errors import ConfigError
 from holdfast.experiment import Experiment, Geometry, Recipe
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.specs import EncoderSpec
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"sed": 1}, r"Unknown setting 'sed' of the experiment\. Did you mean 'seed'"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+DataOnDevice = Literal["auto", "always", "never"]
+"""Where the items of a training set are kept: all on the device, all with the host, or on the device if they fit."""
 
 
 def device_named(name: str) -> torch.device:

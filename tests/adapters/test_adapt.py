@@ -11,10 +11,9 @@ from holdfast.adapters.compare import AGREEMENT, measure
 from holdfast.adapters.held_out import hold_out
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
-from holdfast.experiment import Experiment
+from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
 from holdfast.geometry import Lorentz
 from holdfast.models.release import load_release
-from holdfast.training.compatible_head import HEAD_RECIPE, head_recipe
 
 FAST = dataclasses.replace(HEAD_RECIPE, epochs=2, batch_size=64)
 HEADS = {"p2s": Experiment(method="p2s", recipe=FAST)}

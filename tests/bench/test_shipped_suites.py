@@ -29,7 +29,7 @@ from holdfast.experiment import Experiment
 from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.models.backbones import BACKBONES
-from holdfast.models.encoder import EncoderSpec
+from holdfast.models.specs import EncoderSpec
 from holdfast.options import bound
 from holdfast.training.spaces import settle
 

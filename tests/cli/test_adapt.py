@@ -23,10 +23,10 @@ from holdfast.adapters.storage import load_adapter
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.experiment import HEAD_RECIPE
 from holdfast.geometry import Lorentz
 from holdfast.models.text_encoders import TextEncoder
 from holdfast.reports.adapt import adapt_headline, adapt_table, failures
-from holdfast.training.compatible_head import HEAD_RECIPE
 
 Fails = Callable[..., str]
 Plant = Callable[..., Path]

@@ -6,66 +6,70 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from holdfast.cli import main
+from holdfast.cli.commands import all_functions
 
-HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "transformers", "pandas", "lightning_fabric", "lancedb", "faiss"}
-CALL = (
-    "import json, sys; from holdfast.cli import main\n"
-    "try: main(sys.argv[1:])\n"
-    "except SystemExit: pass\n"
-    "print(json.dumps(sorted(name for name in sys.modules if '.' not in name)), file=sys.stderr)"
-)
+HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "transformers", "pandas", "lightning_fabric", "lancedb", "faiss",
+         "lance", "PIL", "pyarrow", "psycopg", "jinja2"}  # fmt: skip
+PARSING = {"pydantic", "rich", "jsonargparse", "yaml"}
+WATCHED = HEAVY | PARSING | {"numpy"}
+
+COMMANDS: dict[str, set[str]] = {
+    "--version": set(),
+    "--help": set(),
+    "gallery --help": PARSING,
+    "gallery status --gallery memory:held": PARSING | {"numpy"},
+    "gallery journal --gallery memory:held": set(),
+    "methods": set(),
+    "methods bct": set(),
+    "methods --json": set(),
+    **{f"{command} --help": set() for command in (*all_functions(), "data", "embed") if "evaluate" not in command},
+    **{f"{command} --help": {"pyarrow"} for command in all_functions() if "evaluate" in command},
+    "data list": {"PIL"},
+    "gallery status --gallery lance:live": {"lance", "pyarrow"},
+}
+"""Commands, those that import less first, and which of the watched packages each may be the first to import."""
+
+CALL = """
+import contextlib, io, json, sys
+from holdfast.cli import main
+
+asked, seen = json.load(sys.stdin), set()
+for command in asked["commands"]:
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        try:
+            code = main(command.split())
+        except SystemExit as end:
+            code = end.code or 0
+    new = {name.partition(".")[0] for name in sys.modules} & set(asked["watched"]) - seen
+    seen |= new
+    print(json.dumps([command, code, sorted(new), told.getvalue()]))
+"""
 
 
-def imported(*words: object, folder: Path) -> set[str]:
-    """Return what a command imports."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", CALL, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    return set(json.loads(done.stderr.splitlines()[-1]))
-
-
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [
-        ("--help", {"numpy", "pyarrow", "pydantic", "rich", "jsonargparse", "lance"}),
-        ("--version", {"numpy", "pyarrow", "pydantic", "rich", "jsonargparse", "lance"}),
-        ("gallery --help", {"numpy", "pyarrow", "lance"}),
-        ("methods", {"pyarrow", "lance", "PIL"}),
-        ("methods bct", {"pyarrow", "lance", "PIL"}),
-        ("methods --json", {"pyarrow", "lance", "PIL"}),
-        ("data list", {"lance"}),
-        ("evaluate --help", {"lance", "PIL"}),
-        ("gallery backfill --help", {"lance", "PIL"}),
-        ("gallery search --help", {"lance", "PIL"}),
-        ("gallery rehearse --help", {"lance", "PIL"}),
-        ("gallery doctor --help", {"lance", "PIL"}),
-        ("embed --help", {"lance", "PIL"}),
-        ("embed images --help", {"lance", "PIL"}),
-        ("embed texts --help", {"lance", "PIL"}),
-        ("embed stored --help", {"lance", "PIL"}),
-        ("recommend --help", {"lance", "PIL"}),
-        ("bench --help", {"lance", "PIL"}),
-        ("demo --help", {"lance", "PIL"}),
-        ("data check --help", {"lance", "PIL"}),
-        ("evaluate chain --help", {"lance", "PIL"}),
-        ("gallery status --gallery lance:live", {"PIL"}),
-        ("gallery status --gallery memory:held", {"lance", "PIL", "pyarrow"}),
-        ("gallery journal --gallery memory:held", {"lance", "PIL", "pyarrow"}),
-    ],
-)
-def test_light_commands_stay_light(command: str, more: set[str], tmp_path: Path) -> None:
-    if "--gallery" in command:
-        np.savez(tmp_path / "old.npz", ids=np.arange(4).astype(str), vectors=np.eye(4, dtype=np.float32))
-        kind, _, name = command.split()[-1].partition(":")
-        words = ["gallery", "create", f"{kind}:{tmp_path / name}", "--from", str(tmp_path / "old.npz"), "--model", "v1"]
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Return what each command is the first to import, of all in one process, one after the other."""
+    folder = tmp_path_factory.mktemp("startup")
+    np.savez(folder / "old.npz", ids=np.arange(4).astype(str), vectors=np.eye(4, dtype=np.float32))
+    for kind, name in (("lance", "live"), ("memory", "held")):
+        words = ["gallery", "create", f"{kind}:{folder / name}", "--from", str(folder / "old.npz"), "--model", "v1"]
         assert main(words) == 0
-    found = imported(*command.split(), folder=tmp_path)
-    assert "holdfast" in found and not found & (HEAVY | more)
+    done = subprocess.run(
+        [sys.executable, "-c", CALL], cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        input=json.dumps({"commands": list(COMMANDS), "watched": sorted(WATCHED)}),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(command, told) for command, code, _, told in rows if code != 0] == []
+    return {command: set(new) for command, _, new, _ in rows}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_light_commands_stay_light(command: str, imported: dict[str, set[str]]) -> None:
+    assert imported[command] <= COMMANDS[command]

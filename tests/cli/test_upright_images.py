@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.embeddings import storage
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release
+from holdfast.models.specs import EncoderSpec
 
 TRAIN = ["--scenario", "extended-class", "--scenario-options.old-fraction", "0.5", "--method", "bct", "--dim", "8"]
 QUICK = ["--recipe.epochs", "1", "--recipe.batch-size", "16", "--backbone-options.filters", "4"]

@@ -23,10 +23,11 @@ from holdfast.data.perturbations import PERTURBATIONS, Perturbation
 from holdfast.errors import ConfigError
 from holdfast.geometry import Hypersphere, Lorentz, Space
 from holdfast.methods.base import View
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.release import Release, make_release
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 
 SPHERE, LORENTZ = Hypersphere(8), Lorentz(8)
 CLASSES = ("ape", "bee", "cat")

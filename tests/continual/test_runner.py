@@ -26,8 +26,8 @@ from holdfast.embeddings import storage
 from holdfast.errors import ConfigError, DataError
 from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.warm_start import load_carried
 
 LEARNERS = ("finetune", "joint", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs")

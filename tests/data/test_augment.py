@@ -7,10 +7,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
-from holdfast.data.augment import (
-    Augmentation,
-    RandAugment,
-    ResizedCrop,
+from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
+from holdfast.data.augmentation_policies import CIFAR_10, auto_augment, rand_augment
+from holdfast.data.random_transforms import (
     cut_and_resized,
     random_affine,
     random_crop,
@@ -18,7 +17,6 @@ from holdfast.data.augment import (
     random_resized_crop,
     resampled,
 )
-from holdfast.data.augmentation_policies import CIFAR_10, auto_augment, rand_augment
 from holdfast.errors import ConfigError
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -40,10 +40,10 @@ from holdfast.evaluation.test_sets import CombinationResults, combine
 from holdfast.galleries import Gallery
 from holdfast.galleries.transfer import ParquetTable, columns_of, import_table
 from holdfast.geometry import Hypersphere
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 from holdfast.reports.combined import combined_table
 from holdfast.reports.evaluation import headline, summary_rows
 from holdfast.results import Data

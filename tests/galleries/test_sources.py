@@ -28,10 +28,10 @@ from holdfast.galleries.sources import (
 )
 from holdfast.galleries.state import Generation
 from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.models.encoder import Encoder, EncoderSpec
-from holdfast.models.feature_encoder import FeatureSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.release import Release, make_release
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec, FeatureSpec
 from holdfast.models.text_encoders import TextEncoder, open_text_encoder
 from holdfast.training.encode import embed_features, embed_images, embed_texts
 

@@ -9,10 +9,11 @@ from holdfast.errors import ConfigError
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods.base import View
 from holdfast.models.embedding_network import tangent_vectors
-from holdfast.models.encoder import Encoder, EncoderSpec, encoder_spec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import HEADS, LorentzHead, default_head
 from holdfast.models.release import fingerprint_of
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec, encoder_spec
 
 
 def test_scaled_by_the_root_of_the_dimension_and_clipped() -> None:

@@ -10,9 +10,10 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.geometry import SPACES, Hypersphere
 from holdfast.methods.base import View
 from holdfast.models.backbones import BACKBONES, build_backbone
-from holdfast.models.encoder import Encoder, EncoderSpec, central, encoder_spec
+from holdfast.models.encoder import Encoder, central
 from holdfast.models.heads import HEADS, build_head
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec, encoder_spec
 
 # parameters in millions, from the papers' tables or the reference implementations (classifier left out)
 SIZES = {

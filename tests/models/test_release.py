@@ -12,10 +12,11 @@ import torch
 from holdfast.errors import ReleaseError
 from holdfast.geometry import Hypersphere
 from holdfast.models.card import write_card
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 
 
 def make(seed: int = 0, classes: tuple[str, ...] = ("a", "b", "c"), **spec) -> Release:

@@ -17,10 +17,11 @@ from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.triplet import batch_hard_triplet
 from holdfast.methods import METHODS
 from holdfast.methods.base import View
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import HEADS, build_head
 from holdfast.models.release import load_release, make_release, save_release
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 
 DTYPES = [torch.float32, torch.float64]
 SPHERE = Hypersphere(2)  # the dimension does not matter to distances

@@ -17,8 +17,8 @@ from holdfast.data.image_set import ImageSet
 from holdfast.errors import ConfigError
 from holdfast.experiment import Experiment, Recipe
 from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release, load_release
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.loop import fit
 from holdfast.training.train import train_release
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release
+from holdfast.models.specs import EncoderSpec
 from holdfast.training import code
 from holdfast.training.code import TRAINING, bare_code, digest_of, training_code, version_of
 

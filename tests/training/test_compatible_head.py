@@ -16,16 +16,14 @@ from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment, Geometry
+from holdfast.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods import METHODS
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import load_release, make_release, weights_digest
+from holdfast.models.specs import EncoderSpec
 from holdfast.training import compatible_head, encode
 from holdfast.training.compatible_head import (
-    HEAD_RECIPE,
     frozen_release,
-    head_recipe,
     load_head,
     ridge_start,
     train_head,

@@ -12,8 +12,8 @@ from holdfast.data.vector_set import VectorSet
 from holdfast.errors import ConfigError
 from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.geometry import SPACES
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import Release
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.encode import embed_images
 from holdfast.training.train import train_release
 

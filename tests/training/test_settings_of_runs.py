@@ -16,8 +16,9 @@ from holdfast.data.images import ArrayImages
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.experiment import Experiment, Recipe, recorded_decisions
 from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.release import Release, load_release
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.run_state import load_history
 from holdfast.training.train import train_release
 

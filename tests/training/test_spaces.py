@@ -18,9 +18,9 @@ from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.geometry import SPACES, Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.curvature import LearnedLorentz
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.lifting import lift_embeddings, lifted
 from holdfast.models.release import Release, load_release, save_release
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.encode import embed_images
 from holdfast.training.spaces import common_space, settle
 from holdfast.training.train import train_release

@@ -12,8 +12,9 @@ import torch
 from holdfast.errors import ConfigError, DataError
 from holdfast.experiment import Experiment, Recipe
 from holdfast.methods import build_method
-from holdfast.models.encoder import Encoder, EncoderSpec
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head, inherit_rows
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.run_state import History, load_history, save_history
 from holdfast.training.schedules import cosine_restarts
 from holdfast.training.train import train_release

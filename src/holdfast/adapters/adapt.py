@@ -35,11 +35,11 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.intervals import Resampled
-from holdfast.experiment import Experiment
+from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
 from holdfast.methods import build_method
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.release import FrozenModel
-from holdfast.training.compatible_head import HEAD_RECIPE, CompatibleHead, head_recipe, load_head, train_head
+from holdfast.models.specs import EncoderSpec
+from holdfast.training.compatible_head import CompatibleHead, load_head, train_head
 from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method

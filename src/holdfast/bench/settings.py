@@ -13,8 +13,8 @@ from holdfast.errors import DataError
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import HEADS
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.code import version_of
 
 Changes = Mapping[str, Any]

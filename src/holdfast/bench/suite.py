@@ -27,8 +27,8 @@ from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.geometry import SPACES
 from holdfast.methods import METHODS, build_method
 from holdfast.models.backbones import BACKBONES
-from holdfast.models.encoder import EncoderSpec, encoder_spec
 from holdfast.models.heads import HEADS
+from holdfast.models.specs import EncoderSpec, encoder_spec
 from holdfast.options import bound, option_types
 
 Values = dict[str, Any]

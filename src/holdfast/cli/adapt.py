@@ -20,9 +20,8 @@ from holdfast.config import Options, Settings
 from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
-from holdfast.experiment import Experiment, Recipe
+from holdfast.experiment import HEAD_RECIPE, Experiment, Recipe
 from holdfast.reports.formats import percent
-from holdfast.training.compatible_head import HEAD_RECIPE
 
 if TYPE_CHECKING:
     from holdfast.adapters import Direction
@@ -297,8 +296,8 @@ class Compared(Options):
         """
         from holdfast.adapters.adapt import USUAL_HEADS, Choice
         from holdfast.methods import build_method
-        from holdfast.models.encoder import EncoderSpec
         from holdfast.models.heads import build_head
+        from holdfast.models.specs import EncoderSpec
 
         if self.head is not None:
             build_head(self.head, 2, 2, self.head_options)

@@ -95,7 +95,7 @@ def demo(
 def experiment(seed: int) -> Experiment:
     """Return how the demo trains, as benchmarks/comparison.py --validate chose it on the validation characters."""
     from holdfast.experiment import Experiment, Recipe
-    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.specs import EncoderSpec
 
     return Experiment(
         model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.data.text_set import TextSet
     from holdfast.embeddings import Role
-    from holdfast.models.encoder import EncoderSpec
     from holdfast.models.release import Release
+    from holdfast.models.specs import EncoderSpec
     from holdfast.models.text_encoders import TextEncoder
 
 Model = TypeVar("Model", Path, str)
@@ -215,7 +215,7 @@ def encoder_for_images(path: Path, release: Release) -> EncoderSpec:
     Raises:
         ReleaseError: It takes something else.
     """
-    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.specs import EncoderSpec
 
     spec = release.record.encoder
     if not isinstance(spec, EncoderSpec):
@@ -440,9 +440,9 @@ def stored(
 
 def _release_for(path: Path, fingerprints: set[str], given: Path) -> Carry:
     """Return what carries the embeddings of a model over with a release; refuse those of another model."""
-    from holdfast.models.feature_encoder import FeatureSpec
     from holdfast.models.lifting import lift_embeddings
     from holdfast.models.release import load_release
+    from holdfast.models.specs import FeatureSpec
     from holdfast.training.encode import embed_features
 
     release = load_release(path)

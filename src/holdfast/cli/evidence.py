@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.files import USUAL, FileColumns, model_folder
 from holdfast.errors import ConfigError
-from holdfast.evaluation.protocols.base import Protocol
-from holdfast.evaluation.protocols.by_label import ByLabel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.data.item_facts import FactsOf
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.evaluation.protocols import Protocol
     from holdfast.evaluation.results import Evaluation, EvaluationResults
     from holdfast.results import Data
 
@@ -221,6 +220,7 @@ def write_evidence(
     from holdfast.cli.console import console, print_table
     from holdfast.cli.pages import page_line, page_written
     from holdfast.evaluation.examples import choose_examples
+    from holdfast.evaluation.protocols.by_label import ByLabel
     from holdfast.evaluation.results import EvaluationResults
     from holdfast.evaluation.uncertainty import choose_disk
     from holdfast.reports.evaluation import summary_rows, write_report

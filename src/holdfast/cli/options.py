@@ -16,7 +16,6 @@ from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.files import FileColumns, model_folder
 from holdfast.errors import ConfigError, ReleaseError, refuse
-from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import bound, option_types
 
 if TYPE_CHECKING:
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
     from holdfast.data.item_facts import FactsOf
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.data.text_set import TextData, TextSet
-    from holdfast.models.encoder import EncoderSpec
+    from holdfast.evaluation.protocols import Protocol
     from holdfast.models.release import Release
+    from holdfast.models.specs import EncoderSpec
     from holdfast.models.text_encoders import TextEncoder
 
 Similarity = Literal["cosine", "inner-product", "euclidean"]
@@ -189,8 +189,8 @@ class TextModel(Options):
         Raises:
             ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
         """
-        from holdfast.models.feature_encoder import FeatureSpec
         from holdfast.models.release import load_release
+        from holdfast.models.specs import FeatureSpec
 
         release = load_release(folder)
         recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
@@ -264,7 +264,7 @@ class Network(Options):
             projection: From backbone to embedding, settled.
             zeta: Distance from the origin to which points of a space that has one reach.
         """
-        from holdfast.models.encoder import encoder_spec
+        from holdfast.models.specs import encoder_spec
 
         channels, height, width = images.shape
         return encoder_spec(
@@ -312,6 +312,8 @@ class Answers(Options):
             ConfigError: An unknown protocol or option, or a ground truth too many or too few.
             DataError: The ground truth cannot be used.
         """
+        from holdfast.evaluation.protocols import PROTOCOLS
+
         name, truth = self.protocol, self.ground_truth
         if self.relevant is not None:
             refuse(

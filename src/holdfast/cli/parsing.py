@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import shlex
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from holdfast.cli.commands import all_functions, below, first_of, function_of, reader_of_words
-from holdfast.config import Options, Settings, known_options, leaves, read_yaml, refuse_unknown
+from holdfast.config import Options, Settings, known_options, leaves, optional_groups, read_yaml, refuse_unknown
 from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, refuse, unknown_name
 
@@ -175,17 +176,32 @@ def _parser(function: Callable[..., Any], command: str) -> tuple[Any, dict[str, 
     from jsonargparse import ArgumentParser
 
     hints = get_type_hints(function)
-    function.__annotations__ = hints  # of texts the parser would import whatever their modules name for type checkers
+    function.__annotations__ = hints  # see `_with_types`
+    function.__qualname__ = f"`holdfast {command}`"  # by a plain name the parser asks the packages for their own
     groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
     takes_settings = next((name for name, kind in hints.items() if kind is Settings), "")
-    for group in groups.values():
-        group.__init__.__annotations__ = get_type_hints(group)
+    for kind in hints.values():
+        _with_types(kind)
     parser = ArgumentParser(prog=f"holdfast {command}", exit_on_error=False)
     parser.add_argument("--config", type=str, help="YAML file of these options; later words override it.")
     parser.add_function_arguments(function, fail_untyped=True, skip={*groups, takes_settings} - {""})
     for group in groups.values():
         parser.add_class_arguments(group, fail_untyped=True)
     return parser, groups, takes_settings
+
+
+def _with_types(kind: Any) -> None:
+    """Let settings, and those within them, carry their types instead of texts.
+
+    Of texts the parser would import whatever modules name for type checkers, torch among it.
+    """
+    for group in (kind, *optional_groups(kind)):
+        if isinstance(group, type) and dataclasses.is_dataclass(group):
+            hints = get_type_hints(group)
+            group.__init__.__annotations__ = hints
+            for one in dataclasses.fields(group):
+                one.type = hints[one.name]
+                _with_types(one.type)
 
 
 _PARSER_ERRORS = (argparse.ArgumentError, TypeError, ValueError, LookupError, AttributeError, RecursionError)

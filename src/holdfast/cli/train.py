@@ -61,8 +61,8 @@ class Predecessor(Options):
         """
         if self.old is None:
             return None
-        from holdfast.models.encoder import EncoderSpec
         from holdfast.models.release import load_release
+        from holdfast.models.specs import EncoderSpec
 
         old = load_release(self.old)
         if not isinstance(old.encoder.spec, EncoderSpec):

@@ -1,7 +1,7 @@
 """Images and texts, the data sets they come from, and who saw which of them; importable without torch.
 
-The names below load on first use. Batches for training are in `holdfast.data.loading` and `holdfast.data.augment`,
-which need torch.
+The names below load on first use. Batches for training are in `holdfast.data.loading`, and their random changes in
+`holdfast.data.random_transforms`, which need torch.
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from holdfast.devices import DataOnDevice
 from holdfast.errors import ConfigError
 from holdfast.methods.base import Batch
-
-DataOnDevice = Literal["auto", "always", "never"]
 
 
 def moved(values: Tensor, device: torch.device | None) -> Tensor:

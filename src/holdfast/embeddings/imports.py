@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role
 from holdfast.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
 from holdfast.embeddings.numpy_files import NumpyFile
-from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
 from holdfast.embeddings.room import gather
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, HoldfastError, reason, refuse, unknown_name
@@ -98,6 +96,8 @@ def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | N
 
 def _npz_array(file: NumpyFile, name: str, called: Mapping[str, str]) -> NDArray[Any] | StringArray:
     """Read one of the smaller arrays; texts take eight times less memory as UTF-8 than as NumPy has them."""
+    import pyarrow as pa  # here: most commands read no such file
+
     header = file.header(name)
     if name not in (*called, "class_names") or header.dtype.kind != "U" or len(header.shape) != 1:
         return file.array(name)
@@ -125,6 +125,10 @@ def from_parquet(
         ConfigError: Both a space and a similarity were given, or one that is unknown.
         DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
     """
+    import pyarrow as pa  # here: most commands read no such file
+
+    from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
+
     refuse_other_kind(path, PARQUET)
     files = ParquetFiles(path, names)
     if "vectors" in files.taken:
@@ -183,6 +187,8 @@ def _whole(values: NDArray[Any] | StringArray) -> bool:
 
 def _texts(values: NDArray[Any] | StringArray) -> StringArray:
     """Return values as texts, written as Python writes them."""
+    import pyarrow as pa
+
     if isinstance(values, StringArray):
         return values
     if _whole(values):

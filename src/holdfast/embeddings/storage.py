@@ -17,8 +17,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
@@ -201,6 +199,9 @@ def to_npz(embeddings: EmbeddingSet, path: str | Path) -> Path:
 
 def to_parquet(embeddings: EmbeddingSet, path: str | Path) -> Path:
     """Write one row per item with columns ``id``, ``vector``, ``label`` (a class name where known)."""
+    import pyarrow as pa  # here: most commands need no Parquet
+    import pyarrow.parquet as pq
+
     flat = pa.array(np.ascontiguousarray(embeddings.vectors).ravel())
     columns: dict[str, Any] = {
         "id": embeddings.ids.arrow(),

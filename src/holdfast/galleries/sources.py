@@ -327,7 +327,7 @@ class ReleaseVectors:
         batch_size: int = 512,
         device: torch.device | None = None,
     ) -> None:
-        from holdfast.models.encoder import EncoderSpec
+        from holdfast.models.specs import EncoderSpec
 
         refuse(batch_size < 1, f"batch_size={batch_size}", "at least 1")
         spec = release.record.encoder

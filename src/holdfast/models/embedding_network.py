@@ -3,70 +3,14 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
 from torch import Tensor, nn
 
 from holdfast.errors import DataError, unknown_name
 from holdfast.geometry.hypersphere import normalise
-
-
-class EmbeddingSpec(BaseModel, ABC):
-    """Everything that defines an encoder but its weights; part of its fingerprint.
-
-    Args:
-        dim: Dimension D of the embeddings.
-        projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
-            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where there are D features already. On the Lorentz
-            space choose "linear-bn": the values of a plain layer, divided by √D, leave all points near the origin,
-            where the classifier hardly learns.
-        zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
-            (HBCT, section 5.1); None leaves embeddings as they are.
-        lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
-            where only directions count, is laid onto the Lorentz space.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
-    """What is left out at its default, so that models without it keep the fingerprints of all versions."""
-
-    dim: int = Field(default=128, ge=1)
-    projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
-    zeta: FiniteFloat | None = Field(default=None, gt=0)
-    lifts_directions: bool = False
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = to_values(self)
-        unset = {name for name in self.TOLD_WHEN_SET if getattr(self, name) == type(self).model_fields[name].default}
-        return {name: value for name, value in values.items() if name not in unset}
-
-    @abstractmethod
-    def build(
-        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
-    ) -> EmbeddingNetwork:
-        """Build the network, with fresh weights but for those in the folder ``weights``.
-
-        Args:
-            weights: Local folder of published backbone weights; None for a fresh start.
-            freeze_backbone: Train the projection only.
-            freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
-        """
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What people call it, such as the name of its backbone."""
-
-    @property
-    @abstractmethod
-    def input_words(self) -> str:
-        """Say what it takes, for the card of a release."""
+from holdfast.models.specs import EmbeddingSpec
 
 
 class EmbeddingNetwork(nn.Module):

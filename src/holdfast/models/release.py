@@ -35,10 +35,9 @@ from holdfast.geometry import Space, space_from_record
 from holdfast.methods.base import Head
 from holdfast.models.card import model_card
 from holdfast.models.embedding_network import EmbeddingNetwork
-from holdfast.models.encoder import EncoderSpec
-from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.heads import build_head
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec, FeatureSpec
 from holdfast.version import __version__
 
 FORMAT_VERSION = 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
-from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.reports import formats
 from holdfast.wording import metric_name
 
@@ -131,6 +130,8 @@ def rule_rows(
         then: Rows that follow the options.
     """
     given = protocol.model_fields_set  # documents of earlier versions do not say everything
+    from holdfast.evaluation.protocols import PROTOCOLS  # here: commands ask this module for less than a page
+
     known = PROTOCOLS.get(protocol.name)
     name = (
         [("protocol", f"{protocol.name}: {known.description}" if known else protocol.name)] if "name" in given else []

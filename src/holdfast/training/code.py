@@ -15,9 +15,8 @@ from typing import Any
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
-from holdfast.models.embedding_network import EmbeddingSpec
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import HEADS
+from holdfast.models.specs import EmbeddingSpec, EncoderSpec
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")

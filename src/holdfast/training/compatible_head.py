@@ -19,33 +19,18 @@ from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, with_common_labels
 from holdfast.errors import ReleaseError, refuse
-from holdfast.experiment import Experiment, Recipe
+from holdfast.experiment import Experiment
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod, PrototypeClassifier
 from holdfast.methods.predecessor import class_prototypes
-from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import FrozenModel, Release, ReleaseRecord, load_release
+from holdfast.models.specs import FeatureSpec
 from holdfast.training.encode import embed_features
 from holdfast.training.train import OnStep, train_release
 
-HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=4e-3, weight_decay=1e-4)
-"""How a head is trained on thousands of items unless a person says otherwise: seconds on a CPU."""
-FEWEST_STEPS = 16  # of an epoch, before batches are made smaller
-SMALLEST_BATCH = 32
 Start = Literal["ridge", "random"]
 CLASS_MEAN_TEMPERATURE = 0.05  # of the classifier that stands in for the one a frozen model does not have
-
-
-def head_recipe(items: int) -> Recipe:
-    """Return how a head is trained on so many items: with smaller batches where an epoch would have too few steps.
-
-    >>> head_recipe(15_000).batch_size, head_recipe(1_000).batch_size, head_recipe(100).batch_size
-    (256, 62, 32)
-    """
-    return dataclasses.replace(
-        HEAD_RECIPE, batch_size=min(HEAD_RECIPE.batch_size, max(SMALLEST_BATCH, items // FEWEST_STEPS))
-    )
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from holdfast.errors import DataError, ReleaseError, refuse
 from holdfast.geometry import Hypersphere, Space
 from holdfast.geometry.segments import add_by_class
 from holdfast.methods.base import Batch
-from holdfast.models.feature_encoder import FeatureSpec
 from holdfast.models.release import Release
+from holdfast.models.specs import FeatureSpec
 from holdfast.models.text_encoders import BATCH_SIZE, TextEncoder
 from holdfast.training.layout import laid_out
 

@@ -25,11 +25,11 @@ from holdfast.geometry import Space
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
 from holdfast.models.embedding_network import EmbeddingNetwork
-from holdfast.models.encoder import EncoderSpec
 from holdfast.models.heads import build_head
 from holdfast.models.lifting import lifted
 from holdfast.models.release import FrozenModel, Release, load_release, make_release, save_release, searching
 from holdfast.models.seeding import seeded
+from holdfast.models.specs import EncoderSpec
 from holdfast.training.encode import cached_embeddings, embed_features
 from holdfast.training.events import EventLog, TrainingStep
 from holdfast.training.loop import fit

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery, Reply
-    from holdfast.models.encoder import EncoderSpec
+    from holdfast.models.specs import EncoderSpec
 
 KINDS = {
     "queries": "--queries FILE_OR_FOLDER of embeddings",

@@ -1,0 +1,231 @@
+"""Everything that defines an encoder but its weights: settings that people write and releases keep; without torch."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
+
+from holdfast.data.image_size import SMALLEST, ImageSize, sides, written
+from holdfast.errors import ConfigError, nearest, refuse
+
+if TYPE_CHECKING:
+    from holdfast.models.embedding_network import EmbeddingNetwork
+    from holdfast.models.encoder import Encoder
+    from holdfast.models.feature_encoder import FeatureEncoder
+
+LARGEST_IMAGE = 2**14
+
+
+class EmbeddingSpec(BaseModel, ABC):
+    """Everything that defines an encoder but its weights; part of its fingerprint.
+
+    Args:
+        dim: Dimension D of the embeddings.
+        projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
+            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where there are D features already. On the Lorentz
+            space choose "linear-bn": the values of a plain layer, divided by √D, leave all points near the origin,
+            where the classifier hardly learns.
+        zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
+            (HBCT, section 5.1); None leaves embeddings as they are.
+        lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
+            where only directions count, is laid onto the Lorentz space.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
+    """What is left out at its default, so that models without it keep the fingerprints of all versions."""
+
+    dim: int = Field(default=128, ge=1)
+    projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
+    zeta: FiniteFloat | None = Field(default=None, gt=0)
+    lifts_directions: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = to_values(self)
+        unset = {name for name in self.TOLD_WHEN_SET if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in values.items() if name not in unset}
+
+    @abstractmethod
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> EmbeddingNetwork:
+        """Build the network, with fresh weights but for those in the folder ``weights``.
+
+        Args:
+            weights: Local folder of published backbone weights; None for a fresh start.
+            freeze_backbone: Train the projection only.
+            freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
+        """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What people call it, such as the name of its backbone."""
+
+    @property
+    @abstractmethod
+    def input_words(self) -> str:
+        """Say what it takes, for the card of a release."""
+
+
+class EncoderSpec(EmbeddingSpec):
+    """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
+
+    Args:
+        backbone: A key of `holdfast.models.backbones.BACKBONES`.
+        channels: Channels of the images.
+        image_size: Height and width, or one number for both, from 8 to 16,384; other sizes are resized on entry.
+        fit: How images were brought to that size before they came here: "crop" kept the aspect and cut what is too
+            long around the centre, "squash" did not.
+        mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
+        std: Divides each channel; above 0.
+        backbone_options: Further arguments of the backbone.
+        centre_crop: Height and width, or one number for both, of the middle of an image that the backbone sees, such as
+            224 of 256; None for all of it. Images that come at this size, as random crops in training do, are seen
+            whole.
+    """
+
+    TOLD_WHEN_SET: ClassVar = (*EmbeddingSpec.TOLD_WHEN_SET, "centre_crop")
+
+    backbone: str = "convnet"
+    channels: int = Field(default=3, ge=1)
+    image_size: ImageSize = 32
+    fit: Literal["crop", "squash"] = "crop"
+    mean: tuple[FiniteFloat, ...] = (0.5,)
+    std: tuple[FiniteFloat, ...] = (0.5,)
+    backbone_options: dict[str, Any] = Field(default_factory=dict)
+    centre_crop: ImageSize | None = None
+
+    @field_validator("image_size", "centre_crop")
+    @classmethod
+    def _of_a_size_that_backbones_take(cls, size: ImageSize | None, info: ValidationInfo) -> ImageSize | None:
+        if size is not None and not all(SMALLEST <= side <= LARGEST_IMAGE for side in sides(size)):
+            raise ValueError(f"from {SMALLEST} to {LARGEST_IMAGE:,} pixels per side")
+        whole = info.data.get("image_size") if info.field_name == "centre_crop" else None
+        if size is not None and whole is not None and any(map(operator.gt, sides(size), sides(whole))):
+            raise ValueError(f"at most the image_size, {written(whole)}: it is the middle of an image of that size")
+        return size
+
+    @field_validator("mean", "std")
+    @classmethod
+    def _one_or_per_channel(cls, values: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        channels = info.data.get("channels", len(values))
+        if len(values) not in (1, channels):
+            raise ValueError(f"one value, or {channels}: one per channel")
+        return values
+
+    @field_validator("std")
+    @classmethod
+    def _above_zero(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if min(values) <= 0:
+            raise ValueError("values above 0: they divide the pixels")
+        return values
+
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> Encoder:
+        """Build the network; see `Encoder`."""
+        from holdfast.models.encoder import Encoder
+
+        return Encoder(self, weights, freeze_backbone, freeze_batch_norm)
+
+    @property
+    def name(self) -> str:
+        """The name of the backbone."""
+        return self.backbone
+
+    @property
+    def input_words(self) -> str:
+        """The shape of the images."""
+        height, width = sides(self.image_size)
+        seen = "" if self.centre_crop is None else ", of which the middle {} × {} are seen".format(*self.seen_sides)
+        return f"{self.channels} × {height} × {width} pixels{seen}"
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width that images are to be read at."""
+        return self.channels, *sides(self.image_size)
+
+    @property
+    def seen_sides(self) -> tuple[int, int]:
+        """Height and width that the backbone sees."""
+        return sides(self.image_size if self.centre_crop is None else self.centre_crop)
+
+
+def encoder_spec(**values: Any) -> EncoderSpec:
+    """Build a spec from values that people wrote.
+
+    Raises:
+        ConfigError: A field is unknown, or its value is of another type or out of range.
+
+    >>> encoder_spec(dim=0)
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.ConfigError: The option 'dim' of the encoder is 0.
+    Expected: input should be greater than or equal to 1
+    """
+    for name in values:
+        if name not in EncoderSpec.model_fields:
+            raise ConfigError(
+                f"The encoder has no option '{name}'.{nearest(name, EncoderSpec.model_fields)}",
+                expected=f"one of {', '.join(EncoderSpec.model_fields)}",
+            )
+    try:
+        return EncoderSpec(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, message = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"The option '{name}' of the encoder is {values[name]!r}.", expected=message[:1].lower() + message[1:]
+        ) from error
+
+
+class FeatureSpec(EmbeddingSpec):
+    """Everything that defines a network over a frozen model but its weights; see `EmbeddingSpec` for the rest.
+
+    Args:
+        frozen: Fingerprint of the frozen model; embeddings of another one are not understood.
+        width: Dimension of its embeddings.
+    """
+
+    frozen: str
+    width: int = Field(ge=1)
+
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> FeatureEncoder:
+        """Build the network; see `FeatureEncoder`.
+
+        Raises:
+            ConfigError: Weights for a backbone were given, or it, or a part of it, was to be frozen.
+        """
+        from holdfast.models.feature_encoder import FeatureEncoder
+
+        asked = weights is not None or freeze_backbone or freeze_batch_norm
+        refuse(asked, "A backbone for a network over a frozen model.", "neither")
+        return FeatureEncoder(self)
+
+    @property
+    def name(self) -> str:
+        """What projects, and over which model."""
+        return f"{self.projection} over {self.frozen[:20]}"
+
+    @property
+    def input_words(self) -> str:
+        """Whose embeddings it takes."""
+        return f"embeddings of {self.width} dimensions by the frozen model {self.frozen}"
