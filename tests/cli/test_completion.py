@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,43 +13,91 @@ from holdfast.cli import COMMANDS, main
 from holdfast.cli.commands import all_functions
 from holdfast.cli.completion import SCRIPTS, options_of, words_after
 
+OFFERED = {
+    "tra": ["train"],
+    "gallery sea": ["search"],
+    "gallery search --appr": ["--approximate"],
+    "gallery search --gallery live --appr": ["--approximate"],
+    "evaluate c": ["chain", "combine"],
+    "embed ": ["images", "stored", "texts", "--help"],
+    "embed images --part v": ["validation"],
+    "evaluate --gate ": ["interval", "point"],
+    "evaluate chain --old-b": ["--old-baseline"],
+    "evaluate chain --protocol-o": ["--protocol-options."],
+    "evaluate --json --gate p": ["point"],
+    "completion f": ["fish"],
+}
+"""By what was typed after `holdfast`, the last word unfinished."""
+
+BASH = """
+source "$1"; shift
+for typed; do
+  read -ra COMP_WORDS <<< "$typed"; [[ "$typed" != *' ' ]] || COMP_WORDS+=('')
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _holdfast; echo "${COMPREPLY[@]}"
+done
+"""
+
+ZSH = r"""
+zmodload zsh/zpty
+script=$1 told=$1.told; shift; : > $told
+cat > $script.setup <<EOS
+PROMPT= RPROMPT= PROMPT_EOL_MARK=
+autoload -Uz compinit && compinit -u -D
+source ${(q)script}
+compadd() {
+  [[ \${@[1,(i)(-|--)]} != *-(O|A|D)\ * ]] || { builtin compadd "\$@"; return }
+  local -a added; builtin compadd -O added "\$@"; hits+=(\$added)
+  builtin compadd "\$@"
+}
+tell() { typeset -ga hits=(); zle complete-word; print -r -- "\$hits" >> ${(q)told}; BUFFER= }
+zle -N tell
+bindkey '^I' tell
+EOS
+zpty shell zsh -f -i
+zpty -w shell "source ${(q)script}.setup"
+for typed; do zpty -n -w shell $typed$'\t'; done
+zpty -w shell exit
+while zpty -r shell line; do :; done
+cat $told
+"""
+
+FISH = """
+source $argv[1]
+for typed in $argv[2..]; echo (complete -C $typed); end
+"""
+
+ASK = {"bash": ["-c", BASH, "bash"], "zsh": ["-f", "-c", ZSH, "zsh"], "fish": ["--no-config", "-c", FISH]}
+"""By shell: how it is called to tell, in a line each, what it offers for what was typed."""
+
+Ask = Callable[[str, Sequence[str]], list[list[str]]]
+
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("completion") / "holdfast.bash"
-    path.write_text(SCRIPTS["bash"]())
-    return path
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    folder = tmp_path_factory.mktemp("completion")
+
+    def asked(shell: str, typed: Sequence[str]) -> list[list[str]]:
+        if shutil.which(shell) is None:
+            pytest.skip(f"{shell} is not installed")
+        script = folder / shell
+        script.write_text(SCRIPTS[shell]())
+        words = [shell, *ASK[shell], str(script), *(f"holdfast {one}" for one in typed)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        return [line.split() for line in done.stdout.splitlines()]
+
+    return asked
 
 
-def completed(script: Path, *words: str) -> list[str]:
-    """Return what bash offers for the last word."""
-    asked = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; printf "%s\\n" "${COMPREPLY[@]}"'
-    bash = ["bash", "-c", asked, "bash", str(script), "holdfast", *words]
-    return subprocess.run(bash, capture_output=True, text=True, check=True).stdout.split()
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_shells_offer_commands_options_and_the_words_of_options(shell: str, ask: Ask) -> None:
+    assert dict(zip(OFFERED, ask(shell, list(OFFERED)), strict=True)) == OFFERED
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        (["tra"], ["train"]),
-        (["gallery", "sea"], ["search"]),
-        (["gallery", "search", "--appr"], ["--approximate"]),
-        (["evaluate", "c"], ["chain", "combine"]),
-        (["embed", ""], ["images", "stored", "texts", "--help"]),
-        (["embed", "images", "--part", "v"], ["validation"]),
-        (["evaluate", "--gate", ""], ["interval", "point"]),
-        (["evaluate", "chain", "--old-b"], ["--old-baseline"]),
-        (["evaluate", "--json", "--gate", "p"], ["point"]),
-        (["completion", "f"], ["fish"]),
-    ],
-)
-def test_bash_offers(script: Path, words: list[str], offered: list[str]) -> None:
-    assert completed(script, *words) == offered
-
-
-def test_bash_offers_files_where_a_value_is_free(script: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_shells_offer_files_where_a_value_is_free(shell: str, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "embedded.npz").touch()
-    assert completed(script, "evaluate", "--old", f"{tmp_path}/emb") == [f"{tmp_path}/embedded.npz"]
+    ((offered,),) = ask(shell, [f"evaluate --old {tmp_path}/emb"])
+    assert offered in (f"{tmp_path}/embedded.npz", "embedded.npz")
 
 
 def test_every_command_and_option_is_in_every_script() -> None:
@@ -57,7 +106,9 @@ def test_every_command_and_option_is_in_every_script() -> None:
         text = write()
         for command in all_functions():
             for option in options_of(command):
-                assert option.removeprefix("--") in text, (shell, command, option)
+                assert f"{option} " in text or f"{option}\n" in text or f'{option}"' in text or f"{option})" in text, (
+                    shell, command, option,
+                )  # fmt: skip
     assert words_after("")[0] == "adapt"
 
 

@@ -53,67 +53,96 @@ def words_after(path: str) -> list[str]:
     return sorted({words[depth] for words in known if len(words) > depth and " ".join(words[:depth]) == path})
 
 
-def _paths() -> list[str]:
+def _beginnings() -> list[str]:
     """Return all beginnings of commands, and commands."""
     return sorted({" ".join(words[:end]) for words in map(str.split, all_functions()) for end in range(len(words) + 1)})
 
 
-def _cases(quote: str) -> list[str]:
-    """Return the arms of a shell's case over what was typed: the command so far, and an option after it."""
-    lines = []
-    for path in _paths():
-        options = options_of(path) if path in all_functions() else {"--help": ()}
-        first = options.get(f"--{first_of(path)}", ())
-        lines.append(
-            f"    {quote}{path}{quote}) words={quote}{' '.join([*words_after(path), *first, *options])}{quote} ;;"
-        )
-        lines += [
-            f"    {quote}{path} {option}{quote}) words={quote}{' '.join(choices)}{quote} ;;"
-            for option, choices in options.items()
-            if choices
-        ]
-    return lines
+def _offers() -> dict[str, list[str]]:
+    """Return what to offer by what was typed: a command or its beginning, and an option of few words after it."""
+    found: dict[str, list[str]] = {}
+    for typed in _beginnings():
+        options = options_of(typed) if typed in all_functions() else {"--help": ()}
+        first = options.get(f"--{first_of(typed)}", ())
+        found[typed] = [*words_after(typed), *first, *options]
+        found |= {f"{typed} {option}": list(choices) for option, choices in options.items() if choices}
+    return found
 
 
 def _bash() -> str:
     return "\n".join(
         [
             "_holdfast() {",
-            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" path="" words="" place',
+            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
+            '  local typed="" words="" place longer',
             "  for ((place = 1; place < COMP_CWORD; place++)); do",
-            '    case "${COMP_WORDS[place]}" in -*) break ;; esac',
-            '    local longer="${path:+$path }${COMP_WORDS[place]}"',
-            f'    case "|{"|".join(_paths())}|" in *"|$longer|"*) path="$longer" ;; *) break ;; esac',
+            '    longer="${typed:+$typed }${COMP_WORDS[place]}"',
+            f'    case "|{"|".join(_beginnings())}|" in *"|$longer|"*) typed="$longer" ;; *) break ;; esac',
             "  done",
-            '  _holdfast_words() { case "$1" in',
-            *_cases('"'),
-            "  esac; }",
-            '  case "$before" in --*) _holdfast_words "$path $before" ;; esac',
-            '  [ -n "$words" ] || _holdfast_words "$path"',
+            '  case "$before" in --*) _holdfast_words "$typed $before" ;; esac',
+            '  [ -n "$words" ] || _holdfast_words "$typed"',
             '  COMPREPLY=($(compgen -W "$words" -- "$word"))',
+            '  case "${COMPREPLY[*]}" in *.) compopt -o nospace 2> /dev/null ;; esac',
             '  [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$word"))',
             "}",
+            '_holdfast_words() { case "$1" in',
+            *(f'  "{typed}") words="{" ".join(words)}" ;;' for typed, words in _offers().items()),
+            "esac; }",
             "complete -o filenames -F _holdfast holdfast",
         ]
     )
 
 
 def _zsh() -> str:
-    return "\n".join(["autoload -U +X bashcompinit && bashcompinit", _bash()])
+    return "\n".join(
+        [
+            "_holdfast() {",
+            '  local before="${words[CURRENT-1]}" typed="" place longer',
+            "  local -a offered",
+            "  for ((place = 2; place < CURRENT; place++)); do",
+            '    longer="${typed:+$typed }${words[place]}"',
+            f"    [[ '|{'|'.join(_beginnings())}|' == *\"|$longer|\"* ]] || break",
+            '    typed="$longer"',
+            "  done",
+            '  [[ $before != --* ]] || _holdfast_offered "$typed $before"',
+            '  (( $#offered )) || _holdfast_offered "$typed"',
+            "  compadd -S '' -- ${(M)offered:#*.}",
+            "  compadd -- ${offered:#*.} || (( compstate[nmatches] )) || _files",
+            "}",
+            '_holdfast_offered() { case "$1" in',
+            *(f'  "{typed}") offered=({" ".join(words)}) ;;' for typed, words in _offers().items()),
+            "esac; }",
+            "compdef _holdfast holdfast",
+        ]
+    )
 
 
 def _fish() -> str:
-    lines = ["complete -c holdfast -f"]
-    for path in _paths():
-        typed = path.split()
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in typed) or "__fish_use_subcommand"
-        options = options_of(path) if path in all_functions() else {}
-        first = options.get(f"--{first_of(path)}", ())
-        lines += [f"complete -c holdfast -n '{seen}' -a {word}" for word in (*words_after(path), *first)]
-        for option, choices in options.items():
-            taken = f" -xa '{' '.join(choices)}'" if choices else ""
-            lines.append(f"complete -c holdfast -n '{seen}' -l {option.removeprefix('--')}{taken}")
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            "function __holdfast_complete",
+            "  set -l tokens (commandline -opc)",
+            "  set -l word (commandline -ct)",
+            "  set -l typed ''",
+            "  for one in $tokens[2..]",
+            '    set -l longer (string trim -- "$typed $one")',
+            f"    contains -- $longer {' '.join(map(repr, _beginnings()))}; or break",
+            "    set typed $longer",
+            "  end",
+            "  set -l offered",
+            "  string match -q -- '--*' $tokens[-1]; and set offered (__holdfast_offered \"$typed $tokens[-1]\")",
+            '  set -q offered[1]; or set offered (__holdfast_offered "$typed")',
+            "  set offered (string match -r -- '^'(string escape --style=regex -- \"$word\")'.*' $offered)",
+            "  set -q offered[1]; and printf '%s\\n' $offered; or __fish_complete_path $word",
+            "end",
+            "function __holdfast_offered",
+            "  switch $argv[1]",
+            *(f"    case '{typed}'\n      printf '%s\\n' {' '.join(words)}" for typed, words in _offers().items()),
+            "  end",
+            "end",
+            "complete -c holdfast -f -a '(__holdfast_complete)'",
+        ]
+    )
 
 
 SCRIPTS = {"bash": _bash, "zsh": _zsh, "fish": _fish}
