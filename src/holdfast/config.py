@@ -42,6 +42,19 @@ class Settings(str):
         return Settings(yaml.safe_dump({**yaml.safe_load(self), **values}, sort_keys=False, allow_unicode=True))
 
 
+class Typed(str):
+    """A command as it was typed, for commands that write it down; no option."""
+
+
+def as_typed(name: str) -> str:
+    """Return an option as people type it.
+
+    >>> as_typed("recipe.batch_size")
+    '--recipe.batch-size'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
 def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, object]:
     """Return every option of a signature with its type, nested settings by dotted names, those of groups as its own.
 
@@ -60,7 +73,7 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, obj
         if inspect.isclass(kind) and issubclass(kind, Options):
             options |= known_options(kind, prefix)
             continue
-        if kind is Settings:
+        if kind in (Settings, Typed):
             continue
         options[prefix + name] = kind
         for group in (kind, *optional_groups(kind)):
@@ -75,14 +88,16 @@ def optional_groups(kind: Any) -> list[Any]:
     return [one for one in members if dataclasses.is_dataclass(one)] if NoneType in members else []
 
 
-def refuse_unknown(given: Iterable[str], known: Mapping[str, object], where: str, dashes: str = "") -> None:
+def refuse_unknown(
+    given: Iterable[str], known: Mapping[str, object], where: str, written: Callable[[str], str] = str
+) -> None:
     """Refuse the first option that no signature has, and suggest the nearest one.
 
     Args:
         given: Dotted names.
         known: What `known_options` returned.
         where: Where the names were written, for the message.
-        dashes: What people write before a name there, such as ``--``.
+        written: How people write a name there, such as `as_typed`.
 
     Raises:
         ConfigError: A name is unknown.
@@ -93,8 +108,8 @@ def refuse_unknown(given: Iterable[str], known: Mapping[str, object], where: str
         level = name.rpartition(".")[0]
         siblings = [option for option in known if option.rpartition(".")[0] == level] or list(known)
         raise ConfigError(
-            f"Unknown option '{dashes}{name}' {where}.{nearest(dashes + name, [dashes + option for option in known])}",
-            expected=f"one of {', '.join(dashes + option for option in siblings)}",
+            f"Unknown option '{written(name)}' {where}.{nearest(written(name), map(written, known))}",
+            expected=f"one of {', '.join(map(written, siblings))}",
             to_do="correct or remove it; nothing was started.",
         )
 

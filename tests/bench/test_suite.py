@@ -15,7 +15,7 @@ import yaml
 from holdfast.bench.run import planned_trials
 from holdfast.bench.suite import SESSION_SCORES, Entry, Overrides, Suite, read_suite, suite_from
 from holdfast.bench.tasks import Planner, refuse_without_validation
-from holdfast.cli import bench
+from holdfast.cli.parsing import run_command
 from holdfast.data.datasets import Dataset, load_dataset
 from holdfast.data.text_set import TextData, TextSet
 from holdfast.data.texts import TEXT_DATASETS, load_texts
@@ -263,7 +263,7 @@ def test_the_command_refuses_it_and_runs_nothing(content, tmp_path) -> None:
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump(content(methods={"p2z": {}})))
     places = ["--cache", str(tmp_path / "tasks"), "--out", str(tmp_path / "out")]
     with pytest.raises(ConfigError, match="Did you mean 'p2s'"):
-        bench.main([str(tmp_path / "suite.yaml"), *places])
+        run_command(["bench", str(tmp_path / "suite.yaml"), *places])
     assert [path.name for path in tmp_path.iterdir()] == ["suite.yaml"]
 
 

@@ -278,7 +278,7 @@ def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: P
         (["images", "glyphs", "--release", "x"], "Unknown option '--adapter' of `holdfast embed images`"),
         (["texts", "clinc150"], "--adapter was given with 0 text models"),
         (["texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
-        (["stored", "new", "--text-model", "wordllama"], "Unknown option '--text_model' of `holdfast embed stored`"),
+        (["stored", "new", "--text-model", "wordllama"], "Unknown option '--text-model' of `holdfast embed stored`"),
         ([], "nothing that says what to do"),
     ],
 )

@@ -49,6 +49,9 @@ def test_unknown_method_option(fails: Fails, tmp_path) -> None:
 def test_unknown_option(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--recipe.epoch", "3", "--out", tmp_path)
     assert "'--recipe.epoch'" in said and "Did you mean '--recipe.epochs'?" in said
+    said = fails("train", "--data", tmp_path, "--old_date", "3", "--out", tmp_path)
+    assert "Unknown option '--old-date'" in said and "Did you mean '--old-data'?" in said
+    assert "--data-root, --data-options" in said and "_" not in said.replace(tmp_path.as_posix(), "")
 
 
 def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
@@ -56,7 +59,7 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--dim", "abc", "--out", tmp_path)
     assert "'--dim': Expected a whole number. Got value: abc" in said
     said = fails("train", "--data", tmp_path, "--recipe.clip_norm", "abc", "--out", tmp_path)
-    assert "'--recipe.clip_norm': given abc, expected a number or nothing" in said
+    assert "'--recipe.clip-norm': given abc, expected a number or nothing" in said
     assert "required: data" in fails("train", "--out", tmp_path)
     assert "required: out" in fails("train", "photos")  # the first word is the data
     assert "does not know what 'photos' is" in fails("adapt", "photos")
@@ -66,7 +69,7 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("rand-augment.operation", "3", "Did you mean '--recipe.augmentation.rand_augment.operations'"),
+        ("rand-augment.operation", "3", "Did you mean '--recipe.augmentation.rand-augment.operations'"),
         ("rand-augment.operations", "0", "rand_augment with operations = 0. Expected: at least 1"),
         ("rand-augment.magnitude", "much", "given magnitude='much'"),
         ("resized-crop.scale", "[0.9, 0.1]", "resized_crop with scale = [0.9, 0.1]"),
@@ -261,7 +264,7 @@ TRAIN = ["train", "--method", "independent"]
         (["--freeze-backbone"], "stay random"),
         (["--method"], "--method without a value"),
         (["--method", "independent", "independent"], "each method once"),
-        (["--method-options", "["], "--method_options"),
+        (["--method-options", "["], "--method-options is"),
     ],
 )
 def test_impossible_settings(fails: Fails, made: Path, tmp_path, words: list[str], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from io import StringIO
@@ -21,7 +22,7 @@ from holdfast.bench.suite import recipe_named
 from holdfast.bench.tasks import Task
 from holdfast.cli import bench as bench_command
 from holdfast.cli import main
-from holdfast.cli.bench import bench, failure_sentences, steps_progress, without_commas, worked_before
+from holdfast.cli.bench import bench, failure_sentences, steps_progress, worked_before
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, DataError
 
@@ -61,10 +62,12 @@ def test_an_unknown_suite_is_answered_with_the_nearest_name(fails: Fails, tmp_pa
     said = fails("bench", tmp_path / "absent.yaml")
     assert "There is no file" in said and "Next: `holdfast bench` lists names" in said
     assert "is a folder" in fails("bench", tmp_path)
-    assert "--dry-run was given without a suite" in fails("bench", "--dry-run")
+    said = fails("bench", "--seeds", 0, "--json")
+    assert "--seeds was given without a suite" in said and "`holdfast bench SUITE --seeds 0 --json`" in said
+    assert "required: suite" in fails("bench", "plan")
 
 
-def test_a_dry_run_finds_a_clash_of_channels_before_anything_is_run(
+def test_a_plan_finds_a_clash_of_channels_before_anything_is_run(
     fails: Fails, suite: Path, places: list[str], tmp_path: Path
 ) -> None:
     """Of the data that models are trained on, of a test set, and of the images of sessions."""
@@ -75,8 +78,8 @@ def test_a_dry_run_finds_a_clash_of_channels_before_anything_is_run(
     sessions = {"track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}, "test_images": 1}
     for changed in (colours, test_set, {**colours, **sessions, "methods": {"finetune": {}}}):
         suite.write_text(json.dumps(changed))
-        for words in (["--dry-run"], []):
-            said = fails("bench", suite, *words, *places)
+        for words in (["plan"], []):
+            said = fails("bench", *words, suite, *places)
             assert f"The images of '{data}' have 3 channels, and the model '" in said and "takes 1" in said
             assert f"model: {{channels: 3}}, or let the data have them: {data}: {{channels: 1}}" in said
     assert not (tmp_path / "tasks").exists() and not (tmp_path / "out").exists()
@@ -125,19 +128,19 @@ def test_a_cache_that_cannot_be_written_is_told_with_another_way_out(suite: Path
 def planned(
     suite: Path, places: list[str], capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[dict[str, Any], str]]:
-    """Run a dry run; return its document and what it says to people."""
+    """Plan a bench; return the document and what it says to people."""
 
     def run(*words: str) -> tuple[dict[str, Any], str]:
         capsys.readouterr()
-        assert main(["bench", str(suite), *places, "--dry-run", *words]) == 0
+        assert main(["bench", "plan", str(suite), *places, *words]) == 0
         told = " ".join(capsys.readouterr().err.split())
-        assert main(["bench", str(suite), *places, "--dry-run", *words, "--json"]) == 0
+        assert main(["bench", "plan", str(suite), *places, *words, "--json"]) == 0
         return dict(json.loads(capsys.readouterr().out)), told
 
     return run
 
 
-def test_a_dry_run_says_what_is_left_and_changes_nothing(suite: Path, planned) -> None:
+def test_a_plan_says_what_is_left_and_changes_nothing(suite: Path, planned) -> None:
     document, told = planned("--processes", "2")
     assert document["suite"] == "mine" and document["processes"] == 2 and document["seconds"] is None
     assert (len(document["unfinished"]), document["finished"], document["unknown"], document["failed"]) == (
@@ -152,7 +155,7 @@ def test_a_dry_run_says_what_is_left_and_changes_nothing(suite: Path, planned) -
     assert told.index("train 4 embed 4 score 2") < min(where) and where == tuple(sorted(where))
 
 
-def test_a_dry_run_counts_what_failed_and_leaves_it_so(suite: Path, planned, tmp_path: Path) -> None:
+def test_a_plan_counts_what_failed_and_leaves_it_so(suite: Path, planned, tmp_path: Path) -> None:
     cache = TaskCache(tmp_path / "tasks")
     bad = next(task for task in estimate(recipe_named(suite), cache, None).unfinished if task.label.startswith("l2"))
     cache.fail(bad, "the loss is not finite")
@@ -180,15 +183,16 @@ def test_a_damaged_clock_is_named(content: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seeds", [["0,1,2"], ["0", "1", "2"], ["0,", "1,2"], ["[0,1,2]"], ["[0, 1, 2]"]])
 def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
     for words in (["--seeds", *seeds], [f"--seeds={seeds[0]}", *seeds[1:]]):
-        words = ["--suite", "a,b.yaml", *words, "--out", "x,y", "--device", "cpu,cuda:0"]
-        arguments, _ = parse(bench, list(without_commas(words)), "bench")
-        assert arguments["seeds"] == [0, 1, 2] and arguments["device"] == ["cpu", "cuda:0"]
-        assert (arguments["suite"], arguments["out"]) == ("a,b.yaml", Path("x,y"))
-    spaced, _ = parse(bench, list(without_commas(["--device", "cuda:0", "cuda:1", "--seeds", "3"])), "bench")
-    assert spaced["device"] == ["cuda:0", "cuda:1"] and spaced["seeds"] == [3]
+        words = ["a,b.yaml", *words, "--out", "x,y"]
+        arguments, _ = parse(bench, words, "bench")
+        assert arguments["steps"].seeds == [0, 1, 2]
+        assert (arguments["suite"], arguments["steps"].out) == ("a,b.yaml", Path("x,y"))
+        assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the board shows
+    spaced, _ = parse(bench, ["--device", "cuda:0", "cuda:1", "--seeds", "3"], "bench")
+    assert spaced["steps"].device == ["cuda:0", "cuda:1"] and spaced["steps"].seeds == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):
-        parse(bench, list(without_commas(["--seeds", ","])), "bench")
-    assert spaced["cache"] == Path("runs/bench/cells")  # where finished steps of earlier versions are
+        parse(bench, ["--seeds", ","], "bench")
+    assert spaced["steps"].cache == Path("runs/bench/cells")  # where finished steps of earlier versions are
 
 
 def test_commas_reach_the_suite_and_the_devices(planned, fails: Fails, suite: Path, places: list[str]) -> None:
@@ -219,8 +223,8 @@ def test_the_board_of_another_suite_is_never_overwritten(
 ) -> None:
     out = suite.parent / "out"
     before = board_in(out, **parts)
-    for more in ([], ["--dry-run"]):
-        said = fails("bench", suite, *places, *more)
+    for command in (["bench"], ["bench", "plan"]):
+        said = fails(*command, suite, *places)
         assert words in said and "board of 'mine', titled 'Mine'" in said and "--out FOLDER" in said
     assert (out / "results.json").read_bytes() == before and [path.name for path in out.iterdir()] == ["results.json"]
     assert not (suite.parent / "tasks").exists()

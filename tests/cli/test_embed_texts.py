@@ -151,7 +151,7 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
         ),
         (
             ["images", "glyphs", "--release", "x", "--query-prefix", "q"],
-            "Unknown option '--query_prefix'",
+            "Unknown option '--query-prefix'",
         ),
         (["texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),
         (["texts", "clinc150", "--text-model", "wordllama", "a/wordllama"], "models of the same name"),

@@ -53,6 +53,11 @@ def test_every_spelling_works_or_is_answered(name: str, capsys: pytest.CaptureFi
         ("embed --stored e.npz --stored-model v1 --out o", "embed stored e.npz --model v1 --out o"),
         ("evaluate --combine a b --metric map", "evaluate combine a b --metric map"),
         ("evaluate --chain a b --chain-independent c", "evaluate chain a b --independent c"),
+        ("embed --stored-model v1 --out o", "embed stored EMBEDDINGS --model v1 --out o"),
+        ("bench mine.yaml --seeds 0 1 --dry-run", "bench plan mine.yaml --seeds 0 1"),
+        ("bench --dry-run=true --report none --suite mine.yaml", "bench plan mine.yaml"),
+        ("bench --dry-run mine.yaml --json", "bench plan mine.yaml --json"),
+        ("bench --dry-run", "bench plan SUITE"),
     ],
 )
 def test_a_command_of_former_words_is_answered_with_the_whole_new_one(

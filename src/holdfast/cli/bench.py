@@ -8,13 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cli.choices import data_root as root_of
 from holdfast.cli.console import EVERY, at_work, console, in_words, print_json, print_table, repeated
 from holdfast.cli.pages import Report, check_report, page_line, page_written
-from holdfast.cli.parsing import parse
+from holdfast.config import Options, Typed
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.wording import counted
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.bench.suite import Suite
     from holdfast.bench.tasks import Task
 
-LISTS = ("seeds", "device")
-"""Options whose values may be written with commas, too."""
 SHOWN = 20
 """So many steps of a plan are named; the numbers above them should stay in sight."""
 NAMED_AT_ONCE = 2
@@ -37,28 +36,11 @@ ON_A_TERMINAL = 1.0
 _CLOCK = "worked.json"
 
 
-def bench(
-    suite: str | None = None,
-    out: Path | None = None,
-    cache: Path = Path("runs/bench/cells"),
-    seeds: list[int] = [],  # noqa: B006 - read only
-    processes: int | None = None,
-    device: list[str] = [],  # noqa: B006
-    dry_run: bool = False,
-    retry_failed: bool = False,
-    data_root: Path | None = None,
-    report: Report | None = None,
-    json: bool = False,
-) -> None:
-    """Compare methods over data sets, scenarios and seeds, from one file, and end with a leaderboard.
-
-    ``holdfast bench SUITE`` runs the steps of a suite that are not finished: models to train, embeddings, scores.
-    Finished steps are kept by their contents, so suites share old and independent models, an interrupted run continues,
-    and a changed option reruns only what hangs on it. ``holdfast bench`` alone lists the suites that come along.
+@dataclass(frozen=True)
+class Steps(Options):
+    """Which steps of the suite, where they are kept, and what runs them.
 
     Args:
-        suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file; the first word
-            needs no --suite.
         out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out. A former board of
             the same suite there is replaced, that of another suite never.
         cache: Folder of finished steps, shared by suites.
@@ -66,9 +48,82 @@ def bench(
         processes: Steps at once; as many as there are devices, or processor cores, when left out.
         device: Where models are trained, taken in turn: cpu, or cuda:0 cuda:1, or cuda:0,cuda:1; every accelerator
             found when left out.
-        dry_run: Say what would be run, and about how long it takes by what was measured before; change nothing.
         retry_failed: Run again what failed of this suite.
         data_root: Folder of the named data sets; the environment variable HOLDFAST_DATA when left out.
+    """
+
+    out: Path | None = None
+    cache: Path = Path("runs/bench/cells")
+    seeds: list[int] = field(default_factory=list)
+    processes: int | None = None
+    device: list[str] = field(default_factory=list)
+    retry_failed: bool = False
+    data_root: Path | None = None
+
+    def of(self, name: str) -> Asked:
+        """Return what was asked for of a suite.
+
+        Args:
+            name: Of one that comes with holdfast, or a YAML file.
+
+        Raises:
+            ConfigError: There is no such suite, or an option cannot be; nothing was run.
+        """
+        from holdfast.bench.cache import TaskCache
+        from holdfast.bench.run import Bench
+        from holdfast.bench.suite import recipe_named
+
+        wrong = min(self.seeds, default=0) < 0 or len(set(self.seeds)) < len(self.seeds)
+        refuse(wrong, f"--seeds {' '.join(map(str, self.seeds))}.", "whole numbers of at least 0, each once")
+        suite = recipe_named(name)
+        if self.seeds:
+            suite = suite.model_copy(update={"seeds": tuple(self.seeds)})
+        out = self.out or Path("runs/bench") / suite.name
+        _refuse_file("out", out)
+        _refuse_file("cache", self.cache)
+        former = _former_seeds(out, suite)
+        devices = _devices([name for word in self.device for name in word.split(",") if name])
+        bench = Bench(TaskCache(self.cache), root_of(self.data_root), _processes(self.processes, devices), devices)
+        return Asked(suite, bench, out, former)
+
+
+class Asked(NamedTuple):
+    """A suite with what runs it.
+
+    Args:
+        suite: With the seeds that were asked for.
+        bench: Cache, processes and devices.
+        out: Folder for the board.
+        former: Seeds of the board that is there already; None where there is none.
+    """
+
+    suite: Suite
+    bench: Bench
+    out: Path
+    former: list[int] | None
+
+    def estimate(self) -> Estimate:
+        """Return which steps are left, and how long they take."""
+        from holdfast.bench.run import estimate
+
+        with console.status("reading data"):
+            return estimate(self.suite, self.bench.cache, self.bench.root)
+
+
+def bench(
+    steps: Steps, typed: Typed, suite: str | None = None, report: Report | None = None, json: bool = False
+) -> int:
+    """Compare methods over data sets, scenarios and seeds, from one file, and end with a leaderboard.
+
+    ``holdfast bench SUITE`` runs the steps of a suite that are not finished: models to train, embeddings, scores.
+    Finished steps are kept by their contents, so suites share old and independent models, an interrupted run continues,
+    and a changed option reruns only what hangs on it. ``holdfast bench`` alone lists the suites that come along. The
+    exit code is 1 if something failed.
+
+    Args:
+        steps: Of the suite.
+        typed: The command.
+        suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file.
         report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
             are installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document.
@@ -76,61 +131,52 @@ def bench(
     Examples:
         holdfast bench
         holdfast bench omniglot-small
-        holdfast bench mine.yaml --dry-run
+        holdfast bench mine.yaml --seeds 0 1 2
     """
+    if suite is None:
+        _refuse_without_suite(typed)
+        return _list_suites(json)
+    check_report(report)
+    asked = steps.of(suite)
+    if steps.retry_failed:
+        asked.bench.cache.forget_failures(asked.estimate().unfinished)
+    if asked.former is not None and asked.former != sorted(asked.suite.seeds):
+        console.print(f"The former board in '{asked.out}', of {seeds_in_words(asked.former)}, will be replaced.")
+    return _run(asked, typed, report, json)
 
 
-def main(words: list[str]) -> int:
-    """Run a suite, write its leaderboard and show it; 1 if something failed."""
-    if words and not words[0].startswith("-"):
-        words = ["--suite", *words]
-    arguments, _ = parse(bench, list(without_commas(words)), "bench")
-    from holdfast.bench.cache import TaskCache
+def plan(suite: str, steps: Steps, json: bool = False) -> int:
+    """Say what a bench would run, and about how long it takes by what was measured before; change nothing.
+
+    With the same options as ``holdfast bench SUITE``.
+
+    Args:
+        suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file.
+        steps: Of the suite.
+        json: Print one JSON document with all steps.
+
+    Examples:
+        holdfast bench plan omniglot-small
+        holdfast bench plan mine.yaml --processes 8
+    """
     from holdfast.bench.executor import blocked_by
-    from holdfast.bench.run import Bench, estimate
-    from holdfast.bench.suite import recipe_named
 
-    if arguments["suite"] is None:
-        _refuse_without_suite(words)
-        return _list_suites(arguments["json"])
-    check_report(arguments["report"])
-    suite = _with_seeds(recipe_named(arguments["suite"]), arguments["seeds"])
-    out = arguments["out"] or Path("runs/bench") / suite.name
-    _refuse_file("out", out)
-    _refuse_file("cache", arguments["cache"])
-    former = _former_seeds(out, suite)
-    devices = _devices(arguments["device"])
-    processes = _processes(arguments["processes"], devices)
-    cache, root = TaskCache(arguments["cache"]), root_of(arguments["data_root"])
-    if arguments["dry_run"] or arguments["retry_failed"]:
-        with console.status("reading data"):
-            found = estimate(suite, cache, root)
-    if arguments["dry_run"]:
-        failed = [] if arguments["retry_failed"] else [task for task in found.unfinished if blocked_by(task, cache)]
-        return show_plan(suite, found, len(failed), processes, arguments["json"])
-    if arguments["retry_failed"]:
-        cache.forget_failures(found.unfinished)
-    if former is not None and former != sorted(suite.seeds):
-        console.print(f"The former board in '{out}', of {seeds_in_words(former)}, will be replaced.")
-    return _run(suite, Bench(cache, root, processes, devices), out, arguments, words)
+    asked = steps.of(suite)
+    found = asked.estimate()
+    failed = 0 if steps.retry_failed else sum(bool(blocked_by(task, asked.bench.cache)) for task in found.unfinished)
+    return show_plan(asked.suite, found, failed, asked.bench.processes, json)
 
 
-def _refuse_without_suite(words: list[str]) -> None:
+def _refuse_without_suite(typed: Typed) -> None:
     """Refuse options of a run where nothing says what to run."""
+    words = shlex.split(typed)
     given = [word for word in words if word.startswith("--") and not word.startswith("--json")]
     if given:
         raise ConfigError(
             f"{given[0].partition('=')[0]} was given without a suite.",
             expected="the name of a suite, or a YAML file, first",
-            to_do=f"`holdfast bench SUITE {' '.join(words)}`; `holdfast bench` lists suites.",
+            to_do=f"`{shlex.join([*words[:2], 'SUITE', *words[2:]])}`; `holdfast bench` lists suites.",
         )
-
-
-def _with_seeds(suite: Suite, seeds: list[int]) -> Suite:
-    """Return a suite with other seeds, if any were given."""
-    wrong = min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds)
-    refuse(wrong, f"--seeds {' '.join(map(str, seeds))}.", "whole numbers of at least 0, each once")
-    return suite.model_copy(update={"seeds": tuple(seeds)}) if seeds else suite
 
 
 def _refuse_file(option: str, folder: Path) -> None:
@@ -142,25 +188,6 @@ def _refuse_file(option: str, folder: Path) -> None:
             expected="a folder, or a name that is free",
             to_do=f"choose another: --{option} FOLDER; nothing was run.",
         )
-
-
-def without_commas(words: Sequence[str]) -> Iterator[str]:
-    """Split the values of the options that are lists at commas, as their help writes lists.
-
-    >>> list(without_commas(["a,b.yaml", "--seeds", "0,1,", "2", "--out", "x,y", "--device=cpu,cuda:0"]))
-    ['a,b.yaml', '--seeds', '0', '1', '2', '--out', 'x,y', '--device', 'cpu', 'cuda:0']
-    """
-    splits = False
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            splits = name[2:] in LISTS
-            if not splits or not equals:
-                yield word
-                continue
-            yield name
-            word = value
-        yield from filter(None, word.split(",")) if splits and not word.startswith("[") else (word,)
 
 
 def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
@@ -187,14 +214,13 @@ def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
     )
 
 
-def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words: list[str]) -> int:
+def _run(asked: Asked, typed: Typed, report: Report | None, as_json: bool) -> int:
     """Run to the end, write the board, and say what was found."""
-    from dataclasses import replace
-
     from holdfast.bench.ranking import leaderboard_of
     from holdfast.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
     from holdfast.reports.suite_figures import FOLDER, write_figures
 
+    suite, out = asked.suite, asked.out
     with worked_before(out) as worked, steps_progress(suite.title) as watch:
 
         def after(progress: Progress) -> None:
@@ -202,24 +228,22 @@ def _run(suite: Suite, bench: Bench, out: Path, arguments: dict[str, Any], words
             if progress.task is not None:
                 worked.note()
 
-        found = replace(bench, watch=after).run(suite)
-    command = shlex.join(["holdfast", "bench", *(word for word in words if word != "--suite")])
-    results = leaderboard_of(found, command=command, wall_seconds=worked.seconds, references=_references(suite))
+        found = replace(asked.bench, watch=after).run(suite)
+    results = leaderboard_of(found, command=typed, wall_seconds=worked.seconds, references=_references(suite))
     written = results.save(out)
     tables = write_tables(results, out)
     figures = f"figures  {out / FOLDER}\n" if write_figures(results, out) else ""
-    page = page_written(arguments["report"], lambda: write_leaderboard_page(results, out))
-    if arguments["json"]:
+    page = page_written(report, lambda: write_leaderboard_page(results, out))
+    if as_json:
         print_json(results.to_dict())
     console.print(leaderboard_text(results))
     console.print(
-        f"results  {written}\n{figures}tables   {', '.join(map(str, tables))}"
-        f"{page_line(arguments['report'], page, 'board')}"
+        f"results  {written}\n{figures}tables   {', '.join(map(str, tables))}{page_line(report, page, 'board')}"
     )
     undrawn = [name for name, spec in suite.figures.items() if not spec.DRAWN]
     if undrawn:
         console.print(f"Not drawn by this version: {', '.join(undrawn)}; the models that they show are in the cache.")
-    for sentence in failure_sentences(found, bench.cache.root):
+    for sentence in failure_sentences(found, asked.bench.cache.root):
         console.print(sentence)
     return int(any(run.failure is not None for run in found.rows))
 

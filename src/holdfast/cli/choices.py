@@ -32,9 +32,9 @@ def options_by_method(
     for name in options:
         if name not in names or not isinstance(options[name], dict):
             raise ConfigError(
-                f"With the {what}s {', '.join(names)}, --{what}_options has '{name}'.",
+                f"With the {what}s {', '.join(names)}, --{what}-options has '{name}'.",
                 expected=f"a mapping of {what} names to their options",
-                to_do=f"write --{what}_options.{names[0]}.OPTION VALUE.",
+                to_do=f"write --{what}-options.{names[0]}.OPTION VALUE.",
             )
     return {name: options.get(name, {}) for name in names}
 

@@ -26,11 +26,12 @@ FUNCTIONS = {
     "evaluate chain": "evaluate_chain:chain",
     "evaluate protocols": "evaluate:protocols",
     "bench": "bench:bench",
+    "bench plan": "bench:plan",
     "completion": "completion:completion",
 }
 """By command, without those of a gallery: module and function."""
 
-OWN_WORDS = {"bench": "bench:main", "gallery": "gallery:main"}
+OWN_WORDS = {"gallery": "gallery:main"}
 """Commands that do something with the words before they are options: module and function."""
 
 FIRST = {
@@ -48,6 +49,7 @@ FIRST = {
     "evaluate combine": "results",
     "evaluate chain": "embeddings",
     "bench": "suite",
+    "bench plan": "suite",
     "completion": "shell",
     "gallery backup": "dest",
     "gallery restore": "backup",

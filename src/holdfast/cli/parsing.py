@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import json
 import re
 import shlex
@@ -13,7 +14,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from holdfast.cli.commands import all_functions, below, first_of, function_of, reader_of_words
-from holdfast.config import Options, Settings, known_options, leaves, optional_groups, read_yaml, refuse_unknown
+from holdfast.config import (
+    Options,
+    Settings,
+    Typed,
+    as_typed,
+    known_options,
+    leaves,
+    optional_groups,
+    read_yaml,
+    refuse_unknown,
+)
 from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, refuse, unknown_name
 
@@ -26,10 +37,12 @@ class Moved(NamedTuple):
     Args:
         command: The command that has it.
         option: What it is called there; empty where its values are the words before all options.
+        flag: Whether it took no value and is nothing but that command.
     """
 
     command: str
     option: str = ""
+    flag: bool = False
 
 
 MOVED = {
@@ -42,6 +55,7 @@ MOVED = {
     ("evaluate", "chain"): Moved("evaluate chain"),
     ("evaluate", "chain_independent"): Moved("evaluate chain", "independent"),
     ("evaluate", "old_baseline"): Moved("evaluate chain", "old_baseline"),
+    ("bench", "dry_run"): Moved("bench plan", flag=True),
 }
 """Options that became commands, or went with one, by command and option."""
 
@@ -90,18 +104,25 @@ def _without_subcommand(command: str, words: Sequence[str]) -> ConfigError:
 
 def _moved(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigError:
     """Build the error for options that became a command, or went with one: it says the same words as they are now."""
-    moved = {name: MOVED[command, name] for name, _ in given if (command, name) in MOVED}
-    first = next((name for name, now in moved.items() if not now.option), "")
-    now = moved[first] if first else next(iter(moved.values()))
-    typed = ["holdfast", *now.command.split(), *(dict(given)[first] if first else [])]
-    known = known_options(function_of(now.command))
-    for name, values in given:
+    values = dict(given)
+    moved = {name: MOVED[command, name] for name in values if (command, name) in MOVED}
+    became = next((name for name, now in moved.items() if not now.option), next(iter(moved)))
+    now = moved[became]
+    if now.flag:  # --dry-run=true
+        values[became] = [word for word in values[became] if word not in ("true", "false")]
+    function, first = function_of(now.command), first_of(now.command)
+    known = known_options(function)
+    leading = {became, first} if not now.option else {first}
+    placed = [word for name in values if name in leading for word in values[name]]
+    if not placed and inspect.signature(function).parameters[first].default is inspect.Parameter.empty:
+        placed = [first.upper()]
+    typed = ["holdfast", *now.command.split(), *placed]
+    for name in [name for name in values if name not in leading]:
         option = moved[name].option if name in moved else name
-        if name != first and (option in known or option.partition(".")[0] in known):
-            typed += [f"--{option.replace('_', '-')}", *values]
+        if option in known or option.partition(".")[0] in known:
+            typed += [as_typed(option), *values[name]]
     return ConfigError(
-        f"`holdfast {command} --{(first or next(iter(moved))).replace('_', '-')}` is the command "
-        f"`holdfast {now.command}` now.",
+        f"`holdfast {command} {as_typed(became)}` is the command `holdfast {now.command}` now.",
         to_do=f"`{shlex.join(typed)}`; nothing was started.",
     )
 
@@ -128,14 +149,15 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         SystemExit: Help was asked for.
     """
     known, first = known_options(function), first_of(command)
+    typed = Typed(shlex.join(["holdfast", *command.split(), *words]))
     if first and words and not words[0].startswith("-"):
         refuse(
             first in [name for name, _ in _groups([f"--{first}", *words[1:]], command)[1:]],
-            f"Both '{words[0]}' and --{first.replace('_', '-')} were given.",
+            f"Both '{words[0]}' and {as_typed(first)} were given.",
             f"the {first} once: `holdfast {command} {first.upper()} …`",
         )
         words = [f"--{first}", *words]
-    parser, groups, takes_settings = _parser(function, command)
+    parser, groups, told = _parser(function, command)
     if "-h" in words or "--help" in words:
         from holdfast.cli.help import help_of
 
@@ -166,28 +188,29 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         arguments[name] = group(
             **{option: arguments.pop(option) for option in known_options(group) if "." not in option}
         )
-    if takes_settings:
-        arguments[takes_settings] = Settings(text)
-    return arguments, text
+    of_kind = {Settings: Settings(text), Typed: typed}
+    return arguments | {name: of_kind[kind] for name, kind in told.items()}, text
 
 
-def _parser(function: Callable[..., Any], command: str) -> tuple[Any, dict[str, type[Options]], str]:
-    """Return a parser of a function's options, the groups among its parameters, and which one takes the settings."""
+def _parser(
+    function: Callable[..., Any], command: str
+) -> tuple[Any, dict[str, type[Options]], dict[str, type[Settings | Typed]]]:
+    """Return a parser of a function's options, and of its other parameters the groups, and those told of the words."""
     from jsonargparse import ArgumentParser
 
     hints = get_type_hints(function)
     function.__annotations__ = hints  # see `_with_types`
     function.__qualname__ = f"`holdfast {command}`"  # by a plain name the parser asks the packages for their own
     groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
-    takes_settings = next((name for name, kind in hints.items() if kind is Settings), "")
+    told = {name: kind for name, kind in hints.items() if kind in (Settings, Typed)}
     for kind in hints.values():
         _with_types(kind)
     parser = ArgumentParser(prog=f"holdfast {command}", exit_on_error=False)
     parser.add_argument("--config", type=str, help="YAML file of these options; later words override it.")
-    parser.add_function_arguments(function, fail_untyped=True, skip={*groups, takes_settings} - {""})
+    parser.add_function_arguments(function, fail_untyped=True, skip={*groups, *told})
     for group in groups.values():
         parser.add_class_arguments(group, fail_untyped=True)
-    return parser, groups, takes_settings
+    return parser, groups, told
 
 
 def _with_types(kind: Any) -> None:
@@ -207,6 +230,7 @@ def _with_types(kind: Any) -> None:
 _PARSER_ERRORS = (argparse.ArgumentError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What the parser raises for words, which it reads as YAML: also what PyYAML does for `!!bool x` or `&a [*a]`."""
 _KINDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text", "NoneType": "nothing"}
+_KEY = re.compile(r'Parser key "([^"]*)"(?=:)')
 _LITERAL = re.compile(r"(?:an? )?typing\.Literal\[(.*?)\]")
 _SUBTYPE = re.compile(r"(one of [^<\]]*[^<\],\s])|<class '(?:[\w.]*\.)?(\w+)'>")
 _NESTED = re.compile(r"NestedArg\(key='([\w.]+)', val=(.*?)\)")
@@ -216,7 +240,7 @@ _UNION = re.compile(r"(option '--[^']+': )Does not validate.* Subtypes: (\[.*?\]
 
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines).replace('Parser key "', "option '--").replace('":', "':")
+    text = _KEY.sub(lambda found: f"option '{as_typed(found[1])}'", " ".join(lines))
     text = _LITERAL.sub(lambda found: f"one of {found[1]}".replace("'", ""), text)
     text = _NESTED.sub(r"\1=\2", text)
     if refused := _OWN_REFUSAL.search(text):  # by the settings themselves
@@ -238,7 +262,7 @@ def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> I
             continue
         if name not in known and (command, name) in MOVED:
             raise _moved(command, groups)
-        refuse_unknown([name], known, f"of `holdfast {command}`", dashes="--")
+        refuse_unknown([name], known, f"of `holdfast {command}`", as_typed)
         yield name, tuple(values)
 
 
@@ -269,13 +293,16 @@ def _written(name: str, value: Any, kind: Any, command: str) -> list[str]:
         return [f"--{name}=true"]
     if get_origin(kind) in (list, tuple):
         values = list(value) if isinstance(value, list | tuple) else [value]
-        refuse(words and not values, f"`holdfast {command}` was given --{name} without a value.", "one value or more")
         whole = words and len(values) == 1 and values[0].startswith("[")
+        if words and not whole and get_args(kind)[:1] in ((int,), (float,)):
+            values = [number for word in values for number in word.split(",") if number]  # 0 1 2, or 0,1,2
+        given = f"`holdfast {command}` was given {as_typed(name)} without a value."
+        refuse(words and not values, given, "one value or more")
         texts = get_args(kind)[:1] in ((str,), (Path,))
         write = json.dumps if texts and words else _scalar_text  # the id 007 stays as it is, and so does a folder
         return [f"--{name}={values[0] if whole else '[' + ', '.join(map(write, values)) + ']'}"]
     if words:
-        given = f"`holdfast {command}` was given {len(value)} values for --{name}: {' '.join(value) or 'none'}."
+        given = f"`holdfast {command}` was given {len(value)} values for {as_typed(name)}: {' '.join(value) or 'none'}."
         refuse(len(value) != 1, given, "one value")
         return [f"--{name}={value[0]}"]
     return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}"]
@@ -301,7 +328,8 @@ def _put(namespace: Any, name: str, value: Any, known: Mapping[str, Any]) -> Non
         value = _scalar(value[0]) if len(value) == 1 else [_scalar(word) for word in value]
     root = next(option for option in known if name == option or name.startswith(f"{option}."))
     if name == root:
-        refuse(not isinstance(value, dict), f"--{name} is {value!r}.", f"names with values: --{name}.NAME VALUE")
+        option = as_typed(name)
+        refuse(not isinstance(value, dict), f"{option} is {value!r}.", f"names with values: {option}.NAME VALUE")
         namespace[root] = value
         return
     *path, last = name.removeprefix(f"{root}.").split(".")
