@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.gallery.create import _again
+from holdfast.cli.gallery.create import again
+from holdfast.cli.gallery.imports import Items
 from holdfast.embeddings import storage
 from holdfast.errors import GalleryError, without_intact
 from holdfast.galleries import Gallery
@@ -81,9 +82,11 @@ def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
-    typed = _again("live", (None, None, "postgresql://me:s3cret@host/shop", "items"), {"id_column": "id",
-                   "vector_column": "vector"}, [], False)  # fmt: skip
-    assert "s3cret" not in typed and "--postgres postgresql://me@host/shop" in typed
+    source = Items(postgres="postgresql://me:s3cret@host/shop", table="items", id_column="code", take=["a", "b=c"])
+    assert again("live", source) == (
+        "holdfast gallery import --gallery live --postgres postgresql://me@host/shop --table items --id-column code "
+        "--take a b=c --model g1 --skip-existing"
+    )
 
 
 def test_vectors_of_files_are_not_embedded(run: Run) -> None:

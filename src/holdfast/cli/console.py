@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,7 +146,7 @@ logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
 
 
-def print_json(document: dict[str, Any]) -> None:
+def print_json(document: Mapping[str, object]) -> None:
     """Write the one JSON document of a command to standard output."""
     if not FIRST:
         return

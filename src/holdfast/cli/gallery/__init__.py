@@ -7,7 +7,7 @@ from importlib import import_module
 
 from holdfast.cli.console import console
 from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError, HoldfastError, refuse, unknown_name, without_intact
+from holdfast.errors import ConfigError, HoldfastError, unknown_name, without_intact
 
 SUBCOMMANDS = {
     "create": ("gallery.create:create", "make a gallery for the vectors of a model, filled if embeddings are given"),
@@ -66,8 +66,6 @@ def main(words: list[str]) -> int:
     name, rest = FORMER.get(words[0], words[0]), [_ALIASES.get(word, word) for word in words[1:]]
     try:
         arguments, _ = parse(_function(name), rest, f"gallery {name}")
-        refuse(arguments["gallery"] == "memory://", "A gallery in RAM alone, which ends with this command.",
-               "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
         return _function(name)(**arguments)
     except HoldfastError as error:
         parts = (error.given, error.expected, _next_step(name, error))

@@ -6,49 +6,46 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery.common import command, opened, size
+from holdfast.cli.console import console, rate_progress
+from holdfast.cli.gallery.common import command, size
+from holdfast.cli.gallery.options import GalleryOptions, NewGallery
 from holdfast.errors import without_secrets
 
 if TYPE_CHECKING:
     from holdfast.galleries.backup import Backup
 
 
-def backup(gallery: str, dest: Path, json: bool = False) -> int:
+def backup(on: GalleryOptions, dest: Path) -> int:
     """Write everything that the gallery holds at one commit into a new folder, while it is searched and written to.
 
     ``holdfast gallery backup DEST --gallery G`` is the same. What was written is read back and compared; the folder
     appears when it is whole. That of a gallery in a folder can be opened where it is.
 
     Args:
-        gallery: Where it is.
+        on: The gallery.
         dest: A new or empty folder, best on another disk.
-        json: Print one JSON document.
 
     Examples:
         holdfast gallery backup /backups/live --gallery live
     """
-    with opened(gallery) as it, rate_progress("backing up", None, unit="MiB") as on_step:
+    with on.opened() as it, rate_progress("backing up", None, unit="MiB") as on_step:
         done = it.backup(dest, on_step=on_step)
     console.print(f"Backed up {_told(done)} to {dest}.")
     place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
     console.print(f"Next, to restore it: {command('restore', place, '--backup', dest)}")
-    if json:
-        print_json({"backup": str(dest), **_document(done)})
+    on.print_json({"backup": str(dest), **_document(done)})
     return 0
 
 
-def restore(gallery: str, backup: Path, json: bool = False) -> int:
+def restore(on: NewGallery, backup: Path) -> int:
     """Make the gallery of a backup in a new place of the same kind; it is there whole, or not at all.
 
     ``holdfast gallery restore BACKUP --gallery G`` is the same. Every file is compared before anything is written, and
     what was restored is opened and counted.
 
     Args:
-        gallery: A new folder, or a database with pgvector, postgresql://USER@HOST/DATABASE?schema=NAME, whose schema is
-            empty or not there yet.
+        on: The new gallery.
         backup: Folder that `holdfast gallery backup` wrote; it stays as it is.
-        json: Print one JSON document.
 
     Examples:
         holdfast gallery restore /backups/live --gallery live-again
@@ -56,11 +53,10 @@ def restore(gallery: str, backup: Path, json: bool = False) -> int:
     from holdfast.galleries import restore as restored
 
     with rate_progress("restoring", None, unit="MiB") as on_step:
-        done = restored(backup, gallery, on_step=on_step)
-    console.print(f"Restored {_told(done)} to {without_secrets(gallery)}.")
-    console.print(f"Next, to look closer: {command('doctor', gallery)}")
-    if json:
-        print_json({"gallery": without_secrets(gallery), **_document(done)})
+        done = restored(backup, on.gallery, on_step=on_step)
+    console.print(f"Restored {_told(done)} to {without_secrets(on.gallery)}.")
+    console.print(f"Next, to look closer: {command('doctor', on.gallery)}")
+    on.print_json({"gallery": without_secrets(on.gallery), **_document(done)})
     return 0
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery.common import duration, opened
-from holdfast.cli.gallery.sources import NewVectors
+from holdfast.cli.console import console, rate_progress
+from holdfast.cli.gallery.common import duration
+from holdfast.cli.gallery.options import GalleryOptions
+from holdfast.cli.gallery.sources import MappedVectors
 from holdfast.cli.options import DataSets
 from holdfast.errors import StoreError, printable, without_secrets
 
@@ -20,14 +21,12 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
 def doctor(
-    gallery: str,
-    source: NewVectors,
+    on: GalleryOptions,
+    source: MappedVectors,
     sets: DataSets,
-    adapter: Path | None = None,
     sample: int = 200,
     seed: int = 0,
     repair: bool = False,
-    json: bool = False,
 ) -> int:
     """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
 
@@ -35,14 +34,12 @@ def doctor(
     sample is embedded again and compared. The exit code is 1 if something is wrong.
 
     Args:
-        gallery: Where it is.
-        source: Where new vectors come from.
+        on: The gallery.
+        source: Where vectors come from.
         sets: How data is read.
-        adapter: Folder of an adapter that maps these vectors into the space of the gallery's model.
         sample: Items of every generation that are embedded again, and searched for.
         seed: Of the sample.
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
-        json: Print one JSON document with all findings.
 
     Examples:
         holdfast gallery doctor --gallery live
@@ -52,25 +49,23 @@ def doctor(
     from holdfast.galleries.doctor import repair as repaired_first
 
     try:
-        with opened(gallery) as it:
+        with on.opened() as it:
             repaired = repaired_first(it) if repair else None
-            vectors = source.opened(it, sets, adapter=adapter)
+            vectors = source.opened(it, sets)
             with rate_progress("reading", None) as show:
-                found = examined(it, vectors, sample=sample, seed=seed, on_step=_shown(show))
+                found = examined(
+                    it, vectors, sample=sample, seed=seed,
+                    on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
+                )  # fmt: skip
             if repaired is not None:
                 console.print(str(repaired), style="bold")
     except StoreError as error:  # not even that can be read
         repaired = None
-        found = _unreadable(gallery, error)
+        found = _unreadable(on.gallery, error)
     _tell(found)
-    if json:
-        told = {"repaired": repaired.to_dict()} if repaired is not None else {}
-        print_json({**found.to_dict(), **told, "url": without_secrets(found.url)})
+    told = {"repaired": repaired.to_dict()} if repaired is not None else {}
+    on.print_json({**found.to_dict(), **told, "url": without_secrets(found.url)})
     return 0 if found.healthy else 1
-
-
-def _shown(show: Any) -> Any:
-    return lambda event: show({"done": 0, "total": None, **event, "state": event["step"]})
 
 
 def _unreadable(url: str, error: StoreError) -> Diagnosis:
@@ -97,27 +92,25 @@ def _written(finding: Finding) -> Text:
     return Text.assemble((f"{finding.severity}: ", _COLOURS[finding.severity]), printable(finding.says), next_step)
 
 
-def export(gallery: str, out: Path, generation: str | None = None, json: bool = False) -> int:
+def export(on: GalleryOptions, out: Path, generation: str | None = None) -> int:
     """Write the vectors and metadata of one generation to a file that other programs read.
 
     Args:
-        gallery: Where it is.
+        on: The gallery.
         out: File to write: .parquet (all metadata, written piece by piece), .safetensors (embeddings for `holdfast`) or
             .npz.
         generation: Its name or fingerprint; the active one when left out.
-        json: Print one JSON document.
 
     Examples:
         holdfast gallery export --gallery live --out vectors.parquet
     """
     from holdfast.galleries.transfer import export as exported
 
-    with opened(gallery) as it, rate_progress("exporting", None) as on_step:
+    with on.opened() as it, rate_progress("exporting", None) as on_step:
         done = exported(it, generation, out, on_step=on_step)
     console.print(f"{done.rows:,} items of {done.generation} written to {done.path}.")
     for name, why in done.left_out.items():
         console.print(f"The column '{name}' was left out: {why}. A .parquet file holds it.")
-    if json:
-        print_json({"file": str(done.path), "generation": done.generation, "items": done.rows,
-                    "left_out": dict(done.left_out)})  # fmt: skip
+    on.print_json({"file": str(done.path), "generation": done.generation, "items": done.rows,
+                   "left_out": dict(done.left_out)})  # fmt: skip
     return 0

@@ -59,50 +59,6 @@ class Model(NamedTuple):
     note: str
 
 
-def model_of(
-    release: Path | None, model: str | None, dim: int | None, embeddings: Path | None, *, cast: bool = False
-) -> Model:
-    """Return the model that exactly one way of naming it gives.
-
-    Args:
-        release: Folder of a release.
-        model: What a person calls the model of vectors made elsewhere; with ``embeddings``, of that file.
-        dim: Dimension of those vectors.
-        embeddings: A file or folder of its embeddings.
-        cast: See `open_vectors`.
-
-    Raises:
-        ConfigError: None or several ways were given, or a part is missing.
-    """
-    declared = model is not None and embeddings is None
-    refuse(
-        sum([release is not None, declared, embeddings is not None]) != 1,
-        "No model was named."
-        if release is None and not declared and embeddings is None
-        else "Several models were named.",
-        "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere "
-        "(`create` also takes a table: --postgres URL or --lance FOLDER, with --table T --model NAME)",
-    )
-    refuse(dim is not None and not declared, f"--dim {dim}.", "it only with --model NAME; others say it themselves")
-    if release is not None:
-        return _of_release(release)
-    if embeddings is not None:
-        found = open_vectors(embeddings, fingerprint=None if model is None else f"{DECLARED}{model}", cast=cast)
-        return Model(found.fingerprint, found.space, model or name_of(embeddings))
-    refuse(dim is None or dim < 1, f"--model {model} {'without --dim' if dim is None else f'--dim {dim}'}.",
-           "the dimension of its vectors: --dim D, at least 1")  # fmt: skip
-    from holdfast.geometry import Hypersphere
-
-    return Model(f"{DECLARED}{model}", Hypersphere(int(dim or 0)), str(model))
-
-
-def _of_release(folder: Path) -> Model:
-    from holdfast.models.release import load_release
-
-    release = load_release(folder)
-    return Model(release.fingerprint, release.space, name_of(folder))
-
-
 def name_of(path: Path) -> str:
     """Return what people call a folder or file of a model: the last part of its name that says something.
 

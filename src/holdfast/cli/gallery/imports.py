@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdfast.cli.console import console, print_json, rate_progress
-from holdfast.cli.gallery.common import command, made_by, open_vectors, opened, unnamed
+from holdfast.cli.console import console, rate_progress
+from holdfast.cli.gallery.common import command, made_by, open_vectors, unnamed
+from holdfast.cli.gallery.options import WriterOptions
+from holdfast.config import Options, as_typed
+from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.files import FileColumns
 from holdfast.errors import DataError, refuse, without_secrets
 
 if TYPE_CHECKING:
-    from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
     from holdfast.galleries.transfer import Imported, Table
 
 
-def import_rows(
-    gallery: str,
-    embeddings: Path | None = None,
-    lance: Path | None = None,
-    postgres: str | None = None,
-    table: str | None = None,
-    id_column: str = "id",
-    vector_column: str = "vector",
-    take: list[str] = [],  # noqa: B006 - read only, shown as the default
-    model: str | None = None,
-    skip_existing: bool = False,
-    batch: int = 10_000,
-    cast: bool = False,
-    wait: float = 10.0,
-    json: bool = False,
-) -> int:
-    """Add items from a file of embeddings, a Parquet file or folder, a LanceDB table or a PostgreSQL table.
-
-    Rows are read and written piece by piece. Interrupted, the same command with --skip-existing goes on. Labels and
-    further columns are taken along if the gallery has columns of their names.
+@dataclass(frozen=True)
+class Items(Options):
+    """Where items come from: embeddings, or a table.
 
     Args:
-        gallery: Where it is.
         embeddings: A folder that `holdfast embed` wrote (its gallery), a folder of .parquet files, or one .safetensors,
             .npz, .npy or .parquet file. Also written --from.
         lance: Folder of LanceDB, with --table.
@@ -50,83 +35,158 @@ def import_rows(
         table: Name of the table.
         id_column: Column of ids, in tables, Parquet and .npz files.
         vector_column: Column of vectors there.
-        take: Which columns of a table become metadata: title, or price=unit_price where the gallery calls it
-            otherwise; all that have the name of one of the gallery's when left out.
-        model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
-            such as g1.
+        take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
+            all that can, or in a gallery that is there all that have the name of one of its columns.
+        cast: Accept other types of numbers than float32.
+    """
+
+    embeddings: Path | None = None
+    lance: Path | None = None
+    postgres: str | None = None
+    table: str | None = None
+    id_column: str = "id"
+    vector_column: str = "vector"
+    take: list[str] = field(default_factory=list)
+    cast: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether a place was named."""
+        return any(place is not None for place in (self.embeddings, self.lance, self.postgres, self.table))
+
+    @property
+    def columns(self) -> dict[str, str] | None:
+        """The table's column by the gallery's name for it; None where nothing was chosen."""
+        return taken(self.take)
+
+    def opened(self, fingerprint: str | None) -> EmbeddingSet | Table:
+        """Open the embeddings or the table.
+
+        Args:
+            fingerprint: Of the model that made vectors which do not say so.
+
+        Raises:
+            ConfigError: No place was named, or several.
+            DataError: A file is damaged.
+        """
+        places = {"embeddings": self.embeddings, "lance": self.lance, "postgres": self.postgres}
+        given = [f"--{name}" for name, value in places.items() if value is not None]
+        refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
+               "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
+        refuse((self.table is None) != (self.embeddings is not None), "--table goes with --lance and --postgres.",
+               "both, or neither")  # fmt: skip
+        if self.lance is not None:
+            from holdfast.stores.lance.foreign import LanceTable
+
+            return LanceTable(self.lance, str(self.table))
+        if self.postgres is not None:
+            from holdfast.stores.postgres.foreign import PostgresTable
+
+            return PostgresTable(self.postgres, str(self.table))
+        path = self.embeddings or Path()
+        if is_parquet(path):
+            from holdfast.galleries.transfer import ParquetTable
+
+            return ParquetTable(path)
+        called = FileColumns(
+            vector=() if self.vector_column == "vector" else (self.vector_column,),
+            id=() if self.id_column == "id" else (self.id_column,),
+        )
+        return open_vectors(path, fingerprint=fingerprint, cast=self.cast, columns=called)
+
+    def added(
+        self, gallery: Gallery, found: EmbeddingSet | Table, fingerprint: str | None, commits: Commits
+    ) -> Imported:
+        """Add what was opened to a gallery, showing progress.
+
+        Args:
+            gallery: Where to.
+            found: What `opened` returned.
+            fingerprint: As there.
+            commits: How it is written.
+
+        Raises:
+            ConfigError: Neither a table nor anybody says which model made its vectors.
+            DataError: An id is there already, unless those are skipped.
+        """
+        from holdfast.galleries.transfer import import_table
+
+        if isinstance(found, EmbeddingSet):
+            return add_set(gallery, found, str(self.embeddings), commits)
+        if fingerprint is None and not (found.record or {}).get("fingerprint"):
+            raise unnamed(found.name)
+        with rate_progress("importing", found.rows) as on_step:
+            return import_table(
+                gallery, found, fingerprint=fingerprint, columns=self.columns, id_column=self.id_column,
+                vector_column=self.vector_column, cast=self.cast, skip_existing=commits.skip_existing,
+                batch=commits.batch, on_step=lambda event: on_step({"done": event["read"]}),
+            )  # fmt: skip
+
+    def left_out(self, found: EmbeddingSet | Table, columns: Iterable[str]) -> list[str]:
+        """Return the columns of a table that nobody chose and that become nothing in the gallery, in order."""
+        if isinstance(found, EmbeddingSet) or self.take:
+            return []
+        used = {*columns, self.id_column, self.vector_column}
+        return [name for name in found.schema if name not in used]
+
+    def typed(self) -> list[str]:
+        """Return the options that name all this, without a password."""
+        words: list[str] = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in self.changed and one.name != "cast":
+                words += [as_typed(one.name), *(value if one.name == "take" else [without_secrets(str(value))])]
+        return words
+
+
+@dataclass(frozen=True)
+class Commits(Options):
+    """How items are written.
+
+    Args:
         skip_existing: Pass over items that are there already.
         batch: Items per commit.
-        cast: Accept other types of numbers than float32.
-        wait: Seconds to wait for another writer.
-        json: Print one JSON document.
+    """
+
+    skip_existing: bool = False
+    batch: int = 10_000
+
+
+def import_rows(on: WriterOptions, source: Items, commits: Commits, model: str | None = None) -> int:
+    """Add items from a file of embeddings, a Parquet file or folder, a LanceDB table or a PostgreSQL table.
+
+    Rows are read and written piece by piece. Interrupted, the same command with --skip-existing goes on. Labels and
+    further columns are taken along if the gallery has columns of their names.
+
+    Args:
+        on: The gallery.
+        source: Where items come from.
+        commits: How they are written.
+        model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
+            such as g1.
 
     Examples:
         holdfast gallery import --gallery live --embeddings runs/more
         holdfast gallery import --gallery live --postgres postgresql://me@host/shop --table items --model v1
     """
-    check_places(embeddings, lance, postgres, table)
-    with opened(gallery, wait) as it:
+    with on.opened() as it:
         fingerprint = made_by(it.state, model)
-        options: dict[str, Any] = {"skip_existing": skip_existing, "batch": batch, "cast": cast}
-        found, chosen = table_of(embeddings, lance, postgres, table), taken(take)
-        passed: list[str] = []
         try:
-            if found is None:
-                refuse(bool(take), "--take for a file of embeddings.", "it only with tables and Parquet files")
-                called = columns_of(id_column, vector_column)
-                read = open_vectors(embeddings or Path(), fingerprint=fingerprint, cast=cast, columns=called)
-                done = add_set(it, read, str(embeddings), skip_existing=skip_existing, batch=batch)
-            else:
-                places = {"id_column": id_column, "vector_column": vector_column}
-                done = add_table(it, found, fingerprint, columns=chosen, **places, **options)
-                if chosen is None:
-                    passed = left_out(found, it.state.columns, **places)
+            found = source.opened(fingerprint)
+            table = not isinstance(found, EmbeddingSet)
+            refuse(bool(source.take) and not table, "--take for a file of embeddings.",
+                   "it only with tables and Parquet files")  # fmt: skip
+            done = source.added(it, found, fingerprint, commits)
+            passed = source.left_out(found, it.state.columns)
         except KeyboardInterrupt:
             console.print("\nInterrupted. What was written is kept; the same command with --skip-existing continues.")
             return 130
         items = len(it)
     if passed:
         console.print(f"Not taken, since the gallery has no columns of these names: {shown(passed)}.")
-    tell(done, items, gallery)
-    if json:
-        print_json({**vars(done), "source": without_secrets(done.source), "items": items})
+    tell(done, items, on.gallery)
+    on.print_json({**vars(done), "source": without_secrets(done.source), "items": items})
     return 0
-
-
-def check_places(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> None:
-    """Refuse none and several places to import from, and a table without its database.
-
-    Raises:
-        ConfigError: That was given.
-    """
-    places = {"embeddings": embeddings, "lance": lance, "postgres": postgres}
-    given = [f"--{name}" for name, value in places.items() if value is not None]
-    refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
-           "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
-    refuse((table is None) != (embeddings is not None), "--table goes with --lance and --postgres.", "both, or neither")
-
-
-def columns_of(id_column: str, vector_column: str) -> FileColumns:
-    """Return what an .npz file calls ids and vectors, where it is not as a table usually does."""
-    return FileColumns(
-        vector=() if vector_column == "vector" else (vector_column,), id=() if id_column == "id" else (id_column,)
-    )
-
-
-def table_of(embeddings: Path | None, lance: Path | None, postgres: str | None, table: str | None) -> Table | None:
-    """Return the table to read; None for a file of embeddings."""
-    from holdfast.galleries.transfer import ParquetTable
-
-    if lance is not None:
-        from holdfast.stores.lance.foreign import LanceTable
-
-        return LanceTable(lance, str(table))
-    if postgres is not None:
-        from holdfast.stores.postgres.foreign import PostgresTable
-
-        return PostgresTable(postgres, str(table))
-    path = embeddings or Path()
-    return ParquetTable(path) if is_parquet(path) else None
 
 
 def is_parquet(path: Path) -> bool:
@@ -149,38 +209,15 @@ def taken(words: list[str]) -> dict[str, str] | None:
     return found or None
 
 
-def left_out(table: Table, columns: Iterable[str], *, id_column: str, vector_column: str) -> list[str]:
-    """Return the columns of a table that become nothing in the gallery, in order."""
-    used = {*columns, id_column, vector_column}
-    return [name for name in table.schema if name not in used]
-
-
-def add_table(gallery: Gallery, table: Table, fingerprint: str | None, **options: Any) -> Imported:
-    """Add the rows of a table, showing progress; see `holdfast.galleries.transfer.import_table`.
-
-    Raises:
-        ConfigError: Neither the table nor anybody says which model made its vectors.
-    """
-    from holdfast.galleries.transfer import import_table
-
-    if fingerprint is None and not (table.record or {}).get("fingerprint"):
-        raise unnamed(table.name)
-    with rate_progress("importing", table.rows) as on_step:
-        return import_table(
-            gallery, table, fingerprint=fingerprint, on_step=lambda event: on_step({"done": event["read"]}), **options
-        )
-
-
-def add_set(
-    gallery: Gallery, embeddings: EmbeddingSet, name: str, *, skip_existing: bool = False, batch: int = 10_000
-) -> Imported:
-    """Add a set of embeddings in commits of ``batch`` items, showing progress.
+def add_set(gallery: Gallery, embeddings: EmbeddingSet, name: str, commits: Commits) -> Imported:
+    """Add a set of embeddings commit by commit, showing progress.
 
     Raises:
         DataError: An id is there already, unless those are skipped.
     """
     from holdfast.galleries.transfer import Imported
 
+    batch = commits.batch
     refuse(not 1 <= batch <= 50_000, f"--batch {batch}.", "1 to 50,000 items")
     if not len(embeddings):
         raise DataError(f"'{name}' has no items.", expected="at least one", to_do="embed some; nothing was changed.")
@@ -189,7 +226,7 @@ def add_set(
         for start in range(0, len(embeddings), batch):
             part = embeddings.select(slice(start, start + batch))
             there = set(gallery.store.fetch(list(part.ids)).ids)
-            if there and not skip_existing:
+            if there and not commits.skip_existing:
                 raise _known(sorted(there), name, written)
             rows = np.array([row for row, one in enumerate(part.ids) if one not in there], np.int64)
             written += gallery.add(part.select(rows)) if len(rows) else 0

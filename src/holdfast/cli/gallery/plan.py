@@ -4,76 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.cli.console import console, print_json
-from holdfast.cli.gallery.common import command, duration, opened, size
-from holdfast.cli.gallery.sources import NewVectors
+from holdfast.cli.console import console
+from holdfast.cli.gallery.common import command, duration, size
+from holdfast.cli.gallery.options import GalleryOptions, Spending
+from holdfast.cli.gallery.sources import MappedVectors
 from holdfast.cli.options import DataSets
 from holdfast.embeddings.embedding_set import shown
 
 if TYPE_CHECKING:
-    from holdfast.galleries.plan import Plan
+    from holdfast.galleries.plan import Plan, Promise
     from holdfast.galleries.status import Status
 
 
 def plan(
-    gallery: str,
-    source: NewVectors,
+    on: GalleryOptions,
+    source: MappedVectors,
     sets: DataSets,
-    adapter: Path | None = None,
-    report: list[Path] = [],  # noqa: B006
+    spending: Spending,
+    report: list[Path] = [],  # noqa: B006 - read only, shown as the default
     sample: int = 256,
     batch: int = 4096,
-    price_per_thousand: float | None = None,
-    max_cost: float | None = None,
-    seconds: float | None = None,
-    workers: int = 0,
     seed: int = 0,
-    json: bool = False,
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
 
     A random sample of the items is embedded and timed. The new model need not be prepared yet.
 
     Args:
-        gallery: Where it is.
+        on: The gallery.
         source: Where new vectors come from.
         sets: How data is read.
-        adapter: Folder of an adapter that maps these vectors into the new model's space.
+        spending: How far it would reach.
         report: results.json of `holdfast evaluate` of a model that is not prepared yet, to say how search would be.
         sample: Items to embed, at least 2.
         batch: Items that are embedded at a time.
-        price_per_thousand: Of embedding 1,000 items, in any currency.
-        max_cost: With it: how far so much would reach.
-        seconds: How far so many seconds would reach.
-        workers: Threads that embed parts of a batch at once.
         seed: Of the sample.
-        json: Print one JSON document.
 
     Examples:
         holdfast gallery plan --gallery live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
     """
     from holdfast.galleries.plan import plan as planned
 
-    budget: dict[str, Any] = {"price_per_thousand": price_per_thousand, "budget_cost": max_cost}
-    with opened(gallery) as it:
-        vectors = source.opened(it, sets, adapter=adapter, workers=workers)
+    with on.opened() as it:
+        vectors = source.opened(it, sets)
         with console.status("embedding a sample"):
-            numbers: dict[str, Any] = {"sample": sample, "batch": batch, "seed": seed}
-            found = planned(it, vectors, reports=report, budget_seconds=seconds, **numbers, **budget)
+            found = planned(
+                it, vectors, reports=report, sample=sample, batch=batch, seed=seed,
+                price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
+                budget_seconds=spending.seconds,
+            )  # fmt: skip
         status = it.status()
     for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
         console.print(line)
-    for purpose, typed in following(found, status, gallery, source, adapter, report):
+    for purpose, typed in following(found, status, on.gallery, source, report):
         console.print(f"Next, to {purpose}: {typed}")
-    if json:
-        print_json(found.to_dict())
+    on.print_json(found.to_dict())
     return 0
 
 
 def following(
-    found: Plan, status: Status, url: str, source: NewVectors, adapter: Path | None, reports: Sequence[Path]
+    found: Plan, status: Status, url: str, source: MappedVectors, reports: Sequence[Path]
 ) -> Sequence[tuple[str, str]]:
     """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
 
@@ -82,14 +74,13 @@ def following(
         status: Of the gallery as it is.
         url: Where it is.
         source: Where vectors came from, which is that of the next command.
-        adapter: What mapped them.
         reports: That were given.
     """
     from holdfast.cli.gallery.words import fill_command, next_commands
 
     chosen: dict[str, Sequence[object]] = {
         "release": [source.release], "data": [source.data], "texts": [source.texts], "text-model": [source.text_model],
-        "vectors": source.vectors or [None], "model": [source.model], "adapter": [adapter],
+        "vectors": source.vectors or [None], "model": [source.model], "adapter": [source.adapter],
     }  # fmt: skip
     given = [str(word) for name, (first, *more) in chosen.items() if first for word in (f"--{name}", first, *more)]
     if found.generation not in {one.name for one in status.generations}:
@@ -133,7 +124,7 @@ def _measured(found: Plan) -> str:
     )
 
 
-def _promised(promise: Any) -> str:
+def _promised(promise: Promise) -> str:
     """Say what searches are like meanwhile."""
     reason = f"Meanwhile new queries search vectors of {promise.gallery}, too ({promise.how}: {promise.reason})"
     if promise.metric is None or promise.now is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.cli.console import console, print_json, print_table, rate_progress
-from holdfast.cli.gallery.common import made_by, open_vectors, opened
+from holdfast.cli.console import console, print_table, rate_progress
+from holdfast.cli.gallery.common import made_by, open_vectors
+from holdfast.cli.gallery.options import GalleryOptions, Links
 from holdfast.cli.gallery.sources import NewVectors
 from holdfast.cli.options import DataSets
 from holdfast.cli.pages import page_line, page_written
@@ -21,22 +22,18 @@ PASSED = ("ready", "no gain", "unlabelled")
 
 
 def rehearse(
-    gallery: str,
+    on: GalleryOptions,
     source: NewVectors,
     sets: DataSets,
+    links: Links,
     out: Path = Path("runs/rehearsal"),
-    report: list[Path] = [],  # noqa: B006
-    adapter: Path | None = None,
-    score_map: Path | None = None,
     sample: int = 2000,
-    queries: list[Path] = [],  # noqa: B006
+    queries: list[Path] = [],  # noqa: B006 - read only, shown as the default
     old_model: str | None = None,
     order: list[str] = [],  # noqa: B006
     class_column: str = "label",
     most_queries: int = 200,
-    workers: int = 0,
     seed: int = 0,
-    json: bool = False,
 ) -> int:
     """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
 
@@ -44,23 +41,18 @@ def rehearse(
     way, and 1 otherwise. Without labels that cannot be told, and it is 1 only where a step or a search failed.
 
     Args:
-        gallery: Where it is.
+        on: The gallery.
         source: Where new vectors come from.
         sets: How data is read.
+        links: What new queries may search, where the new model is not prepared yet.
         out: Folder for rehearsal.json and rehearsal.html.
-        report: results.json of `holdfast evaluate`, where the new model is not prepared yet.
-        adapter: Folder of an adapter between the two models, likewise.
-        score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
-            new ones, so that both lists become one by score; they are merged by rank when left out.
         sample: Items of the copy, at least 20.
         queries: Two files of the same queries, by the old and by the new model; sampled items search when left out.
         old_model: What you call the old model, of .npz, .npy and .parquet queries.
         order: Orders to rehearse, the first one whole; all that can be used when left out.
         class_column: Metadata column of the class: items of a query's class are right.
         most_queries: Use so many queries at most.
-        workers: Threads that embed parts of a batch at once.
         seed: Of the sample, and of random orders.
-        json: Print one JSON document with all numbers.
 
     Examples:
         holdfast gallery rehearse --gallery live --release runs/link/head --texts requests.csv --report runs/link-report
@@ -69,10 +61,8 @@ def rehearse(
     from holdfast.reports.rehearsal import write_rehearsal_report
 
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
-    links: dict[str, Any] = {"reports": report, "adapter": adapter, "score_map": score_map}
-    numbers: dict[str, Any] = {"sample": sample, "most_queries": most_queries, "seed": seed}
-    with opened(gallery) as it:
-        vectors = source.opened(it, sets, workers=workers)
+    with on.opened() as it:
+        vectors = source.opened(it, sets)
         if vectors is None:
             raise ConfigError(
                 "Nothing to embed with was given.",
@@ -81,15 +71,15 @@ def rehearse(
         asked = _queries(it, queries, (old_model, source.model), source.cast)
         with rate_progress("rehearsal", None) as show:
             found = rehearsed(
-                it, vectors, queries=asked, orders=order or None, class_column=class_column, **links, **numbers,
+                it, vectors, reports=links.report, adapter=links.adapter, score_map=links.score_map, sample=sample,
+                queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
     _tell(found)
     console.print(f"\nresults  {path}{page_line(None, page)}")
-    if json:
-        print_json(found.to_dict())
+    on.print_json(found.to_dict())
     return 0 if found.verdict in PASSED else 1
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.gallery.common import made_by, open_vectors, opened
+from holdfast.cli.console import console, print_table
+from holdfast.cli.gallery.common import made_by, open_vectors
+from holdfast.cli.gallery.options import GalleryOptions
 from holdfast.cli.options import DataSets, TextModel
 from holdfast.config import Options
 from holdfast.devices import device_named
@@ -126,7 +127,7 @@ class Queries(Options):
 
 
 def search(
-    gallery: str,
+    on: GalleryOptions,
     query: Queries,
     sets: DataSets,
     k: int = 10,
@@ -134,12 +135,13 @@ def search(
     texts: str | None = None,
     approximate: bool = False,
     count_traffic: bool = False,
-    json: bool = False,
 ) -> int:
     """Find the items nearest to queries, among all vectors that queries of their model may search.
 
+    With --json: hits with generation, metadata and text, and how many items could be found at all.
+
     Args:
-        gallery: Where it is.
+        on: The gallery.
         query: What is searched for.
         sets: How data is read.
         k: Hits per query. Also written -k.
@@ -147,8 +149,6 @@ def search(
         texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
         approximate: Use approximate indexes where there are any; every vector is compared otherwise.
         count_traffic: Count the hits, for a backfill in the order traffic.
-        json: Print one JSON document: hits with generation, metadata and text, and how many items could be found at
-            all.
 
     Examples:
         holdfast gallery search --gallery live --text "my parcel did not come" --release runs/link/head
@@ -158,7 +158,7 @@ def search(
     from holdfast.stores.filters import read_filter
 
     count_of("--k", k)
-    with opened(gallery) as it:
+    with on.opened() as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
         asked, more = query.opened(it, sets), int(query.like is not None)  # an item finds itself first
@@ -167,8 +167,8 @@ def search(
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])
     known = {} if texts is None else query.texts_of(texts, found, sets)
     _tell(asked, found, known)
-    if json:
-        print_json(_document(asked, found, known))
+    if on.json:
+        on.print_json(_document(asked, found, known))
     return 0
 
 
@@ -232,7 +232,7 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _document(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> dict[str, Any]:
+def _document(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> dict[str, object]:
     hits = [
         [{**vars(hit), "metadata": dict(hit.metadata), **({"text": texts.get(hit.id)} if texts else {})}
          for hit in of_query]

@@ -37,6 +37,7 @@ class NewVectors(Options):
         truncate_dim: Keep so many of the first values of every vector.
         device: Where to compute: cpu, cuda, cuda:1, mps.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+        workers: Threads that embed parts of a batch at once.
     """
 
     release: Path | None = None
@@ -51,17 +52,19 @@ class NewVectors(Options):
     truncate_dim: int | None = None
     device: str = "cpu"
     cast: bool = False
+    workers: int = 0
 
-    def opened(
-        self, gallery: Gallery, sets: DataSets, *, adapter: Path | None = None, workers: int = 0
-    ) -> VectorSource | None:
+    @property
+    def mapped_by(self) -> Path | None:
+        """Folder of the adapter that maps the vectors into the new model's space, if there is one."""
+        return None
+
+    def opened(self, gallery: Gallery, sets: DataSets) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Args:
             gallery: Whose items get vectors.
             sets: How data is read.
-            adapter: Folder of an adapter that maps the vectors into the new model's space.
-            workers: Threads that embed parts of a batch at once.
 
         Raises:
             ConfigError: Options that do not go together.
@@ -73,18 +76,18 @@ class NewVectors(Options):
             return None
         refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or '--release alone'} given.",
                f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
-        refuse(workers < 0, f"--workers {workers}.", "at least 0")
+        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
         if self.vectors:
-            source = self._of_files(gallery, adapter)
+            source = self._of_files(gallery)
         else:
-            source = self._of_images(self.data, sets) if self.data else self._of_texts(str(self.texts), sets, adapter)
-        if workers > 1:
+            source = self._of_images(self.data, sets) if self.data else self._of_texts(str(self.texts), sets)
+        if self.workers > 1:
             from holdfast.galleries.sources import Parallel
 
-            return Parallel(source, workers)
+            return Parallel(source, self.workers)
         return source
 
-    def _of_files(self, gallery: Gallery, adapter: Path | None) -> VectorSource:
+    def _of_files(self, gallery: Gallery) -> VectorSource:
         from holdfast.galleries.sources import FileVectors
 
         fingerprint = made_by(gallery.state, self.model)
@@ -93,9 +96,9 @@ class NewVectors(Options):
             raise unnamed(f"'{nameless[0]}'")
         with console.status("opening vectors"):
             found: VectorSource = FileVectors(self.vectors, fingerprint, cast=self.cast)
-        return self._carried(found, adapter)
+        return self._carried(found)
 
-    def _carried(self, source: VectorSource, adapter: Path | None) -> VectorSource:
+    def _carried(self, source: VectorSource) -> VectorSource:
         """Carry vectors of a frozen model over with a head or an adapter, where one is given."""
         from holdfast.galleries.sources import through_adapter, through_head
 
@@ -103,10 +106,10 @@ class NewVectors(Options):
             from holdfast.models.release import load_release
 
             return through_head(source, load_release(self.release))
-        if adapter is not None:
+        if self.mapped_by is not None:
             from holdfast.adapters.storage import load_adapter
 
-            return through_adapter(source, load_adapter(adapter))
+            return through_adapter(source, load_adapter(self.mapped_by))
         return source
 
     def _of_images(self, data: str, sets: DataSets) -> VectorSource:
@@ -120,7 +123,7 @@ class NewVectors(Options):
         items = ImageItems.of(sets.images(data, encoder_for_images(self.release, release)))
         return ReleaseVectors(release, items, batch_size=self.batch_size or 512, device=device_named(self.device))
 
-    def _of_texts(self, data: str, sets: DataSets, adapter: Path | None) -> VectorSource:
+    def _of_texts(self, data: str, sets: DataSets) -> VectorSource:
         from holdfast.galleries.sources import TextItems, TextVectors, through_head
 
         model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
@@ -129,6 +132,22 @@ class NewVectors(Options):
         items, batch = TextItems.of(sets.texts(data)), self.batch_size or 64
         if self.release is None:
             encoder = model.opened(str(self.text_model), self.device)
-            return self._carried(TextVectors(encoder, items, batch_size=batch), adapter)
+            return self._carried(TextVectors(encoder, items, batch_size=batch))
         head, encoder = model.head(self.release, self.text_model, self.device)
         return through_head(TextVectors(encoder, items, batch_size=batch), head)
+
+
+@dataclass(frozen=True)
+class MappedVectors(NewVectors):
+    """Where new vectors come from: files, or a model and the items, as they are or through an adapter.
+
+    Args:
+        adapter: Folder of an adapter that maps these vectors into the new model's space.
+    """
+
+    adapter: Path | None = None
+
+    @property
+    def mapped_by(self) -> Path | None:
+        """The adapter."""
+        return self.adapter

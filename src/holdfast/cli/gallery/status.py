@@ -6,28 +6,27 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.gallery.common import opened
+from holdfast.cli.console import console, print_table
+from holdfast.cli.gallery.options import GalleryOptions, WriterOptions
 from holdfast.errors import refuse, without_secrets
 
 _SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state", "files")
 
 
-def status(gallery: str, json: bool = False) -> int:
+def status(on: GalleryOptions) -> int:
     """Show where the gallery and its upgrade stand, and what to type next.
 
     Args:
-        gallery: Where it is.
-        json: Print one JSON document with all numbers.
+        on: The gallery.
 
     Examples:
         holdfast gallery status --gallery live
     """
     from holdfast.cli.gallery.words import backfilled, generations_table, next_commands, standing
 
-    with opened(gallery) as it:
+    with on.opened() as it:
         found = it.status()
-    said, steps = standing(found), next_commands(found, gallery)
+    said, steps = standing(found), next_commands(found, on.gallery)
     print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
     if found.lacking or found.phase in ("prepared", "swapped"):
         console.print(f"\n{backfilled(found)}")
@@ -36,34 +35,31 @@ def status(gallery: str, json: bool = False) -> int:
         console.print(line)
     for purpose, typed in steps:
         console.print(f"Next, to {purpose}: {typed}")
-    if json:
-        print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
-                    "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
+    on.print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
+                   "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
     return 0
 
 
-def journal(gallery: str, last: int = 20, json: bool = False) -> int:
+def journal(on: GalleryOptions, last: int = 20) -> int:
     """List what was done to the gallery, last entries last.
 
     Args:
-        gallery: Where it is.
+        on: The gallery; --json has everything that the entries say.
         last: How many entries.
-        json: Print one JSON document, with everything that the entries say.
 
     Examples:
         holdfast gallery journal --gallery live --last 50
     """
     refuse(last < 1, f"--last {last}.", "at least 1")
-    with opened(gallery) as it:
+    with on.opened() as it:
         entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
     print_table(
         "Journal", ["commit", "time (UTC)", "what", "details"],
         [[str(entry.sequence), _time(entry.time), str(entry.event["kind"]), _details(entry.event)]
          for entry in entries],
     )  # fmt: skip
-    if json:
-        found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
-        print_json({"entries": found})
+    found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
+    on.print_json({"entries": found})
     return 0
 
 
@@ -90,22 +86,20 @@ def _link(record: Mapping[str, Any]) -> str:
     return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
 
 
-def migrate(gallery: str, wait: float = 10.0, json: bool = False) -> int:
+def migrate(on: WriterOptions) -> int:
     """Bring a gallery of an earlier format version up to date; its first write does so otherwise.
 
     Adapters and score maps that version 1 left outside become part of the gallery.
 
     Args:
-        gallery: Where it is.
-        wait: Seconds to wait for another writer.
-        json: Print one JSON document.
+        on: The gallery.
 
     Examples:
         holdfast gallery migrate --gallery live
     """
     from holdfast.stores.ledger import FORMAT_VERSION
 
-    with opened(gallery, wait) as it:
+    with on.opened() as it:
         before, migrated = it.store.format_version(), it.migrate()
     console.print(
         f"The gallery has format version {FORMAT_VERSION} now; it had {before}."
@@ -113,6 +107,5 @@ def migrate(gallery: str, wait: float = 10.0, json: bool = False) -> int:
         else f"The gallery has format version {FORMAT_VERSION}, the newest: "
         + ("what stood outside was taken in." if migrated else "nothing is to do.")
     )
-    if json:
-        print_json({"format_version": FORMAT_VERSION, "migrated": migrated})
+    on.print_json({"format_version": FORMAT_VERSION, "migrated": migrated})
     return 0
