@@ -154,7 +154,10 @@ def test_the_command_compares_what_leads_somewhere_on_the_users_data() -> None:
     command, words = shlex.split(answer.next)[1], shlex.split(answer.next)[2:]
     arguments, _ = parse(train, words, "train")
     assert (command, arguments["method"], arguments["predecessor"].scenario) == ("train", ["bct", "p2s"], EXTENDED)
-    assert arguments["method_options"] == {"bct": {"weight": 3}, "p2s": {"weight": 3}} and arguments["data"] == "photos"
+    assert (
+        arguments["training"].method_options == {"bct": {"weight": 3}, "p2s": {"weight": 3}}
+        and arguments["data"] == "photos"
+    )
     assert answer.not_in_next == ["hbct"]
     assert [row.method for row in compared_rows(found)] == ["bct", "p2s"]
     bare = look_up(Situation(classes=5), [])

@@ -115,9 +115,9 @@ def test_groups_of_settings_that_may_be_left_out(
         "recipe: {augmentation: {resized_crop: {}, rand_augment: {magnitude: 3}, auto_augment: null}}\n"
     )
     arguments, text = parse(train, ["--data", "glyphs", "--out", "x", *words], "train")
-    assert arguments["recipe"].augmentation == Augmentation(resized_crop=crop, rand_augment=drawn)
+    assert arguments["training"].recipe.augmentation == Augmentation(resized_crop=crop, rand_augment=drawn)
     Path("again.yaml").write_text(text)
-    assert parse(train, ["--config", "again.yaml"], "train")[0]["recipe"] == arguments["recipe"]
+    assert parse(train, ["--config", "again.yaml"], "train")[0]["training"] == arguments["training"]
 
 
 def test_one_new_model_over_an_old_release(capsys, made: Path, tmp_path) -> None:

@@ -286,3 +286,8 @@ def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture
     assert main(["gallery", "swap", gallery, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["type"] == "UpgradeStateError" and "nothing was changed" in error["to_do"]
+
+
+@pytest.mark.parametrize("subcommand", ["prepare", "rehearse"])
+def test_a_map_of_scores_without_its_adapter(subcommand: str, refused: Fails) -> None:
+    assert "--score-map without --adapter" in refused(subcommand, "--score-map", "score_map.json")

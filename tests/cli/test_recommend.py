@@ -53,7 +53,7 @@ def test_it_shows_what_was_measured_and_what_to_type(answer, capsys, mine: Path)
     assert [row["label"] for row in place["rows"]] == ["l2", "lce", "bct"]
     assert place["rows"][1]["p_comp"]["mean"] == pytest.approx(30.01) and found["not_counted"] == {}
     arguments, _ = parse(train, shlex.split(found["next"])[2:], "train")
-    assert arguments["method"] == ["lce", "bct"] and arguments["method_options"] == {"lce": {"weight": 3}}
+    assert arguments["method"] == ["lce", "bct"] and arguments["training"].method_options == {"lce": {"weight": 3}}
     assert arguments["predecessor"].scenario == "both"
 
     words = ["recommend", "--classes", "7", "--images", "700", "--scenario", "both", "--evidence", str(mine)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,9 @@ from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.options import DataSets, Network
 from holdfast.cli.pages import Report, check_report, page_line, page_written
+from holdfast.cli.training import Training
 from holdfast.config import Settings
 from holdfast.errors import unknown_name
-from holdfast.experiment import Experiment, Recipe
 
 if TYPE_CHECKING:
     from holdfast.continual.plans import Plan
@@ -23,19 +22,16 @@ def sessions(
     data: str,
     out: Path,
     network: Network,
+    training: Training,
     sets: DataSets,
     settings: Settings,
     plan: str = "general-incremental",
     plan_options: dict[str, Any] = {},  # noqa: B006 - read only
     method: list[str] = ["cvs"],  # noqa: B006 - and shown as the default
-    method_options: dict[str, Any] = {},  # noqa: B006
     budget: int | None = None,
     test_images: int | None = None,
     classes: int | None = None,
     head: str = "normalised",
-    head_options: dict[str, Any] = {},  # noqa: B006
-    recipe: Recipe = Recipe(),  # noqa: B008 - immutable
-    seed: int = 0,
     report: Report | None = None,
     json: bool = False,
 ) -> int:
@@ -54,18 +50,15 @@ def sessions(
             old_share (general-incremental).
         method: One or more methods (`holdfast methods`): cvs, bct, lwf, mmd, ewc, rwalk, rainbow; finetune and joint
             are the lower and the upper bound.
-        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
         budget: How many images of earlier sessions a method with a memory may keep, in all.
         test_images: Images of every class that become test queries, the first ones; when left out, the data's own
             queries are asked, if they are of the classes trained on.
         classes: Use only the first so many classes.
         network: What is trained.
+        training: How.
         sets: How data is read.
         settings: Of the command.
         head: Classifier of the training: normalised (cosines over 0.05), softmax or arcface.
-        head_options: Options of the head.
-        recipe: How to train each session.
-        seed: Of plan, initial weights, order, augmentation and exemplars.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
@@ -85,25 +78,16 @@ def sessions(
     check_report(report)
     if plan not in PLANS:
         raise unknown_name("plan", plan, PLANS)
-    chosen = options_by_method(method, method_options)
-    for name, options in chosen.items():
+    for name, options in options_by_method(method, training.method_options).items():
         build_method(name, options)
     images = closed_set(sets.images(data), test_images=test_images, classes=classes)
     build = PLANS[plan]
-    drawn = build(images.train.labels, **bound(build, {"seed": seed, **plan_options}, f"plan '{plan}'"))
+    drawn = build(images.train.labels, **bound(build, {"seed": training.seed, **plan_options}, f"plan '{plan}'"))
     setting = Setting.of(images.name, images.train, images.test, drawn, budget=budget)
-    base = Experiment(
-        model=network.encoder(images.train, network.projection or "linear"),
-        head=head,
-        head_options=head_options,
-        recipe=recipe,
-        weights=network.weights,
-        freeze_backbone=network.freeze_backbone,
-        seed=seed,
-    )
-    learners = {name: replace(base, method=name, method_options=options) for name, options in chosen.items()}
+    projection = network.projection or "linear"
+    learners = training.experiments(method, network, images.train, head=head, projection=projection)
     records = run_sessions(setting, learners, out, on_run=training_progress)
-    settled = {"backbone": base.model.name, "projection": network.projection or "linear"}
+    settled = {"backbone": learners[method[0]].model.name, "projection": projection}
     write_settings(out, "sessions.yaml", settings.resolved(**settled, plan_options=dict(drawn.asked)))
     results = SessionsResults.gather(
         setting, learners, records, title=f"Sessions of {images.name}, {drawn.name}", description=images.description

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.options import DataSets, Network
+from holdfast.cli.training import Training
 from holdfast.config import Options, Settings
 from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
-from holdfast.experiment import Experiment, Geometry, Recipe
+from holdfast.experiment import Geometry
 from holdfast.methods import build_method
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.experiment import Experiment
     from holdfast.methods.base import CompatibilityMethod
     from holdfast.models.release import Release
 
@@ -106,23 +108,64 @@ class SpaceOptions(Options):
         return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old)
 
 
+@dataclass(frozen=True)
+class Destination(Options):
+    """Where releases go.
+
+    Args:
+        out: Folder for the releases; an interrupted run continues, a finished one is kept.
+        tensorboard: Also write TensorBoard's event files.
+        again: Train anew what other code trained, of holdfast or of your method; what was there is kept beside it, as
+            FOLDER.before-1.
+        json: Print one JSON document with the releases.
+    """
+
+    out: Path
+    tensorboard: bool = False
+    again: bool = False
+    json: bool = False
+
+    def tell(self, releases: Mapping[str, Release]) -> None:
+        """Print what there is now, and which of it was trained by other code."""
+        from holdfast.training.code import training_code
+
+        codes = {}
+        for name, release in releases.items():
+            record = release.record
+            now = training_code(record.method, record.head, record.encoder)
+            codes[name] = "unknown" if record.code is None else "same" if record.code == now else "other"
+        folders = {name: self.out if len(releases) == 1 else self.out / name for name in releases}
+        if self.json:
+            print_json(
+                {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
+                                     "compatible_with": release.record.compatible_with, "code": codes[name]}
+                              for name, release in releases.items()}}
+            )  # fmt: skip
+        rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
+        print_table("Releases", ["name", "folder", "fingerprint"], rows)
+        for code, said in TRAINED_BY.items():
+            kept = [str(folders[name]) for name in releases if codes[name] == code]
+            if kept:
+                console.print(f"Kept as it was, {said}: {', '.join(kept)}.", markup=False)
+        if {*codes.values()} != {"same"}:
+            console.print(
+                "Next: the same command with --again trains that anew; what is there stays, as "
+                f"{self.out.name}.before-1 or the like.",
+                markup=False,
+            )
+
+
 def train(
     data: str,
-    out: Path,
+    destination: Destination,
     predecessor: Predecessor,
     network: Network,
     on: SpaceOptions,
+    training: Training,
     sets: DataSets,
     settings: Settings,
     method: list[str] = ["p2s"],  # noqa: B006 - read only, and shown as the default
-    method_options: dict[str, Any] = {},  # noqa: B006
     head: str | None = None,
-    head_options: dict[str, Any] = {},  # noqa: B006
-    recipe: Recipe = Recipe(),  # noqa: B008 - immutable
-    tensorboard: bool = False,
-    seed: int = 0,
-    again: bool = False,
-    json: bool = False,
 ) -> int:
     """Train a model, or a whole comparison of old, independent and compatible models.
 
@@ -132,23 +175,16 @@ def train(
 
     Args:
         data: A data set by name (`holdfast data list`), or a folder with one sub-folder of images per class.
-        out: Folder for the releases; an interrupted run continues, a finished one is kept.
+        destination: Where releases go.
         predecessor: The old model.
         network: What is trained.
         on: What embeddings are points of.
+        training: How models are trained.
         sets: How data is read.
         settings: Of the command.
         method: One or more compatibility methods (`holdfast methods`).
-        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
         head: Classifier of the training: softmax, normalised or arcface on the hypersphere, lorentz on the lorentz
             space; the first of them when left out.
-        head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
-        recipe: How to train.
-        tensorboard: Also write TensorBoard's event files.
-        seed: Of initial weights, order, augmentation, split and method.
-        again: Train anew what other code trained, of holdfast or of your method; what was there is kept beside it, as
-            FOLDER.before-1.
-        json: Print one JSON document with the releases.
 
     Examples:
         holdfast train --data photos --scenario extended-class --method p2s --out runs/photos
@@ -158,7 +194,7 @@ def train(
     from holdfast.options import bound
     from holdfast.training.spaces import common_space, settle
 
-    chosen = options_by_method(method, method_options)
+    chosen = options_by_method(method, training.method_options)
     methods = {name: build_method(name, options) for name, options in chosen.items()}
     old = _checked_predecessor(predecessor, methods, on)
     asked, projection = on.geometry, network.projection
@@ -169,29 +205,21 @@ def train(
         asked, head, projection = replace(asked, space=found.space.name), found.head, projection or found.projection
         if predecessor.scenario is not None:  # what the first model leaves to the second
             found.space.clip_after(found.space.clip_after(None), on.zeta)
-    bound(HEADS[str(head)], head_options, f"head '{head}'")
+    bound(HEADS[str(head)], training.head_options, f"head '{head}'")
     settings = settings.resolved(space=asked.space, head=head, projection=projection)
     images = sets.images(data)
-    base = Experiment(
-        model=network.encoder(images.to_train_on(), str(projection), on.zeta),
-        geometry=asked,
-        head=head,
-        head_options=head_options,
-        recipe=recipe,
-        weights=network.weights,
-        freeze_backbone=network.freeze_backbone,
-        seed=seed,
+    experiments = training.experiments(
+        method, network, images.to_train_on(), head=str(head), projection=str(projection), zeta=on.zeta, geometry=asked
     )
-    experiments = {name: replace(base, method=name, method_options=options) for name, options in chosen.items()}
-    if not (out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
-        write_settings(out, "train.yaml", settings)
+    if not (destination.out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
+        write_settings(destination.out, "train.yaml", settings)
     if predecessor.scenario is not None:
-        releases = _comparison(images, experiments, predecessor, network.backbone, out, tensorboard, again)
+        releases = _comparison(images, experiments, destination, predecessor, network.backbone)
     else:
         old_data = None if predecessor.old_data is None else sets.images(predecessor.old_data)
-        releases = _models(images, experiments, old, old_data, out, tensorboard, again)
-    write_settings(out, "train.yaml", settings)
-    _tell(out, releases, json)
+        releases = _models(images, experiments, destination, old, old_data)
+    write_settings(destination.out, "train.yaml", settings)
+    destination.tell(releases)
     return 0
 
 
@@ -235,22 +263,18 @@ def _checked_predecessor(
 def _comparison(
     images: RetrievalData,
     experiments: Mapping[str, Experiment],
+    destination: Destination,
     predecessor: Predecessor,
     backbone: str | None,
-    out: Path,
-    tensorboard: bool,
-    again: bool,
 ) -> dict[str, Release]:
     """Train an old model on its share of the images, then an independent one and one by every method.
 
     Args:
         images: All images.
         experiments: By method.
+        destination: Where releases go.
         predecessor: The scenario.
         backbone: Of the new models; the scenario's when left out.
-        out: Folder for the releases.
-        tensorboard: See `train_upgrade`.
-        again: The same.
     """
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.training.train import train_upgrade
@@ -273,11 +297,11 @@ def _comparison(
         split,
         replace(old, model=old.model.model_copy(update={"zeta": None})),
         new,
-        out,
+        destination.out,
         data_name=f"{images.name}, {scenario.name}",
         on_run=training_progress,
-        tensorboard=tensorboard,
-        again=again,
+        tensorboard=destination.tensorboard,
+        again=destination.again,
     )
 
 
@@ -290,26 +314,22 @@ def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
 def _models(
     images: RetrievalData,
     experiments: Mapping[str, Experiment],
+    destination: Destination,
     old: Release | None,
     old_data: RetrievalData | None,
-    out: Path,
-    tensorboard: bool,
-    again: bool,
 ) -> dict[str, Release]:
     """Train a model by every method on all images.
 
     Args:
         images: All images.
         experiments: By method.
+        destination: Where the release goes; several get a folder each.
         old: The old model.
         old_data: Its own training data.
-        out: Folder for the release, of several for a folder each.
-        tensorboard: See `train_release`.
-        again: The same.
     """
     from holdfast.training.train import train_release
 
-    several = len(experiments) > 1
+    several, out = len(experiments) > 1, destination.out
     releases = {}
     for name, experiment in experiments.items():
         with training_progress(name) as on_step:
@@ -322,37 +342,7 @@ def _models(
                 data_name=images.name,
                 cache=out / "cache" if several else None,
                 on_step=on_step,
-                tensorboard=tensorboard,
-                again=again,
+                tensorboard=destination.tensorboard,
+                again=destination.again,
             )
     return releases
-
-
-def _tell(out: Path, releases: Mapping[str, Release], json: bool) -> None:
-    """Print what there is now, and which of it was trained by other code."""
-    from holdfast.training.code import training_code
-
-    codes = {}
-    for name, release in releases.items():
-        record = release.record
-        now = training_code(record.method, record.head, record.encoder)
-        codes[name] = "unknown" if record.code is None else "same" if record.code == now else "other"
-    folders = {name: out if len(releases) == 1 else out / name for name in releases}
-    if json:
-        print_json(
-            {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
-                                 "compatible_with": release.record.compatible_with, "code": codes[name]}
-                          for name, release in releases.items()}}
-        )  # fmt: skip
-    rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
-    print_table("Releases", ["name", "folder", "fingerprint"], rows)
-    for code, said in TRAINED_BY.items():
-        kept = [str(folders[name]) for name in releases if codes[name] == code]
-        if kept:
-            console.print(f"Kept as it was, {said}: {', '.join(kept)}.", markup=False)
-    if {*codes.values()} != {"same"}:
-        console.print(
-            f"Next: the same command with --again trains that anew; what is there stays, as {out.name}.before-1 or the "
-            "like.",
-            markup=False,
-        )

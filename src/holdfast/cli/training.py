@@ -1,0 +1,67 @@
+"""How ``holdfast train`` and ``holdfast sessions`` train, as a group of options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.choices import options_by_method
+from holdfast.cli.options import Network
+from holdfast.config import Options
+from holdfast.experiment import Experiment, Geometry, Recipe
+
+if TYPE_CHECKING:
+    from holdfast.data.image_set import ImageSet
+
+
+@dataclass(frozen=True)
+class Training(Options):
+    """How models are trained.
+
+    Args:
+        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
+        head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
+        recipe: The recipe of every training.
+        seed: Of initial weights, order, augmentation, what is drawn from the data, and the method.
+    """
+
+    method_options: dict[str, Any] = field(default_factory=dict)
+    head_options: dict[str, Any] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+
+    def experiments(
+        self,
+        methods: Sequence[str],
+        network: Network,
+        images: ImageSet,
+        *,
+        head: str,
+        projection: str,
+        zeta: float | None = None,
+        geometry: Geometry = Geometry(),  # noqa: B008 - immutable
+    ) -> dict[str, Experiment]:
+        """Return what is trained, by method.
+
+        Args:
+            methods: Their names.
+            network: What is trained.
+            images: To train on.
+            head: Classifier of the training, settled.
+            projection: From backbone to embedding, settled.
+            zeta: Distance from the origin to which points of a space that has one reach.
+            geometry: What was said of the space.
+        """
+        base = Experiment(
+            model=network.encoder(images, projection, zeta),
+            geometry=geometry,
+            head=head,
+            head_options=self.head_options,
+            recipe=self.recipe,
+            weights=network.weights,
+            freeze_backbone=network.freeze_backbone,
+            seed=self.seed,
+        )
+        chosen = options_by_method(methods, self.method_options)
+        return {name: replace(base, method=name, method_options=options) for name, options in chosen.items()}
