@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from holdfast.bench.run import planned_trials
-from holdfast.bench.settings import experiment_on, weights_digest
+from holdfast.bench.settings import FETCHED, experiment_on, weights_digest
 from holdfast.bench.steps import embedded_of, joined
 from holdfast.bench.suite import RECIPES, Suite, recipe_named, suite_from
 from holdfast.bench.tasks import Planner, Row, Task, in_order
@@ -475,6 +475,12 @@ def test_published_weights_are_found_beside_the_data(tmp_path: Path) -> None:
     values = suite.settings("omniglot", "p2s")
     with pytest.raises(DataError, match="The published weights 'tiny' are not there"):
         experiment_on(values, "cpu", tmp_path)
+    for name, model in FETCHED.items():
+        with pytest.raises(
+            DataError, match=rf"weights/{name}/model.safetensors(.|\n)*fetch '{model}' and put its files there"
+        ):
+            weights_digest(name, tmp_path)
+    assert {suite.weights for suite in EVERY.values()} - {None} <= FETCHED.keys()
     (tmp_path / "weights" / "tiny").mkdir(parents=True)
     (tmp_path / "weights" / "tiny" / "model.safetensors").write_bytes(b"one")
     found = experiment_on(values, "cpu", tmp_path)

@@ -12,6 +12,7 @@ from holdfast.methods.base import View
 from holdfast.models.backbones import BACKBONES, build_backbone
 from holdfast.models.encoder import Encoder, central
 from holdfast.models.heads import HEADS, build_head
+from holdfast.models.published_weights import PUBLISHED
 from holdfast.models.seeding import seeded
 from holdfast.models.specs import EncoderSpec, encoder_spec
 
@@ -143,8 +144,11 @@ def test_published_weights_are_read_from_a_local_folder(tmp_path) -> None:
     backbone = build_backbone("resnet18", 3, 224, tmp_path, {})
     for name, value in published.state_dict().items():
         assert torch.equal(value, backbone.body.model.state_dict()[name])
-    with pytest.raises(ConfigError, match="local folder"):
-        build_backbone("resnet18", 3, 224, tmp_path / "nothing", {})
+    for folder, missing in ((tmp_path / "nothing", "no such folder"), (tmp_path.parent, r"no model\.safetensors")):
+        with pytest.raises(
+            ConfigError, match=f"there is {missing}(.|\n)*local folder(.|\n)*fetch 'microsoft/resnet-18'"
+        ):
+            build_backbone("resnet18", 3, 224, folder, {})
     with pytest.raises(ConfigError, match="convnet"):
         build_backbone("convnet", 3, 32, tmp_path, {})
 
@@ -238,10 +242,44 @@ def save_vit(folder: Path, layers: int, dtype: torch.dtype = torch.float32) -> P
 
 def test_weights_that_leave_layers_random_are_refused(tmp_path: Path) -> None:
     save_vit(tmp_path, layers=2)
+    with pytest.raises(ConfigError, match="num_hidden_layers 2 and not 3"):
+        build_backbone("vit_s", 3, 32, tmp_path, {"layers": 3})
+    with pytest.raises(ConfigError, match=r"patch_size 4 and not 8(.|\n)*the same architecture"):
+        build_backbone("vit_s", 3, 32, tmp_path, {"layers": 2, "patch": 8})
+    with pytest.raises(ConfigError, match=r"image_size 32 and not \[32, 16\](.|\n)*size of images"):
+        build_backbone("vit_s", 3, (32, 16), tmp_path, {"layers": 2, "patch": 4})
+    said = json.loads((tmp_path / "config.json").read_text()) | {"num_hidden_layers": 3}
+    (tmp_path / "config.json").write_text(json.dumps(said))
     with pytest.raises(ConfigError, match=r"lack 16 parts .*layer.*\.2\.(.|\n)*Expected(.|\n)*Next"):
         build_backbone("vit_s", 3, 32, tmp_path, {"layers": 3})
-    with pytest.raises(ConfigError, match="the same architecture"):
-        build_backbone("vit_s", 3, 32, tmp_path, {"layers": 2, "patch": 8})
+
+
+@pytest.mark.parametrize(
+    ("backbone", "channels", "difference"),
+    [
+        ("resnet50", 3, r"hidden_sizes \[64, 128, 256, 512\] and not \[256, 512, 1024, 2048\], .*layer_type basic"),
+        ("resnet18", 1, "num_channels 3 and not 1"),
+        ("vit_b", 3, "model_type resnet and not vit"),
+    ],
+)
+def test_weights_of_another_architecture_are_refused_with_a_model_that_fits(
+    backbone: str, channels: int, difference: str, published_resnet: Path
+) -> None:
+    fits = PUBLISHED[backbone]
+    with pytest.raises(
+        ConfigError, match=rf"another architecture: .*{difference}(.|\n)*fetch '{fits}' \(config\.json and"
+    ):
+        build_backbone(backbone, channels, 224, published_resnet, {})
+
+
+def test_a_configuration_that_is_none_is_refused(published_resnet: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes((published_resnet / "model.safetensors").read_bytes()[:5000])
+    with pytest.raises(ConfigError, match=r"there is no config\.json"):
+        build_backbone("resnet18", 3, 32, tmp_path, {})
+    for content in ("{", "[1, 2]", '"text"'):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"Cannot read '.*config\.json'(.|\n)*fetch 'microsoft/resnet-18'"):
+            build_backbone("resnet18", 3, 32, tmp_path, {})
 
 
 def test_half_precision_weights_become_float32_and_a_pooler_is_left_out(tmp_path: Path) -> None:

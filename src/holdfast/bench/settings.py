@@ -14,6 +14,7 @@ from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
 from holdfast.models.heads import HEADS
+from holdfast.models.published_weights import PUBLISHED
 from holdfast.models.specs import EncoderSpec
 from holdfast.training.code import version_of
 
@@ -79,6 +80,14 @@ def of_machine(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: recipe[name] for name in ("workers", "data_on_device") if name in recipe}
 
 
+FETCHED: Mapping[str, str] = {
+    "resnet-18": PUBLISHED["resnet18"],
+    "resnet-50": PUBLISHED["resnet50"],
+    "vit-b-16-in21k": PUBLISHED["vit_b"],
+}
+"""Published models by the names that suites give to the folders of their weights."""
+
+
 def weights_folder(name: str, root: Path | None) -> Path:
     """Return the folder of published weights of that name.
 
@@ -86,11 +95,13 @@ def weights_folder(name: str, root: Path | None) -> Path:
         DataError: It is not there.
     """
     folder = (Path() if root is None else root) / "weights" / name
+    named = f"'{FETCHED[name]}'" if name in FETCHED else "that model"
     if root is None or not (folder / "model.safetensors").is_file():
         raise DataError(
             f"The published weights '{name}' are not there: no file {folder / 'model.safetensors'}.",
             expected="config.json and model.safetensors, as the transformers library writes them",
-            to_do="put them there; HOLDFAST_DATA=FOLDER or --data-root FOLDER says where data and weights are.",
+            to_do=f"fetch {named} and put its files there; HOLDFAST_DATA=FOLDER or --data-root FOLDER says where data "
+            "and weights are.",
         )
     return folder
 

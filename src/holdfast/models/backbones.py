@@ -16,9 +16,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from holdfast.data.image_size import ImageSize, sides, written
+from holdfast.data.image_size import ImageSize, settled, sides, written
 from holdfast.errors import ConfigError, refuse, unknown_name
-from holdfast.models.published_weights import local_model, transformers_library
+from holdfast.models.published_weights import PUBLISHED, local_model, transformers_library
 from holdfast.options import bound
 from holdfast.registry import Registry
 
@@ -87,6 +87,7 @@ def resnet(
     depths: tuple[int, ...],
     layer_type: str,
     hidden_sizes: tuple[int, ...],
+    published: str,
     stem: str = "auto",
 ) -> Backbone:
     """ResNet (He et al., CVPR 2016) with mean pooling.
@@ -98,6 +99,7 @@ def resnet(
         depths: Blocks per stage.
         layer_type: "basic" or "bottleneck".
         hidden_sizes: Width of each stage.
+        published: Name of published weights that fit, for messages.
         stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels per
             side, but "imagenet" with weights, which hold no other.
     """
@@ -110,7 +112,7 @@ def resnet(
         depths=list(depths),
         layer_type=layer_type,
     )
-    model = local_model(transformers.ResNetModel, config, weights)
+    model = local_model(transformers.ResNetModel, config, weights, published=published)
     if stem == "small":
         model.embedder = _SmallStem(channels, 64)
     settled = None if weights is None else {"stem": stem}
@@ -137,6 +139,7 @@ def vit(
     *,
     hidden: int,
     heads: int,
+    published: str,
     layers: int = 12,
     patch: int = 0,
 ) -> Backbone:
@@ -148,6 +151,7 @@ def vit(
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         hidden: Width of the token.
         heads: Attention heads.
+        published: Name of published weights that fit, for messages.
         layers: Depth, from 1 to 1000.
         patch: Pixels per side of a patch; 0 takes 16, or up to 64 pixels what is nearest to an eighth of the longer
             side among the divisors of both.
@@ -163,14 +167,14 @@ def vit(
     transformers = transformers_library()
     config = transformers.ViTConfig(
         num_channels=channels,
-        image_size=sides(image_size),
+        image_size=settled(image_size),
         patch_size=patch,
         hidden_size=hidden,
         num_attention_heads=heads,
         num_hidden_layers=layers,
         intermediate_size=4 * hidden,
     )
-    model = local_model(partial(transformers.ViTModel, add_pooling_layer=False), config, weights)
+    model = local_model(partial(transformers.ViTModel, add_pooling_layer=False), config, weights, published=published)
     return Backbone(_Pooled(model, lambda output: output.last_hidden_state[:, 0]), hidden)
 
 
@@ -248,12 +252,12 @@ BACKBONES: Registry[Callable[..., Backbone]] = Registry(
     "backbones",
     {
         "convnet": convnet,
-        "resnet18": partial(resnet, depths=(2, 2, 2, 2), **_BASIC),
-        "resnet50": partial(resnet, depths=(3, 4, 6, 3), **_BOTTLENECK),
+        "resnet18": partial(resnet, depths=(2, 2, 2, 2), published=PUBLISHED["resnet18"], **_BASIC),
+        "resnet50": partial(resnet, depths=(3, 4, 6, 3), published=PUBLISHED["resnet50"], **_BOTTLENECK),
         "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
         "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
-        "vit_s": partial(vit, hidden=384, heads=6),
-        "vit_b": partial(vit, hidden=768, heads=12),
+        "vit_s": partial(vit, hidden=384, heads=6, published=PUBLISHED["vit_s"]),
+        "vit_b": partial(vit, hidden=768, heads=12, published=PUBLISHED["vit_b"]),
     },
     fits=callable,
     expected="a function (channels, image_size, weights, *, options) that returns a holdfast.models.backbones.Backbone",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,14 @@ from safetensors import SafetensorError
 from torch import nn
 
 from holdfast.errors import ConfigError, reason
+
+PUBLISHED: Mapping[str, str] = {
+    "resnet18": "microsoft/resnet-18",
+    "resnet50": "microsoft/resnet-50",
+    "vit_s": "facebook/dino-vits16",
+    "vit_b": "google/vit-base-patch16-224-in21k",
+}
+"""A published model for each backbone that can start from one, by its name on the hub of the transformers library."""
 
 
 def transformers_library() -> Any:
@@ -26,15 +35,25 @@ def transformers_library() -> Any:
     return transformers
 
 
-def local_model(build: Any, config: Any, weights: Path | None) -> nn.Module:
+def local_model(build: Any, config: Any, weights: Path | None, *, published: str = "") -> nn.Module:
     """Build a transformers model, fresh or from a local folder of safetensors; never over the network.
 
     Weights become float32; those that the model has no place for (a classifier) are left out, none may be missing.
+
+    Args:
+        build: The class of the model, or a partial of it.
+        config: Its configuration.
+        weights: The folder, or None for a fresh start.
+        published: Name of a published model that fits, for messages.
+
+    Raises:
+        ConfigError: There is no such folder, or it holds weights of another architecture, or damaged ones.
     """
     model: nn.Module
     if weights is None:
         model = build(config)
         return model
+    _refuse_other_architecture(config, weights, published)
     kind: Any = build.func if isinstance(build, partial) else build
     keywords = build.keywords if isinstance(build, partial) else {}
     try:
@@ -51,9 +70,61 @@ def local_model(build: Any, config: Any, weights: Path | None) -> nn.Module:
         raise ConfigError(
             f"Cannot read weights for this backbone from '{weights}': {reason(error)}.",
             expected="a local folder with config.json and model.safetensors of the same architecture",
+            to_do=_to_fetch(f"'{weights}'", published),
         ) from error
     _refuse_partial(report, weights)
     return model
+
+
+def _refuse_other_architecture(config: Any, weights: Path, published: str) -> None:
+    """Refuse a folder that holds no weights, or those of a network with other layers."""
+    held = [(weights / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")]
+    path = weights / "config.json"
+    if not (path.is_file() and any(held)):
+        missing = "config.json" if any(held) else "model.safetensors"
+        raise ConfigError(
+            f"'{weights}' holds no published weights: there is no {missing if weights.is_dir() else 'such folder'}.",
+            expected="a local folder with config.json and model.safetensors, as the transformers library writes them",
+            to_do=_to_fetch(f"'{weights}'", published),
+        )
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        found = type(config).from_dict(given)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"Cannot read '{path}': {reason(error)}.",
+            expected="what the transformers library writes beside weights",
+            to_do=_to_fetch(f"'{weights}'", published),
+        ) from error
+    kind = given.get("model_type", config.model_type)
+    wanted = {"model_type": config.model_type} if kind != config.model_type else config.to_dict()
+    values = {"model_type": kind} if kind != config.model_type else found.to_dict()
+    other = [
+        f"{name} {values.get(name)} and not {value}"
+        for name, value in wanted.items()
+        if name in _OF_ARCHITECTURE and values.get(name) != value
+    ]
+    if other:
+        raise ConfigError(
+            f"The weights in '{weights}' are of another architecture: {', '.join(other)}.",
+            expected="weights of the same architecture, number of channels and size of images",
+            to_do="choose the backbone that they were published for; or "
+            + _to_fetch("a folder of its own, and say --weights with that one", published),
+        )
+
+
+_OF_ARCHITECTURE = frozenset(
+    {
+        "model_type", "num_channels", "embedding_size", "hidden_sizes", "depths", "layer_type", "image_size",
+        "patch_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    }
+)  # fmt: skip
+"""What a configuration says of the sizes of layers."""
+
+
+def _to_fetch(place: str, published: str) -> str:
+    named = f"'{published}'" if published else "a published model of the architecture"
+    return f"fetch {named} (config.json and model.safetensors) into {place}; nothing was trained."
 
 
 def _refuse_partial(report: Mapping[str, Any], weights: Path) -> None:
