@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import refuse
 from holdfast.geometry import Space
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import class_prototypes, require_old
 
 
@@ -34,6 +34,11 @@ class ClassPull(CompatibilityMethod):
         super().__init__()
         refuse(min(weight, slack) < 0, f"class_pull was given weight={weight} and slack={slack}", "at least 0")
         self.weight, self.slack = weight, slack
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, whose class means it keeps."""
+        return frozenset({"old_embeddings"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Average the old points by class."""

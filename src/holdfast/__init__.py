@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.methods import METHODS
     from holdfast.methods.base import CompatibilityMethod
     from holdfast.models.release import Release, load_release, save_release
+    from holdfast.training.compatibility_loss import CompatibilityLoss
     from holdfast.training.encode import embed_images, encode
     from holdfast.training.loop import fit
     from holdfast.training.train import train_release
@@ -34,6 +35,7 @@ _HOMES = {
     "ADAPTERS": "holdfast.adapters",
     "METHODS": "holdfast.methods",
     "Adapter": "holdfast.adapters",
+    "CompatibilityLoss": "holdfast.training.compatibility_loss",
     "CompatibilityMethod": "holdfast.methods.base",
     "EmbeddingSet": "holdfast.embeddings",
     "Experiment": "holdfast.experiment",
@@ -61,6 +63,7 @@ __all__ = [
     "ADAPTERS",
     "METHODS",
     "Adapter",
+    "CompatibilityLoss",
     "CompatibilityMethod",
     "EmbeddingSet",
     "Experiment",

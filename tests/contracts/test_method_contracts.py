@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.cli import main
 from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Step
+from holdfast.methods.base import CompatibilityMethod, Read, Step
 from holdfast.testing import Check, failures, method_contract
 
 CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in sorted(METHODS) for check in method_contract(name)]
@@ -29,6 +29,8 @@ class Honest(CompatibilityMethod):
     Args:
         weight: Factor of the pull.
     """
+
+    reads: frozenset[Read] = frozenset({"old"})
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -139,6 +141,26 @@ class Unbalanced(Honest):
     balance = "wait"
 
 
+class ReadsMore(Honest):
+    """weight: Reads rows of the training set, and does not say so."""
+
+    def pull(self, step: Step) -> Tensor:
+        return super().pull(step) + 0 * step.index.sum()
+
+
+class ReadsScores(Honest):
+    """weight: Reads scores of the classifier, and does not say so."""
+
+    def pull(self, step: Step) -> Tensor:
+        return super().pull(step) + 0 * step.head.logits(step.new).sum()
+
+
+class AsksInVain(Honest):
+    """weight: Asks for a classifier and for old embeddings, and reads neither."""
+
+    reads = frozenset({"old", "head", "old_embeddings"})
+
+
 BROKEN: dict[str, tuple[type[CompatibilityMethod], str]] = {
     "global randomness": (DrawsGlobally, "same generator same loss and no global randomness"),
     "gradient to the old": (LearnsFromOld, "no gradient reaches the old embeddings"),
@@ -151,6 +173,10 @@ BROKEN: dict[str, tuple[type[CompatibilityMethod], str]] = {
     "a weight that is not read": (WeighsNothing, "the option that weighs compatibility changes the loss"),
     "place in the batch": (GoesByPlace, "the loss does not depend on the order of the batch"),
     "no words": (SaysNothing, "every option is documented and has a default"),
+    "a read that is not declared": (ReadsMore, "what it reads of a step is what it says"),
+    "scores that are not declared": (ReadsScores, "without a classifier it says that it needs one or does without"),
+    "a classifier in vain": (AsksInVain, "without a classifier it says that it needs one or does without"),
+    "old embeddings in vain": (AsksInVain, "old embeddings of the training set are asked for where they are read"),
     "no balance": (Unbalanced, "what weighs compatibility against the task is an option with a number"),
 }
 

@@ -15,7 +15,7 @@ from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.geometry.segments import segment_mean
 from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import class_source, require_old, select_known
 
 GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
@@ -82,6 +82,13 @@ class AdvBCT(CompatibilityMethod):
             raise unknown_name("gamma_schedule", gamma_schedule, GAMMA_SCHEDULES)
         self.joint_batch_norm, self.gamma = joint_batch_norm, GAMMA_SCHEDULES[gamma_schedule]
         self.hidden = hidden
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view and the place in training for the critic, the old embeddings for boundaries of new classes."""
+        critic: set[Read] = {"old", "epoch", "progress"} if self.adversarial_weight else set()
+        measured = bool(self.weight) and self.classes == "new"
+        return frozenset(critic | ({"old_embeddings"} if measured else set()))
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Measure the old classes, and build the critic and one elastic weight per new class."""

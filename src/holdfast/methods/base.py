@@ -95,6 +95,42 @@ class PrototypeClassifier(Head):
         return view.space.similarity(view.points, self.weight.to(view.points), self.scale)
 
 
+class NoClassifier(Head):
+    """Stands where a classifier would, while the task is trained elsewhere: its loss is 0, and it scores nothing."""
+
+    spaces = EVERY_SPACE
+
+    def logits(self, view: View) -> Tensor:
+        """Refuse: there is nothing to score with.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise _no_classifier("scores")
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return 0, with a gradient of 0."""
+        return view.features.sum() * 0
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
+        """Refuse: there is none."""
+        raise _no_classifier("weights")
+
+
+def _no_classifier(wanted: str) -> ConfigError:
+    return ConfigError(
+        f"The method reads {wanted} of the classifier in training, and there is none.",
+        expected="a classifier",
+        to_do="pass classifier=, a name such as 'softmax' or a module from embeddings (B, D) to scores (B, C); "
+        "a method of your own says so by 'head' in `reads`.",
+    )
+
+
+Read = Literal["head", "old", "old_embeddings", "index", "replayed", "epoch", "progress", "new_embeddings"]
+"""What a method may need of those who build steps by hand; see `CompatibilityMethod.reads`."""
+
+
 @dataclass(frozen=True)
 class Step:
     """All that a method may know about one batch.
@@ -223,6 +259,20 @@ class CompatibilityMethod(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """What it needs under its options, beside the new view, the labels and draws.
+
+        Training gives all of it; who calls the method from a loop of their own is told by this what to pass.
+
+        - "head": scores or weights of the classifier, or its loss where that is all there is.
+        - "old": the predecessor's view of every batch, `Step.old` or `Step.predecessor`.
+        - "old_embeddings": vectors and labels of `OldModel.embeddings`, those of the whole training set.
+        - "index", "replayed", "progress": these values of a step; "epoch": `Step.epoch` and `Step.epochs`.
+        - "new_embeddings": `Epoch.new_embeddings` or `Epoch.new_prototypes`.
+        """
+        return frozenset()
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Look at the predecessor once, before the optimiser is built; may register buffers and parameters.

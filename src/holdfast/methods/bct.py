@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.influence import mean_cross_entropy
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, PrototypeClassifier, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, PrototypeClassifier, Read, Step
 from holdfast.methods.predecessor import class_prototypes, frozen, require_old, shares_classes
 
 UNSCALED_TEMPERATURE = 0.05
@@ -50,6 +50,11 @@ class BCT(CompatibilityMethod):
         refuse(classifier not in ("old", "means"), f"bct was given classifier='{classifier}'", "'old' or 'means'")
         self.weight, self.temperature = weight, temperature
         self.only_means, self.synthesised = classifier == "means", False
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, where class means are asked for."""
+        return frozenset({"old_embeddings"} if self.only_means else ())
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Freeze the old classifier, or build one from class means (one row per new class)."""

@@ -25,8 +25,8 @@ from holdfast.losses.distillation import (
     relational_distances,
     relative_distillation,
 )
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
-from holdfast.methods.predecessor import BLOCK, OldScores, require_old, rows_by_name
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
+from holdfast.methods.predecessor import BLOCK, OldScores, by_option, require_old, rows_by_name
 
 
 class CVS(CompatibilityMethod):
@@ -103,6 +103,13 @@ class CVS(CompatibilityMethod):
         self.earlier: SessionSums | None = None
         self.sums: SessionSums | None = None
 
+    @property
+    def reads(self) -> frozenset[Read]:
+        """What holds embeddings near the last model's: its view, and scores where these are compared."""
+        if not self.model_weight or self.coherence == "none":
+            return frozenset()
+        return frozenset({"head", "old"} if self.coherence in READS_SCORES else {"old"})
+
     def carry_over(self, found: Mapping[str, Tensor]) -> None:
         """Take the sums of the gallery until the session before the last."""
         self.earlier = SessionSums(found["sums"], found["counts"]) if found else None
@@ -111,7 +118,7 @@ class CVS(CompatibilityMethod):
         """Add what the last session put into the gallery to the sums, and aggregate them."""
         old = require_old(old, "cvs")
         if self.model_weight and self.coherence in READS_SCORES:
-            self.scores = OldScores(old, "cvs", "coherence model")
+            self.scores = OldScores(old, "cvs", ("coherence", "model"))
         if self.data_weight:
             added = class_totals(last_gallery(old), old.classes, space.dim)
             self.sums = (self.earlier or SessionSums.empty(space.dim)).with_totals(*added)
@@ -146,8 +153,7 @@ def last_gallery(old: OldModel) -> EmbeddingSet:
         raise EmptyOverlapError(
             "cvs replays the gallery embeddings of the last session, which are not available.",
             expected="what that session put into the gallery",
-            to_do="or leave the data coherence out: --method_options.data_weight 0 (with several methods, "
-            "--method_options.cvs.data_weight 0).",
+            to_do=f"or leave the data coherence out: {by_option('cvs', 'data_weight', 0)}.",
         )
     return old.own_training
 

@@ -14,7 +14,7 @@ from holdfast.errors import refuse, unknown_name
 from holdfast.geometry import Hypersphere, Space
 from holdfast.losses.importance import Tensors, quadratic_penalty, squared_gradients
 from holdfast.losses.influence import mean_cross_entropy
-from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel, Step, View
+from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel, Read, Step, View
 from holdfast.methods.weight_records import (
     WeightRecords,
     evaluated,
@@ -76,6 +76,11 @@ class EWC(CompatibilityMethod):
     def carry_over(self, found: Mapping[str, Tensor]) -> None:
         """Take importances and anchors of all sessions before."""
         self._keep(group_of(found, "importance"), group_of(found, "anchors"))
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The classifier, whose gradients say which weights matter."""
+        return frozenset({"head"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Refuse a network whose weights are not those that importances were handed over of."""

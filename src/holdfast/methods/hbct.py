@@ -13,7 +13,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import lorentz
 from holdfast.geometry.lorentz import Curvature, exterior_angle, half_aperture, paired_distance
 from holdfast.losses.alignment import selected_mean
-from holdfast.methods.base import CompatibilityMethod, Step, View
+from holdfast.methods.base import CompatibilityMethod, Read, Step, View
 
 
 class HBCT(CompatibilityMethod):
@@ -72,6 +72,11 @@ class HBCT(CompatibilityMethod):
         self.weight, self.entail_weight, self.temperature = weight, entail_weight, temperature
         self.beta, self.min_radius, self.contrast = beta, min_radius, contrast
         self.similarity, self.same_class_negatives = similarity, same_class_negatives
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, and which rows are one item where others of the class are left out."""
+        return frozenset({"old"} if self.same_class_negatives else {"old", "index"})
 
     def scores(self, new: View, old: Tensor, *, paired: bool = False) -> Tensor:
         """Return similarities of new points to old ones (G, D), larger is closer: (B, G), or (B,) of paired rows."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.errors import refuse
 from holdfast.losses.contrast import high_order_contrast
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class HOC(CompatibilityMethod):
@@ -42,6 +42,11 @@ class HOC(CompatibilityMethod):
         refuse(form not in ("strict", "infonce", "reference"), f"hoc was given form='{form}'",
                "'strict', 'infonce' or 'reference'")  # fmt: skip
         self.scale, self.task_share, self.form = scale, task_share, form
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view."""
+        return frozenset({"old"})
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return both terms with their shares; with form "strict", a row without another class in the batch adds 0."""

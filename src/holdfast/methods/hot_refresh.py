@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.errors import refuse
 from holdfast.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class HotRefresh(CompatibilityMethod):
@@ -52,6 +52,11 @@ class HotRefresh(CompatibilityMethod):
         refuse(form not in ("contrast", "triplet"), f"hot_refresh was given form='{form}'", "'contrast' or 'triplet'")
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
         self.new_to_new, self.form, self.margin = new_to_new, form, margin
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view."""
+        return frozenset({"old"})
 
     def negative_blocks(self, step: Step) -> list[Tensor]:
         """Return similarities to the hardest old negatives and, if asked for, to the new ones, each (B, k)."""

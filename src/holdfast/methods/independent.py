@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class Independent(CompatibilityMethod):
@@ -16,6 +16,11 @@ class Independent(CompatibilityMethod):
     spaces = EVERY_SPACE
     needs_old = False
     balance = None
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The classifier: its loss is all there is."""
+        return frozenset({"head"})
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss."""

@@ -10,7 +10,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.alignment import distance_alignment, selected_mean
 from holdfast.losses.denoising import credible_rows
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import labelled_features, require_old
 
 
@@ -42,6 +42,11 @@ class L2(CompatibilityMethod):
         refuse(not 0 < denoise <= 1, f"l2 was given denoise={denoise}", "a share in (0, 1]")
         self.weight, self.power, self.hinge, self.denoise = weight, power, hinge, denoise
         self.register_buffer("credible", None)  # none needed where all rows count
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, and where it may be left out, the training set's rows."""
+        return frozenset({"old", "old_embeddings", "index"} if self.denoise < 1 else {"old"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Mark the credible old embeddings once, over the whole new training set, unless all of them count."""

@@ -12,7 +12,7 @@ from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import mean_direction, normalise
 from holdfast.losses.alignment import selected_mean, squared_alignment
 from holdfast.losses.boundary import class_boundaries
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import class_source, require_old, select_known
 
 
@@ -65,6 +65,11 @@ class LCE(CompatibilityMethod):
         refuse(iqr < 0, f"lce was given iqr={iqr}", "at least 0; infinity keeps all")
         self.form, self.classes, self.iqr = form, classes, iqr
         self.alignment_weight, self.boundary_weight = weight * alignment_weight, weight * boundary_weight
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The classifier, whose weights it turns, and the old embeddings where the centres come from them."""
+        return frozenset({"head", "old_embeddings"} if self.classes == "new" else {"head"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Measure the unit centre (C, D) of every class, and its largest angle or smallest cosine (C,)."""

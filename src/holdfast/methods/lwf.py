@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from holdfast.errors import ConfigError, refuse
 from holdfast.geometry import Space
 from holdfast.losses.distillation import softened_cross_entropy
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
-from holdfast.methods.predecessor import frozen, require_old
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
+from holdfast.methods.predecessor import by_option, frozen, require_old
 
 
 class LwF(CompatibilityMethod):
@@ -42,6 +42,11 @@ class LwF(CompatibilityMethod):
         )
         self.weight, self.temperature = weight, temperature
 
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, unless the distillation is left out."""
+        return frozenset({"old"} if self.weight else ())
+
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Copy the old classifier twice: one is frozen, one trains along."""
         old = require_old(old, "lwf")
@@ -51,8 +56,7 @@ class LwF(CompatibilityMethod):
             raise ConfigError(
                 "lwf keeps the scores of the old classifier, which was discarded.",
                 expected="an old release with its classifier",
-                to_do="or leave the distillation out: --method_options.weight 0 (with several methods, "
-                "--method_options.lwf.weight 0).",
+                to_do=f"or leave the distillation out: {by_option('lwf', 'weight', 0)}.",
             )
         self.teacher = frozen(old.head)
         self.student = copy.deepcopy(old.head).requires_grad_().train()

@@ -12,7 +12,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.denoising import credible_rows
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step, View
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step, View
 from holdfast.methods.predecessor import labelled_features, require_old
 
 
@@ -50,6 +50,11 @@ class MixBCT(CompatibilityMethod):
         )
         refuse(old_scale not in ("matched", "raw"), f"mixbct was given old_scale='{old_scale}'", "'matched' or 'raw'")
         self.ratio, self.denoise, self.old_scale = ratio, denoise, old_scale
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The classifier that learns from mixed rows, and the old rows to mix in."""
+        return frozenset({"head", "old", "old_embeddings", "index"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Mark the credible old embeddings once, over the whole new training set."""

@@ -8,7 +8,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.coherence import all_distances
 from holdfast.losses.distillation import softened_cross_entropy
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import OldScores, require_old
 
 
@@ -50,11 +50,16 @@ class MMD(CompatibilityMethod):
         self.weight, self.distillation_weight = weight, distillation_weight
         self.temperature, self.bandwidth = temperature, bandwidth
 
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, and the classifier for the distillation."""
+        return frozenset({"head", "old"} if self.distillation_weight else {"old"})
+
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Freeze the old classifier and find its classes in the new one, unless the distillation is left out."""
         old = require_old(old, "mmd")
         if self.distillation_weight:
-            self.scores = OldScores(old, "mmd", "distillation_weight 0")
+            self.scores = OldScores(old, "mmd", ("distillation_weight", 0))
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task loss, the weighted discrepancy and, unless it is left out, the weighted distillation."""

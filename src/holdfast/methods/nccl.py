@@ -13,8 +13,8 @@ from holdfast.errors import ConfigError, refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.geometry.segments import segment_mean
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Step
-from holdfast.methods.predecessor import BLOCK, frozen, labelled_features, require_old, rows_by_name
+from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
+from holdfast.methods.predecessor import BLOCK, by_option, frozen, labelled_features, require_old, rows_by_name
 
 DENSE_CLASSES, KEPT_BEYOND = 4096, 64
 
@@ -93,6 +93,13 @@ class NCCL(CompatibilityMethod):
         self.kept_logits = kept_logits
         self.dense = self.all_known = True
 
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view; scores, unless they are left out; and which rows are credible, unless all are."""
+        needed: set[Read] = {"old"}
+        needed |= {"head"} if self.logit_weight else set()
+        return frozenset(needed | ({"old_embeddings", "index"} if self.credible_only else set()))
+
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Empty the queue, freeze the old classifier if it is asked, and mark the credible old embeddings."""
         old = require_old(old, "nccl")
@@ -116,8 +123,7 @@ class NCCL(CompatibilityMethod):
             raise ConfigError(
                 f"nccl compares scores with those of the old classifier, which {missing}.",
                 expected="an old release with its classifier, and classes that it knows",
-                to_do="or let the new classifier score both: --method_options.scores unit, the default (with several "
-                "methods, --method_options.nccl.scores unit).",
+                to_do=f"or let the new classifier score both, the default: {by_option('nccl', 'scores', 'unit')}.",
             )
         self.classifier = frozen(old.head)
         self.register_buffer("old_columns", rows[rows >= 0])
@@ -209,8 +215,8 @@ def credible_items(old: OldModel, space: Space | None) -> Tensor:
         raise ConfigError(
             "nccl found no credible old embedding: the old model's classes of the new data lie too close together.",
             expected="at least one old embedding that fits a class clearly",
-            to_do="keep them all: --method_options.credible_only false (with several methods, "
-            "--method_options.nccl.credible_only false); raw features seldom pass, see credible_on.",
+            to_do=f"keep them all: {by_option('nccl', 'credible_only', False)}; raw features seldom pass, see "
+            "credible_on.",
         )
     return credible
 

@@ -10,7 +10,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.perturbation import mean_angle, nearest_prototypes, neighbour_repulsion
 from holdfast.losses.prototypes import drawn_classes, prototype_contrast
-from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
+from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from holdfast.methods.new_prototypes import NewPrototypes, Source
 from holdfast.methods.predecessor import class_prototypes, require_old
 
@@ -72,6 +72,12 @@ class NDPP(CompatibilityMethod):
         self.alpha_old, self.alpha_new, self.neighbours = alpha_old, alpha_new, neighbours
         self.accumulate, self.source, self.new_start_epoch = accumulate, new_prototypes, new_start_epoch
         self.old_only = old_only
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, and the new ones at the start of an epoch unless batches are to do."""
+        without = self.old_only or not self.alpha_new or self.source == "running"
+        return frozenset({"old_embeddings"} if without else {"old_embeddings", "new_embeddings"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Push every old prototype away from its old neighbours, once."""

@@ -14,7 +14,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.perturbation import block_size, descend_pairs, mean_angle
 from holdfast.losses.prototypes import drawn_classes, prototype_contrast
-from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
+from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from holdfast.methods.new_prototypes import NewPrototypes, Source
 from holdfast.methods.predecessor import class_prototypes, require_old
 
@@ -88,6 +88,12 @@ class ODPP(CompatibilityMethod):
         self.inner_epochs, self.inner_learning_rate = inner_epochs, inner_learning_rate
         self.inner_batch_size, self.pairs = inner_batch_size, pairs
         self.source, self.new_start_epoch, self.old_only = new_prototypes, new_start_epoch, old_only
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, and the new ones at the start of an epoch unless batches are to do."""
+        without = self.old_only or not self.gamma or self.source == "running"
+        return frozenset({"old_embeddings"} if without else {"old_embeddings", "new_embeddings"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Push old prototypes apart from each other, once."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.prototypes import drawn_classes, point_contrast
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Step
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import class_prototypes, require_old
 
 
@@ -38,6 +38,11 @@ class P2S(CompatibilityMethod):
         )
         refuse(negatives is not None and negatives < 1, f"p2s was given negatives={negatives}", "at least 1, or none")
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, whose class means it keeps."""
+        return frozenset({"old_embeddings"})
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Average the old points by class; on the hypersphere, unit vectors first and the mean to unit length again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from typing import Literal
 
@@ -32,6 +33,19 @@ def require_old(old: OldModel | None, method: str) -> OldModel:
             to_do="pass --old RELEASE, or train without a predecessor: --method independent.",
         )
     return old
+
+
+def by_option(method: str, option: str, value: str | int | bool) -> str:
+    """Return how an option of a method is set, on the command line and from Python, for messages.
+
+    >>> by_option("l2", "power", 2)
+    "--method_options.power 2 (with several methods, --method_options.l2.power 2; from Python, options={'power': 2})"
+    """
+    typed = f"{option} {value if isinstance(value, str) else json.dumps(value)}"
+    return (
+        f"--method_options.{typed} (with several methods, --method_options.{method}.{typed}; from Python, "
+        f"options={{{option!r}: {value!r}}})"
+    )
 
 
 def labelled_features(embeddings: EmbeddingSet) -> tuple[Tensor, Tensor, int]:
@@ -133,9 +147,8 @@ def source_set(old: OldModel, classes: Literal["old", "new"], method: str) -> tu
         missing = "is not available" if own is None else "shares no class with the new data"
         raise EmptyOverlapError(
             f"{method} measures its classes on the old model's own training set, which {missing}.",
-            expected="the old training data (--old-data), with classes of the new one",
-            to_do="or measure them on the new data: --method_options.classes new (with several methods, "
-            f"--method_options.{method}.classes new).",
+            expected="the old training data (--old-data; own_embeddings of a loss), with classes of the new one",
+            to_do=f"or measure them on the new data: {by_option(method, 'classes', 'new')}.",
         )
     return own, rows
 
@@ -156,7 +169,7 @@ class OldScores(nn.Module):
     Args:
         old: The predecessor.
         method: Name of the method, for the message.
-        without: Option of that method, with its value, that does without the old classifier.
+        without: Option of that method, and its value, that does without the old classifier.
 
     Raises:
         ConfigError: There is no old classifier, or it knows none of the new classes.
@@ -165,7 +178,7 @@ class OldScores(nn.Module):
     new_columns: Tensor
     old_columns: Tensor
 
-    def __init__(self, old: OldModel, method: str, without: str) -> None:
+    def __init__(self, old: OldModel, method: str, without: tuple[str, str | int]) -> None:
         super().__init__()
         rows = rows_by_name(old.classes, old.embeddings.class_names or ())
         if old.head is None or not bool((rows >= 0).any()):
@@ -173,8 +186,7 @@ class OldScores(nn.Module):
             raise ConfigError(
                 f"{method} compares scores with those of the old classifier, which {missing}.",
                 expected="an old release with its classifier, and classes that it knows",
-                to_do=f"or do without it: --method_options.{without} (with several methods, "
-                f"--method_options.{method}.{without}).",
+                to_do=f"or do without it: {by_option(method, *without)}.",
             )
         self.classifier = frozen(old.head)
         self.register_buffer("new_columns", torch.nonzero(rows >= 0)[:, 0])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import refuse
-from holdfast.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Step
+from holdfast.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Read, Step
 
 
 class Rainbow(CompatibilityMethod):
@@ -41,6 +41,11 @@ class Rainbow(CompatibilityMethod):
         )
         self.cutmix, self.alpha = cutmix, alpha
         self.mixing: tuple[Tensor, float] | None = None
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The classifier: its loss is all there is."""
+        return frozenset({"head"})
 
     def change_inputs(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Mix the whole batch or none of it, and remember with what until `forward` has shared out the loss."""

@@ -13,7 +13,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.losses.perturbation import mean_angle
 from holdfast.losses.prototypes import prototype_margin
-from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step
+from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import class_prototypes, labelled_features, require_old, source_set
 
 
@@ -63,6 +63,12 @@ class UniBCT(CompatibilityMethod):
                "refine=False, or classes='new': what is refined are the old embeddings of the new data")  # fmt: skip
         self.refine, self.propagation, self.temperature = refine, propagation, temperature
         self.classes = classes
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings of the set that classes are measured on, and what refining them takes."""
+        refining: set[Read] = {"epoch", "new_embeddings"} if self.refine else set()
+        return frozenset(refining | ({"old_embeddings"} if self.classes == "new" else set()))
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Average the old embeddings by class."""

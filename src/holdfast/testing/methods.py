@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from holdfast.errors import ConfigError, EmptyOverlapError, HoldfastError
 from holdfast.geometry import SPACES, Space
 from holdfast.methods import METHODS, build_method
-from holdfast.methods.base import Batch, CompatibilityMethod, OldModel, Step
+from holdfast.methods.base import Batch, CompatibilityMethod, NoClassifier, OldModel, Read, Step
 from holdfast.models.heads import HEADS, build_head
 from holdfast.testing.contract import AtLineError, Check, Contract, refused, told_line
 from holdfast.testing.samples import World, make_step, make_world
@@ -289,6 +289,98 @@ def less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name: str, space: 
     total(terms).backward()
     assert all(finite(term) for term in terms.values()), f"a term is not finite: {terms}"
     assert finite(gradient(new)) and gradient(new).abs().sum() > 0, "the gradient is 0 or not finite"
+
+
+READ_BY: dict[str, Read] = {
+    "old": "old", "index": "index", "replayed": "replayed", "progress": "progress", "epoch": "epoch", "epochs": "epoch"
+}  # fmt: skip
+"""What reading an attribute of a step is called in `CompatibilityMethod.reads`."""
+
+
+class TracedStep(Step):
+    """A step that notes what is read of it.
+
+    Args:
+        found: Where to note it.
+    """
+
+    def __init__(self, step: Step, found: set[Read]) -> None:
+        values = {field.name: getattr(step, field.name) for field in dataclasses.fields(Step)}
+        super().__init__(**values)
+        object.__setattr__(self, "found", found)
+
+    def __getattribute__(self, name: str) -> Any:
+        values = object.__getattribute__(self, "__dict__")
+        if name in READ_BY and "found" in values:
+            values["found"].add(READ_BY[name])
+        return object.__getattribute__(self, name)
+
+
+def declared(name: str) -> frozenset[Read]:
+    """Return what a method with default options says that it reads."""
+    return METHODS[name]().reads
+
+
+def total_of_traced(name: str, world: World, found: set[Read], **values: Any) -> tuple[Tensor, Tensor]:
+    """Return the loss of a method and the gradient of the new embeddings, and note what it reads."""
+
+    def noted() -> Any:
+        found.add("new_embeddings")
+        return world.epoch()
+
+    method = prepared(name, world, **values)
+    asked = world.epoch(
+        total=7, new_embeddings=lambda: noted().new_embeddings(), new_prototypes=lambda: noted().new_prototypes()
+    )
+    for index in range(7):
+        method.on_epoch_start(dataclasses.replace(asked, index=index))
+    new, step = batch(world, ROWS, torch.float32, progress=0.5, epoch=6, epochs=7)
+    loss = total(method(TracedStep(step, found)))
+    loss.backward()
+    return loss.detach(), torch.zeros_like(new) if new.grad is None else new.grad
+
+
+@CONTRACT.promise()
+def what_it_reads_of_a_step_is_what_it_says(name: str, space: Space) -> None:
+    """The property reads names what it needs of a step, so that other loops than fit know what to pass."""
+    found: set[Read] = set()
+    total_of_traced(name, make_world(space), found)
+    said = declared(name) - {"head", "old_embeddings"}
+    assert found == said, f"it reads {sorted(found)}, and `reads` says {sorted(said)}"
+
+
+@CONTRACT.promise()
+def without_a_classifier_it_says_that_it_needs_one_or_does_without(name: str, space: Space) -> None:
+    """A loop of one's own may train the task elsewhere: put "head" into reads where scores or weights are read."""
+    world = make_world(space)
+    world.head = NoClassifier()
+    if "head" not in declared(name):
+        _, gradient = total_of_traced(name, world, set())
+        weighs_weights = METHODS[name].penalty is not CompatibilityMethod.penalty
+        assert weighs_weights or gradient.abs().sum() > 0, "nothing is left of it: say 'head' in reads"
+        return
+    try:
+        _, gradient = total_of_traced(name, world, set())
+    except ConfigError as error:
+        assert "classifier=" in error.to_do, f"refused: {error}"
+        return
+    assert not gradient.any(), "it teaches without a classifier: 'head' in reads asks for one in vain"
+
+
+@CONTRACT.promise()
+def old_embeddings_of_the_training_set_are_asked_for_where_they_are_read(name: str, space: Space) -> None:
+    """Put "old_embeddings" into reads where prepare or an epoch looks at vectors or labels of old.embeddings."""
+    world = make_world(space)
+    whole, _ = total_of_traced(name, world, set())
+    bare = dataclasses.replace(world.old, embeddings=world.embeddings.select([]))
+    try:
+        without, _ = total_of_traced(name, make_world(space), set(), old=bare)
+    except (ValueError, IndexError, RuntimeError) as error:  # whatever comes of no rows
+        assert "old_embeddings" in declared(name), f"without old embeddings: {error}"
+        return
+    same = torch.equal(whole, without)
+    assert same or "old_embeddings" in declared(name), "the loss is another without old embeddings of the training set"
+    assert not (same and "old_embeddings" in declared(name)), "it reads none: leave 'old_embeddings' out of reads"
 
 
 @CONTRACT.promise(kind=sorted(HEADS), triplet=(0.0, 1.0))

@@ -16,13 +16,14 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from holdfast.errors import DataError
 from holdfast.geometry import Space
 from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View
 from holdfast.methods.predecessor import rows_by_name
 from holdfast.training.encode import encode_features, encode_prototypes
 from holdfast.training.events import TrainingStep
 from holdfast.training.layout import laid_out, weights_channels_last
+from holdfast.training.objective import Objective, Place, gathered, refuse_mismatch, seed_at, share, total
 from holdfast.training.run_state import History, RunState, run_identity
 from holdfast.training.schedules import Schedule, constant
 
@@ -88,7 +89,8 @@ def fit(
         ConfigError: The method does not fit the space or needs a predecessor, or the checkpoint is of another run.
         DataError: The loss is no longer finite, or the old embeddings are not those of the training set.
     """
-    refuse_mismatch(method, head, space, old, loader, class_names)
+    items: Any = loader.dataset
+    refuse_mismatch(method, head, space, old, len(items), class_names)
     encoders = [model] if old is None or old.encoder is None else [model, old.encoder]
     with torch.random.fork_rng(), weights_channels_last(encoders if channels_last else []):
         torch.manual_seed(seed)
@@ -157,8 +159,8 @@ class _Run:
 
     def _reseed(self, epoch: int, step: int) -> None:
         """Make the method's draws a function of the place in the run and the process, so that resuming is exact."""
-        place = (self.seed * 1_000_003 + epoch * (len(self.loader) + 1) + step) * self.fabric.world_size
-        self.generator.manual_seed((place + self.fabric.global_rank) % 2**63)
+        place = Place(epoch, len(self.loader), step)
+        self.generator.manual_seed(seed_at(place, self.seed, self.fabric.world_size, self.fabric.global_rank))
 
     def _train_epoch(self, epoch: int, first_step: int) -> None:
         self.wrapped.train()
@@ -199,7 +201,7 @@ class _Run:
         old_features = self._old_features(batch, cpu_batch)
         step = partial(self._seen, epoch, progress)
         terms = self.wrapped(batch, old_features, self.old_rows[batch.labels], step, self.generator)
-        loss = torch.stack(list(terms.values())).sum()
+        loss = total(terms)
         self._move(loss)
         self.state.history.images += len(batch.labels)
         values = {name: term.detach() for name, term in terms.items()}
@@ -281,110 +283,3 @@ class _Run:
         if np.isnan(score):
             raise DataError(f"The score after epoch {epoch + 1} is NaN.", expected="a number to choose by")
         return score
-
-
-class Objective(nn.Module):
-    """Model, head, method and what is learned of the space: the one module that Fabric wraps.
-
-    A batch in, named loss terms out.
-    """
-
-    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod, space: Space) -> None:
-        super().__init__()
-        self.model, self.head, self.method = model, head, method
-        self.space = space.parameters_of()
-
-    def forward(
-        self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        """Return the method's terms and its penalty; losses never run in half precision."""
-        features = self.model(self.method.change_inputs(batch, generator))
-        with torch.autocast(features.device.type, enabled=False):
-            terms: dict[str, Tensor] = self.method(step(self.head, batch, features, old_features, old_labels))
-            return terms | self.method.penalty(self.model)
-
-
-def refuse_mismatch(
-    method: CompatibilityMethod,
-    head: Head,
-    space: Space,
-    old: OldModel | None,
-    loader: DataLoader[Batch],
-    class_names: Sequence[str],
-) -> None:
-    """Stop before anything is computed where method, space, predecessor and training set do not fit.
-
-    Raises:
-        ConfigError: Method or head do not know the space, or there is no predecessor.
-        SpaceMismatchError: The predecessor has another space or dimension.
-        DataError: The old embeddings are not raw features of the training set, or count other classes.
-    """
-    name = type(method).__name__
-    if space.name not in method.spaces:
-        raise ConfigError(
-            f"{name} does not know the space '{space.name}': {method.space_reason}.",
-            expected=f"one of {', '.join(sorted(method.spaces))}",
-            to_do="choose a method for this space: `holdfast methods --json` lists the spaces of each.",
-        )
-    if space.name not in head.spaces:
-        raise ConfigError(
-            f"{type(head).__name__} does not read points of the {space}.",
-            expected=f"a classifier for one of {', '.join(sorted(head.spaces))}",
-        )
-    if method.needs_old and old is None:
-        raise ConfigError(
-            f"{name} needs a predecessor and was given none.",
-            expected="the release that embedded the gallery",
-            to_do="pass --old RELEASE, or train without one: --method independent.",
-        )
-    if old is not None:
-        _refuse_predecessor(old, space, loader, class_names)
-
-
-def _refuse_predecessor(old: OldModel, space: Space, loader: DataLoader[Batch], class_names: Sequence[str]) -> None:
-    """Stop where the predecessor's embeddings are not raw features of this very training set, for this space."""
-    if not space.takes_features_of(old.embeddings.space):
-        raise SpaceMismatchError(
-            f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
-            expected="one space and one dimension for both",
-            to_do=f"train the new model on the old one's space, with --dim {old.embeddings.space.dim}.",
-        )
-    items: Any = loader.dataset
-    if len(old.embeddings) != len(items) or old.embeddings.form != "features":
-        raise DataError(
-            f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {len(items)} training items.",
-            expected="raw features of the new training set, row by row",
-            to_do="embed the training set with the old release, form='features'.",
-        )
-    names = old.embeddings.class_names
-    if names is not None and list(names) != list(class_names):
-        raise DataError(
-            f"The old embeddings count their {len(names)} classes in another order than the training set's "
-            f"{len(class_names)}, or have others.",
-            expected="the same class names in the same order",
-            to_do="embed this very training set with the old release, form='features'.",
-        )
-    if old.own_training is not None and old.own_training.space != old.embeddings.space:
-        raise SpaceMismatchError(
-            f"The old model's own training set is on the {old.own_training.space}, its embeddings of the new one on "
-            f"the {old.embeddings.space}.",
-            expected="both embedded by the same release",
-            to_do="embed both with the old release.",
-        )
-
-
-def share(values: Iterable[Tensor], processes: int) -> None:
-    """Give all processes, in place, what the first one computed: their batch statistics and draws differ."""
-    if processes > 1:
-        for value in values:
-            torch.distributed.broadcast(value, 0)
-
-
-def gathered(rows: Tensor, processes: int) -> Tensor:
-    """Return the rows (N, ...) of all processes, in their order, as (processes · N, ...), without gradient."""
-    rows = rows.detach()
-    if processes == 1:
-        return rows
-    parts = [torch.empty_like(rows) for _ in range(processes)]
-    torch.distributed.all_gather(parts, rows.contiguous())
-    return torch.cat(parts)

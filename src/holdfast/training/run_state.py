@@ -25,7 +25,7 @@ from holdfast.training.layout import lay_out_state
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from holdfast.training.loop import Objective
+    from holdfast.training.objective import Objective
 
 
 CHECKPOINT = "checkpoint.safetensors"
