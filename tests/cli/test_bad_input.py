@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import struct
 import subprocess
@@ -18,6 +19,9 @@ import pytest
 from numpy.lib import format as npy
 
 from holdfast.cli import main
+from holdfast.cli.parsing import parse
+from holdfast.cli.train import train
+from holdfast.data.augment import RandAugment, ResizedCrop
 
 Fails = Callable[..., str]
 
@@ -71,7 +75,6 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
     [
         ("rand-augment.operation", "3", "Did you mean '--recipe.augmentation.rand-augment.operations'"),
         ("rand-augment.operations", "0", "rand_augment with operations = 0. Expected: at least 1"),
-        ("rand-augment.magnitude", "much", "given magnitude='much'"),
         ("resized-crop.scale", "[0.9, 0.1]", "resized_crop with scale = [0.9, 0.1]"),
         ("auto-augment", "imagenet", "given imagenet, expected one of cifar-10 or nothing"),
     ],
@@ -79,6 +82,31 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
 def test_operations_on_images_that_are_not_there(fails: Fails, tmp_path, option: str, value: str, message: str) -> None:
     words = ["--data", tmp_path, "--out", tmp_path / "out", f"--recipe.augmentation.{option}", value]
     assert message in " ".join(fails("train", *words).split())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("rand-augment.magnitude", "much", "a number"),
+        ("rand-augment.operations", "1.5", "a whole number"),
+        ("resized-crop.scale", "[0.1]", "2 values"),
+        ("rand-augment", "7", "settings in braces, or none"),
+        ("resized-crop", "[8]", "settings in braces, or none"),
+    ],
+)
+def test_a_wrong_setting_of_a_group_is_answered_with_one_that_works(
+    fails: Fails, tmp_path: Path, option: str, value: str, expected: str
+) -> None:
+    name = f"--recipe.augmentation.{option}"
+    said = fails("train", "--data", tmp_path, "--out", tmp_path / "out", name, value)
+    assert f"`holdfast train` was given {name} {value}. Expected: {expected} Next:" in said
+    typed = shlex.split(said.partition("such as the usual one, `")[2].partition("`")[0])
+    assert typed[0] == name
+    arguments, _ = parse(train, ["--data", "a", "--out", "b", *typed], "train")
+    assert getattr(arguments["training"].recipe.augmentation, option.partition(".")[0].replace("-", "_")) in (
+        RandAugment(),
+        ResizedCrop(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -178,10 +178,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(
-            f"`holdfast {command}` was given something wrong: {_short(error)}",
-            to_do=f"`holdfast {command} --help` lists the options.",
-        ) from error
+        raise _wrong_value(error, known, command) from error
     arguments.pop("config", None)
     refuse(arguments.get("seed", 0) < 0, f"--seed {arguments.get('seed')}.", "a whole number of at least 0")
     for name, group in groups.items():
@@ -238,6 +235,49 @@ _OWN_REFUSAL = re.compile(r"Union subtypes .*? Errors: - (.*? Expected: .*?) - E
 _UNION = re.compile(r"(option '--[^']+': )Does not validate.* Subtypes: (\[.*?\]) Errors: .* Given value: (.*)$")
 
 
+_GROUP = re.compile(r'^Parser key "([\w.]+)": Does not validate .* Given value: (.*)$')
+_IN_GROUP = re.compile(r'Parser key "(\w+)": Expected (.+?)\. Got value: (.+?) - Expected an? ')
+"""What the parser says of a group of settings that may be left out, and of one setting in it."""
+
+
+def _wrong_value(error: BaseException, known: Mapping[str, Any], command: str) -> ConfigError:
+    """Build the error for a value that an option does not take; within a group of settings it shows one that it takes.
+
+    Args:
+        error: Of the parser.
+        known: All options with their types.
+        command: What was typed.
+    """
+    text = " ".join(str(error).split())
+    group, inside = _GROUP.search(text), _IN_GROUP.search(text)
+    kinds = optional_groups(known.get(group[1])) if group else []
+    if group is None or not kinds or _OWN_REFUSAL.search(text):
+        return ConfigError(
+            f"`holdfast {command}` was given something wrong: {_short(error)}",
+            to_do=f"`holdfast {command} --help` lists the options.",
+        )
+    usual = {one.name: one.default for one in dataclasses.fields(kinds[0])}
+    name, given, expected, example = group[1], group[2], "settings in braces, or none", _one_word(usual)
+    if inside is not None:
+        name, given, default = f"{name}.{inside[1]}", inside[3], usual[inside[1]]
+        expected = re.sub(r"a tuple with (\d+) elements", r"\1 values", _kinds_in_words(inside[2]))
+        example = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return ConfigError(
+        f"`holdfast {command}` was given {as_typed(name)} {given}.",
+        expected=expected,
+        to_do=f"give it a value such as the usual one, `{as_typed(name)} {example}`; nothing was started.",
+    )
+
+
+def _one_word(settings: Mapping[str, Any]) -> str:
+    """Write settings as one word of a command line."""
+    return shlex.quote(json.dumps(settings))
+
+
+def _kinds_in_words(text: str) -> str:
+    return re.sub(r"an? <class '(\w+)'>", lambda found: _KINDS.get(found[1], found[0]), text)
+
+
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = _KEY.sub(lambda found: f"option '{as_typed(found[1])}'", " ".join(lines))
@@ -247,7 +287,7 @@ def _short(error: BaseException) -> str:
         return refused[1]
     union = _UNION.search(text)
     if union is None:
-        return re.sub(r"an? <class '(\w+)'>", lambda found: _KINDS.get(found[1], found[0]), text)
+        return _kinds_in_words(text)
     kinds = [choice or _KINDS.get(name, name) for choice, name in _SUBTYPE.findall(union[2])]
     return f"{text[: union.start()]}{union[1]}given {union[3]}, expected {' or '.join(kinds) or union[2]}"
 
