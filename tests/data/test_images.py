@@ -280,3 +280,12 @@ def test_what_is_preloaded_is_decoded_once_and_damage_is_told_then(tmp_path: Pat
     assert (images.read(np.array([1, 0])) == 9).all()
     with pytest.raises(DataError, match=r"3\.png"):
         images.preload(np.array([2]))
+
+
+@pytest.mark.parametrize("way", ["crop", "squash"])
+def test_bicubic_fits_take_the_same_part_and_other_curves(way: Literal["crop", "squash"]) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8))
+    curved = fitted(image, (20, 20), f"{way}-bicubic")
+    box = (10, 0, 50, 40) if way == "crop" else (0, 0, 60, 40)
+    assert np.array_equal(np.asarray(curved), np.asarray(image.resize((20, 20), Image.Resampling.BICUBIC, box=box)))
+    assert not np.array_equal(np.asarray(curved), np.asarray(fitted(image, (20, 20), way)))

@@ -11,8 +11,9 @@ from holdfast.cli import main
 from holdfast.methods import METHODS
 from holdfast.models.release import load_release
 from holdfast.models.specs import EncoderSpec
+from holdfast.source_code import bare_code, digest_of
 from holdfast.training import code
-from holdfast.training.code import TRAINING, bare_code, digest_of, training_code, version_of
+from holdfast.training.code import TRAINING, training_code, version_of
 
 
 def test_of_code_only_what_is_computed_counts(tmp_path) -> None:

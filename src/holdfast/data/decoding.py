@@ -16,7 +16,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from holdfast.errors import ConfigError, DataError
 
 Shape = tuple[int, int, int]
-Fit = Literal["crop", "squash"]
+Fit = Literal["crop", "squash", "crop-bicubic", "squash-bicubic"]
+"""How images are brought to size: "crop" keeps the aspect and cuts what is too long around the centre, "squash" does
+not; pixels are interpolated linearly, or with bicubic curves, as many published networks were trained."""
 Pixels = NDArray[np.uint8]
 
 MODES = {1: "L", 3: "RGB"}
@@ -29,7 +31,7 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
     Args:
         source: A path, or encoded bytes.
         shape: Channels, height and width to return.
-        fit: "crop" or "squash", used where the image has another size.
+        fit: See `Fit`, used where the image has another size.
         name: What to call the image in messages.
 
     Raises:
@@ -96,12 +98,13 @@ def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
     if image.size == size:
         return image
     box = (0.0, 0.0, float(image.width), float(image.height))
-    if fit == "crop":
+    way, _, curve = fit.partition("-")
+    if way == "crop":
         scale = max(size[0] / image.width, size[1] / image.height)
         width, height = size[0] / scale, size[1] / scale
         left, top = (image.width - width) / 2, (image.height - height) / 2
         box = (max(left, 0.0), max(top, 0.0), min(left + width, image.width), min(top + height, image.height))
-    return image.resize(size, Image.Resampling.BILINEAR, box=box)
+    return image.resize(size, Image.Resampling.BICUBIC if curve else Image.Resampling.BILINEAR, box=box)
 
 
 def check_target(shape: Shape, fit: Fit) -> None:
@@ -109,4 +112,5 @@ def check_target(shape: Shape, fit: Fit) -> None:
     if shape[0] not in MODES or min(shape) < 1:
         raise ConfigError(f"Images of shape {shape}.", expected="1 or 3 channels and a height and width of at least 1")
     if fit not in get_args(Fit):
-        raise ConfigError(f"The fit '{fit}'.", expected="'crop' to keep the aspect, or 'squash'")
+        expected = "'crop' to keep the aspect, or 'squash'; either with '-bicubic'"
+        raise ConfigError(f"The fit '{fit}'.", expected=expected)

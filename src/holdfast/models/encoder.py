@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.data.image_size import settled
 from holdfast.errors import DataError, refuse
-from holdfast.models.backbones import build_backbone
+from holdfast.models.backbones import Backbone, build_backbone
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.specs import EncoderSpec
 
@@ -25,6 +25,7 @@ class Encoder(EmbeddingNetwork):
         freeze_backbone: Train the projection only; the backbone stays in evaluation mode.
         freeze_batch_norm: Batch normalisation of the backbone stays in evaluation mode: its running statistics do not
             change, and images are normalised by them; its scales and shifts are trained.
+        backbone: The backbone where it is at hand; built by the spec when left out.
 
     Raises:
         ConfigError: There is no such backbone, its weights cannot be read, or it has no batch normalisation to freeze.
@@ -40,12 +41,13 @@ class Encoder(EmbeddingNetwork):
         weights: Path | None = None,
         freeze_backbone: bool = False,
         freeze_batch_norm: bool = False,
+        backbone: Backbone | None = None,
     ) -> None:
         size = settled(spec.seen_sides)
-        backbone = build_backbone(spec.backbone, spec.channels, size, weights, dict(spec.backbone_options))
+        backbone = backbone or build_backbone(spec.backbone, spec.channels, size, weights, dict(spec.backbone_options))
         options = {**spec.backbone_options, **backbone.settled}
         super().__init__(spec.model_copy(update={"backbone_options": options}), backbone.width)
-        self.backbone, self.freeze_backbone, self.freeze_batch_norm = backbone, freeze_backbone, freeze_batch_norm
+        self.backbone, self.freeze_batch_norm = backbone, freeze_batch_norm
         refuse(
             freeze_batch_norm and not self._batch_norms(),
             f"The recipe was given freeze_batch_norm=True, and '{spec.backbone}' has no batch normalisation.",
@@ -57,10 +59,9 @@ class Encoder(EmbeddingNetwork):
             self.backbone.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Encoder:
-        """Switch to training mode, all but what is frozen."""
+        """Switch to training mode, all but the parts that do not learn: their batch statistics must not change."""
         super().train(mode)
-        if self.freeze_backbone:
-            self.backbone.eval()
+        _rest_frozen(self.backbone)
         if self.freeze_batch_norm:
             for layer in self._batch_norms():
                 layer.eval()
@@ -71,6 +72,14 @@ class Encoder(EmbeddingNetwork):
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode uint8 images, or floats in [0, 1], of shape (B, channels, height, width)."""
+        return self.embed(self.backbone(self.prepared(images)))
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """Return uint8 images, or floats in [0, 1], of shape (B, channels, height, width), as the backbone takes them.
+
+        Raises:
+            DataError: They have other channels.
+        """
         if images.ndim != 4 or images.shape[1] != self.spec.channels:
             raise DataError(
                 f"Images of shape {tuple(images.shape)}.",
@@ -80,8 +89,10 @@ class Encoder(EmbeddingNetwork):
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images
         whole, seen = self.spec.input_shape[1:], self.spec.seen_sides
         if pixels.shape[-2:] not in (whole, seen):
-            pixels = F.interpolate(pixels, size=whole, mode="bilinear", antialias=True)
-        return self.embed(self.backbone((central(pixels, seen) - self.mean) / self.std))
+            curve = "bicubic" if self.spec.fit.endswith("bicubic") else "bilinear"
+            pixels = F.interpolate(pixels, size=whole, mode=curve, antialias=True).clamp(0, 1)
+        normalised: Tensor = (central(pixels, seen) - self.mean) / self.std
+        return normalised
 
 
 def central(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -92,3 +103,13 @@ def central(images: Tensor, size: tuple[int, int]) -> Tensor:
     """
     top, left = ((side - wanted) // 2 for side, wanted in zip(images.shape[-2:], size, strict=True))
     return images[..., top : top + size[0], left : left + size[1]]
+
+
+def _rest_frozen(module: nn.Module) -> None:
+    """Switch the outermost parts of which no parameter learns to evaluation mode."""
+    learns = [parameter.requires_grad for parameter in module.parameters()]
+    if learns and not any(learns):
+        module.eval()
+        return
+    for child in module.children():
+        _rest_frozen(child)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,25 @@ def transformers_library() -> Any:
     return transformers
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep the library's own progress bars, and its lists of weights that it passes over, from the terminal meanwhile.
+
+    What is missing is refused by whoever opens the model.
+    """
+    from transformers.utils import logging
+
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
 def local_model(build: Any, config: Any, weights: Path | None, *, published: str = "") -> nn.Module:
     """Build a transformers model, fresh or from a local folder of safetensors; never over the network.
 
@@ -54,18 +74,28 @@ def local_model(build: Any, config: Any, weights: Path | None, *, published: str
         model = build(config)
         return model
     _refuse_other_architecture(config, weights, published)
+    return with_weights(build, config, weights, published=published)
+
+
+def with_weights(build: Any, config: Any, weights: Path, *, published: str = "") -> nn.Module:
+    """Read a transformers model from a local folder of safetensors; see `local_model`.
+
+    Raises:
+        ConfigError: The folder holds no weights, damaged ones, or not those of all its parts.
+    """
     kind: Any = build.func if isinstance(build, partial) else build
     keywords = build.keywords if isinstance(build, partial) else {}
     try:
-        model, report = kind.from_pretrained(
-            weights,
-            config=config,
-            local_files_only=True,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-            **keywords,
-        )
+        with quietly():
+            model, report = kind.from_pretrained(
+                weights,
+                config=config,
+                local_files_only=True,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+                **keywords,
+            )
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ConfigError(
             f"Cannot read weights for this backbone from '{weights}': {reason(error)}.",
@@ -73,7 +103,8 @@ def local_model(build: Any, config: Any, weights: Path | None, *, published: str
             to_do=_to_fetch(f"'{weights}'", published),
         ) from error
     _refuse_partial(report, weights)
-    return model
+    network: nn.Module = model
+    return network
 
 
 def _refuse_other_architecture(config: Any, weights: Path, published: str) -> None:

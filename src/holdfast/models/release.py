@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import torch
 from pydantic import (
@@ -28,14 +28,17 @@ from pydantic import (
 )
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, ReleaseError, reason
-from holdfast.geometry import Space, space_from_record
+from holdfast.data.decoding import Fit
+from holdfast.data.image_size import ImageSize
+from holdfast.errors import HoldfastError, ReleaseError, SpaceMismatchError, reason, refuse
+from holdfast.geometry import Hypersphere, Space, space_from_record
 from holdfast.methods.base import Head
 from holdfast.models.card import model_card
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.heads import build_head
+from holdfast.models.own_modules import Contract, Kept, ModuleSpec, Preprocess, module_encoder, same_probe
 from holdfast.models.seeding import seeded
 from holdfast.models.specs import EncoderSpec, FeatureSpec
 from holdfast.version import __version__
@@ -88,6 +91,8 @@ class ReleaseRecord(BaseModel):
             by its fingerprint.
         lifted_from: Fingerprint of the release whose very weights these are, laid onto another space; see
             `holdfast.models.lifting`.
+        probe: Some values of what the encoder makes of fixed images, by which a module of one's own is known again;
+            None for networks that holdfast builds.
         data: Name and digest of the training set.
         seed: Seed of the run.
         code: Digest of the code that trained it; None where that was not recorded.
@@ -99,7 +104,7 @@ class ReleaseRecord(BaseModel):
 
     format_version: int = Field(default=FORMAT_VERSION, ge=1)
     fingerprint: str
-    encoder: EncoderSpec | FeatureSpec
+    encoder: ModuleSpec | EncoderSpec | FeatureSpec
     space: dict[str, Any]
     compatible_with: str | None = None
     method: str = "independent"
@@ -115,6 +120,7 @@ class ReleaseRecord(BaseModel):
     curvature_start: float | None = None
     frozen_model: dict[str, Any] | None = None
     lifted_from: str | None = None
+    probe: tuple[float, ...] | None = None
     data: dict[str, str] = {}
     seed: int | None = None
     code: str | None = None
@@ -125,7 +131,7 @@ class ReleaseRecord(BaseModel):
     def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that they keep their digest."""
         values: dict[str, Any] = to_values(self)
-        optional = ("lifted_from", "curvature_start", "frozen_model", "code")
+        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe")
         unused = {name for name in optional if getattr(self, name) is None}
         return {name: value for name, value in values.items() if name not in unused}
 
@@ -145,6 +151,58 @@ class Release:
     record: ReleaseRecord
     head: Head | None = None
     classes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        *,
+        image_size: ImageSize,
+        channels: int = 3,
+        fit: Fit = "crop",
+        centre_crop: ImageSize | None = None,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        preprocess: Preprocess | None = None,
+        output: str | None = None,
+        dim: int | None = None,
+        space: Space | None = None,
+        weights: Kept = "copy",
+    ) -> Release:
+        """Make a release of any module that gives images one vector each.
+
+        The release is a snapshot: on the CPU, in float32 and in evaluation mode. The module is left as it is, and what
+        becomes of it later does not change the release.
+
+        Args:
+            module: Maps float32 pixels (B, channels, height, width) to vectors (B, D), or to a record or a tuple with
+                them.
+            image_size: Height and width that images are read at, or one number for both.
+            channels: Of the images.
+            fit: How images of another size are brought to it: "crop" keeps the aspect and cuts what is too long around
+                the centre, "squash" does not; either may end in "-bicubic".
+            centre_crop: Height and width, or one number for both, of their middle, which the module sees, such as 224
+                of 256; all of them when left out.
+            mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
+            std: Divides each channel; 1 / 255 gives pixels up to 255.
+            preprocess: A function of pixels in [0, 1], float32 (B, channels, height, width), in place of mean and std.
+            output: What is taken of what it returns: "tensor", "cls" or "mean" of last_hidden_state, a number for an
+                entry of a tuple, or the name of a key or attribute. When left out a tensor, image_embeds or
+                pooler_output.
+            dim: Its dimension D, if you want it checked.
+            space: What its vectors are points of; the hypersphere of its dimension when left out.
+            weights: "copy" puts them into the folder of the release; "keep" leaves them to the module that
+                `load_release` is then given, and proves that they are the same.
+
+        Raises:
+            ConfigError: It is no module, or a setting is out of range.
+            DataError: It fails, or what it returns is not one finite vector per image that depends on it alone.
+        """
+        contract = Contract(image_size, channels, fit, centre_crop, tuple(mean), tuple(std))
+        kept = {"weights": weights}
+        refuse(weights not in get_args(Kept), f"weights={weights!r}.", "'copy' or 'keep'")
+        encoder = module_encoder(module, contract, preprocess=preprocess, output=output, dim=dim, origin=kept)
+        return release_of(encoder, space)
 
     @property
     def fingerprint(self) -> str:
@@ -169,7 +227,7 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
 
 def fingerprint_of(encoder: EmbeddingNetwork, space: Space) -> str:
     """Return the identity of an encoder: weights (without a classifier), architecture, input contract and space."""
-    contract = {"encoder": encoder.spec.model_dump(mode="json"), "space": space.record()}
+    contract = {"encoder": encoder.spec.contract(), "space": space.record()}
     weights = weights_digest(encoder.state_dict())
     digest = hashlib.sha256(f"{json.dumps(contract, sort_keys=True)};{weights}".encode()).hexdigest()
     return f"release:{digest}"
@@ -200,10 +258,29 @@ def make_release(
         lift={} if encoder.spec.zeta is None else {"zeta": encoder.spec.zeta},
         head_digest=None if classifier is None else weights_digest(classifier.state_dict()),
         versions=versions,
+        probe=encoder.eval().spec.probe(encoder),
         **record,
     )
     full = full.model_copy(update={"digest": _record_digest(full, tuple(classes))})
     return Release(encoder.eval(), full, classifier, tuple(classes))
+
+
+def release_of(encoder: EmbeddingNetwork, space: Space | None = None) -> Release:
+    """Return an encoder that nobody trained here as a release.
+
+    Args:
+        encoder: Around a module of one's own.
+        space: What its vectors are points of; the hypersphere of its dimension when left out.
+
+    Raises:
+        SpaceMismatchError: The space has another dimension.
+    """
+    space = Hypersphere(encoder.spec.dim) if space is None else space
+    if space.dim != encoder.spec.dim:
+        raise SpaceMismatchError(
+            f"A module of {encoder.spec.dim} dimensions and the {space}.", expected="one dimension"
+        )
+    return make_release(encoder, space)
 
 
 def searching(release: Release, old: Release) -> Release:
@@ -232,7 +309,7 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
     folder = Path(folder)
     _refuse_another(folder, release)
     writers: dict[str, Callable[[Path], object]] = {
-        "model.safetensors": lambda part: save_file(_contiguous(release.encoder.state_dict()), part),
+        "model.safetensors": lambda part: save_file(_contiguous(_held(release.encoder)), part),
         "README.md": lambda part: part.write_text(card or model_card(release), encoding="utf-8"),
     }
     if release.classes:
@@ -285,29 +362,53 @@ def _make_durable(path: Path) -> None:
         os.close(handle)
 
 
+def _held(encoder: EmbeddingNetwork) -> dict[str, Tensor]:
+    """Return the weights that a release holds: all but those that stay elsewhere."""
+    return {name: values for name, values in encoder.state_dict().items() if not encoder.spec.left_out(name)}
+
+
 def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: values.detach().cpu().contiguous() for name, values in state.items()}
+    """Return tensors as the file format takes them: on the CPU, row by row, and none within the memory of another."""
+    taken: set[int] = set()
+    found = {}
+    for name, values in state.items():
+        place = values.detach().cpu().contiguous()
+        shared = place.untyped_storage().data_ptr() in taken
+        found[name] = place.clone() if shared else place
+        taken.add(found[name].untyped_storage().data_ptr())
+    return found
 
 
-def load_release(folder: str | Path) -> Release:
+def load_release(
+    folder: str | Path, *, module: nn.Module | Release | None = None, preprocess: Preprocess | None = None
+) -> Release:
     """Load a release and prove that it is what its fingerprint says.
+
+    Args:
+        folder: Where it is.
+        module: The module that it was made of, or a release of it, where it was made of one of your own: a release
+            holds weights, never code. It is left as it is.
+        preprocess: The function that prepares pixels for that module, if there is one.
 
     Raises:
         ReleaseError: The folder is no release, is incomplete, or a file was altered since it was saved.
+        ConfigError: It needs the module of yours that it was made of, or was given another one.
     """
     folder = Path(folder)
-    record = _read_record(folder)
+    record = load_record(folder)
     classes = _read_classes(folder, record)
-    if _record_digest(record, classes) != record.digest:
-        raise _altered(folder, "config.json or classes.json is not what was saved")
+    body = module.encoder if isinstance(module, Release) else module
     try:
-        _refuse_larger(folder, record, classes)
         with seeded(0):  # building draws initial weights that are overwritten at once
-            encoder = record.encoder.build()
+            if body is None and record.encoder.is_plan:
+                _refuse_larger(folder, record, classes)
+            encoder = record.encoder.rebuilt(body, preprocess)
             head = record.head and build_head(
                 record.head, len(classes), record.encoder.dim, dict(record.head_options), to_train=False
             )
-        encoder.load_state_dict(load_file(folder / _ENCODER))
+        stored = load_file(folder / _ENCODER)
+        own = {name: values for name, values in encoder.state_dict().items() if record.encoder.left_out(name)}
+        encoder.load_state_dict(own | stored)
         if head:
             head.load_state_dict(load_file(folder / _HEAD))
     except HoldfastError:
@@ -315,18 +416,32 @@ def load_release(folder: str | Path) -> Release:
     except (OSError, SafetensorError, RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise _altered(folder, f"its weights cannot be read ({reason(error)})") from error
     found = fingerprint_of(encoder, space_from_record(record.space))
+    if found != record.fingerprint and own:
+        raise ReleaseError(
+            f"The weights of {record.encoder.name} changed since the release '{folder}' was made of it, which left "
+            f"them where they are: its fingerprint was {record.fingerprint} and is {found}.",
+            expected="the very weights",
+            to_do="give these weights again; or make a new release: vectors of the two must not be mixed.",
+        )
     if found != record.fingerprint:
         raise _altered(folder, f"weights or settings have fingerprint {found}, config.json says {record.fingerprint}")
     if head and weights_digest(head.state_dict()) != record.head_digest:
         raise _altered(folder, "head.safetensors is not the classifier that was saved")
     encoder.requires_grad_(False).eval()
+    probe = record.encoder.probe(encoder)
+    if record.probe is not None and not same_probe(probe or (), record.probe):
+        raise ReleaseError(
+            f"The module of the release '{folder}' has the same weights, and makes other vectors of the same images.",
+            expected=f"the code that it was made of: {record.encoder.name}, {record.versions}",
+            to_do="give the module, its preprocessing and the packages as they were; or make a new release of it.",
+        )
     return Release(encoder, record, head.requires_grad_(False).eval() if head else None, classes)
 
 
 def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]) -> None:
     """Refuse a record that describes other networks than the weights are of, before memory is taken for them."""
     with torch.device("meta"):  # shapes without numbers
-        wanted = {name: list(values.shape) for name, values in record.encoder.build().state_dict().items()}
+        wanted = {name: list(values.shape) for name, values in _held(record.encoder.rebuilt()).items()}
     with safe_open(folder / _ENCODER, framework="pt") as content:
         found = {name: content.get_slice(name).get_shape() for name in content.keys()}  # noqa: SIM118 - not a mapping
     if found != wanted:
@@ -335,6 +450,23 @@ def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]
     rows = len(classes) * record.encoder.dim
     if record.head is not None and (size := (folder / _HEAD).stat().st_size) < rows:
         raise ValueError(f"{_HEAD} has {size:,} bytes for {rows:,} numbers")
+
+
+def load_record(folder: str | Path) -> ReleaseRecord:
+    """Read what is known of a release, without its network, and prove that it is what was saved.
+
+    Raises:
+        ReleaseError: The folder is no release, or its record was altered.
+    """
+    record = _read_record(Path(folder))
+    if _record_digest(record, _read_classes(Path(folder), record)) != record.digest:
+        raise _altered(Path(folder), "config.json or classes.json is not what was saved")
+    return record
+
+
+def load_classes(folder: str | Path) -> tuple[str, ...]:
+    """Read the names of the classes that a release was trained on; empty if they were not kept."""
+    return _read_classes(Path(folder), _read_record(Path(folder)))
 
 
 def _read_record(folder: Path) -> ReleaseRecord:

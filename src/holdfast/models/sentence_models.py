@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from holdfast.errors import ConfigError, refuse
+from holdfast.models.published_weights import quietly
 from holdfast.models.seeding import seeded
 from holdfast.models.text_folders import file_digest, read_json, sentence_files
 
@@ -75,7 +75,7 @@ def _loaded(folder: Path, device: torch.device | str, seed: int = 0) -> Any:
             to_do="pip install 'holdfast[text]'",
         ) from error
     try:
-        with _without_bars(), seeded(seed):
+        with quietly(), seeded(seed):
             return SentenceTransformer(
                 str(folder),
                 device=str(device),
@@ -117,20 +117,6 @@ def _probe(model: Any) -> NDArray[np.float32]:
     """Return the vector of one short text (D,)."""
     vector: NDArray[np.float32] = model.encode(["a"], prompt="", show_progress_bar=False)[0]
     return vector
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep the library's own progress bars from the terminal meanwhile."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _longest(folder: Path, model: Any) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,6 +24,8 @@ from holdfast.data.image_size import SMALLEST, ImageSize, sides, written
 from holdfast.errors import ConfigError, nearest, refuse
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from holdfast.models.embedding_network import EmbeddingNetwork
     from holdfast.models.encoder import Encoder
     from holdfast.models.feature_encoder import FeatureEncoder
@@ -72,6 +75,53 @@ class EmbeddingSpec(BaseModel, ABC):
             freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
         """
 
+    def rebuilt(
+        self, module: nn.Module | None = None, preprocess: Callable[[Tensor], Tensor] | None = None
+    ) -> EmbeddingNetwork:
+        """Build the network of a release, whose weights are then put in.
+
+        Args:
+            module: The module of one's own that the release was made of, where its spec cannot build it.
+            preprocess: What prepares pixels for it.
+
+        Raises:
+            ConfigError: A module was given for a network that needs none.
+        """
+        given = module is not None or preprocess is not None
+        refuse(given, f"A module for a {self.name}.", "none: holdfast builds this network itself")
+        return self.build()
+
+    def contract(self) -> dict[str, Any]:
+        """Return the plain values that decide embeddings beside the weights."""
+        return self.model_dump(mode="json")
+
+    def probe(self, encoder: EmbeddingNetwork) -> tuple[float, ...] | None:
+        """Return what the network makes of fixed inputs, where neither weights nor contract prove it; else None."""
+        return None
+
+    def left_out(self, name: str) -> bool:
+        """Return whether a weight is not kept in a release, because it is read from elsewhere."""
+        return False
+
+    def defined_by(self) -> list[object]:
+        """Return the classes and functions whose packages decide what the network computes, beside holdfast's."""
+        return []
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether the network is built from these values alone: by code of libraries, and without reading weights."""
+        return True
+
+    @property
+    def needs_module(self) -> bool:
+        """Whether a module of the user's own is needed to build it."""
+        return False
+
+    @property
+    def brings_weights(self) -> bool:
+        """Whether the network comes with weights, which a description alone does not hold."""
+        return False
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -91,7 +141,7 @@ class EncoderSpec(EmbeddingSpec):
         channels: Channels of the images.
         image_size: Height and width, or one number for both, from 8 to 16,384; other sizes are resized on entry.
         fit: How images were brought to that size before they came here: "crop" kept the aspect and cut what is too
-            long around the centre, "squash" did not.
+            long around the centre, "squash" did not; either may end in "-bicubic".
         mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
         std: Divides each channel; above 0.
         backbone_options: Further arguments of the backbone.
@@ -105,7 +155,7 @@ class EncoderSpec(EmbeddingSpec):
     backbone: str = "convnet"
     channels: int = Field(default=3, ge=1)
     image_size: ImageSize = 32
-    fit: Literal["crop", "squash"] = "crop"
+    fit: Literal["crop", "squash", "crop-bicubic", "squash-bicubic"] = "crop"
     mean: tuple[FiniteFloat, ...] = (0.5,)
     std: tuple[FiniteFloat, ...] = (0.5,)
     backbone_options: dict[str, Any] = Field(default_factory=dict)
@@ -143,6 +193,12 @@ class EncoderSpec(EmbeddingSpec):
         from holdfast.models.encoder import Encoder
 
         return Encoder(self, weights, freeze_backbone, freeze_batch_norm)
+
+    def defined_by(self) -> list[object]:
+        """Return the function that builds the backbone."""
+        from holdfast.models.backbones import BACKBONES
+
+        return [BACKBONES[self.backbone]]
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Where the files of a text model are, and which of them decide its vectors; no file is executed or unpickled."""
+"""Where the files of models are, and which of those of texts decide their vectors; no file is executed or unpickled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError
+
+PREFIX = "st:"
+"""What may stand before a model of texts, to say that it is one of the sentence-transformers library."""
 
 SOURCES = "a folder with a model, an installed Python package that carries one, or a name on the hub (owner/name)"
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -30,18 +33,63 @@ def find_model(name: str | Path) -> Path:
     Raises:
         ConfigError: There is none, or it cannot be reached.
     """
+    name = str(name).removeprefix(PREFIX)
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if _PACKAGE.fullmatch(str(name)) and (folder := _in_package(str(name))):
+    if _PACKAGE.fullmatch(name) and (folder := _in_package(name)):
         return folder
-    if _HUB_NAME.fullmatch(str(name)) and not path.exists():
-        return _from_hub(str(name))
+    if _HUB_NAME.fullmatch(name) and not path.exists():
+        return _from_hub(name)
     raise ConfigError(
         f"There is no text model '{name}': no such folder, and no installed package of this name.",
         expected=SOURCES,
         to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
     )
+
+
+def cached_folder(name: str, what: str, file: str) -> Path:
+    """Return the folder of a model that is on this machine: a path, or what the hub's cache has of a name.
+
+    Args:
+        name: The path, or the name (owner/name).
+        what: What it is to be, for messages, such as "an image model".
+        file: What it must hold, such as config.json.
+
+    Raises:
+        ConfigError: It is not here, or lacks that file.
+    """
+    path = Path(name).expanduser()
+    found = path if path.is_dir() else _in_cache(name) if _HUB_NAME.fullmatch(name) else None
+    if found is None:
+        hub = f", and the hub's cache has no '{name}'" if _HUB_NAME.fullmatch(name) else ""
+        raise ConfigError(
+            f"There is no folder '{name}'{hub}.",
+            expected=f"the folder of {what}, or a name (owner/name) whose files were fetched before",
+            to_do="holdfast downloads no image models: fetch it where there is a connection, `hf download OWNER/NAME "
+            "--local-dir FOLDER`, copy that folder to this machine and give its path.",
+        )
+    if not (found / file).exists():
+        there = ", ".join(sorted(one.name for one in found.iterdir())[:8]) or "nothing"
+        raise ConfigError(
+            f"'{found}' holds {there}.",
+            expected=f"the folder of {what}, with {file}",
+            to_do="check the path, or fetch the model's files again.",
+        )
+    return found
+
+
+def _in_cache(name: str) -> Path | None:
+    """Return the folder that the hub's cache has of a name; None where it has none."""
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ImportError:
+        return None
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        return None
 
 
 def _in_package(name: str) -> Path | None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
-from holdfast.models.backbones import BACKBONES
 from holdfast.models.heads import HEADS
-from holdfast.models.specs import EmbeddingSpec, EncoderSpec
+from holdfast.models.specs import EmbeddingSpec
+from holdfast.source_code import digest_of
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
@@ -34,8 +32,7 @@ def code_of(experiment: Experiment) -> str:
 def training_code(method: str, head: str | None, model: EmbeddingSpec) -> str:
     """Return the digest of the code that trains a method with a classifier and a network; see `code_of`."""
     things: list[Any] = [METHODS[method], *([] if head is None else [HEADS[head]])]
-    if isinstance(model, EncoderSpec):
-        things.append(BACKBONES[model.backbone])
+    things += model.defined_by()
     parts = [_code_of_holdfast(METHODS.places.get(method, "")), *map(version_of, things)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -59,29 +56,3 @@ def version_of(thing: Any) -> str:
     if package is None:
         return digest_of([Path(inspect.getfile(thing))])
     return digest_of(path for folder in package for path in sorted(Path(folder).rglob("*.py")))
-
-
-def digest_of(paths: Iterable[Path]) -> str:
-    """Return a digest over the code in these files without comments, docstrings and layout."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.name.encode() + b"\0" + bare_code(path.read_text(encoding="utf-8")).encode() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def bare_code(source: str) -> str:
-    r"""Return source code in one layout, without comments and docstrings.
-
-    >>> bare_code('def one():  # counts\n    "It is one."\n    return 1')
-    'def one():\n    return 1'
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    """Return whether a statement is a text alone: a docstring, or the description of an attribute."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
