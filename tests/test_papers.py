@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from holdfast.bench.suite import RECIPES
+from holdfast.bench.suite import RECIPES, recipe_named
 
-from .bench.shipped import EVERY
-
+suite_named = cache(recipe_named)
 ROOT = Path(__file__).parent.parent
 PAPERS: dict[str, Any] = yaml.safe_load((ROOT / "docs/reference/papers.yaml").read_text(encoding="utf-8"))
 ITEMS = {f"{paper}/{name}": item for paper, content in PAPERS.items() for name, item in content["items"].items()}
@@ -25,7 +25,7 @@ def reproduced() -> dict[str, list[str]]:
     """Suites at full size by what they reproduce."""
     found: dict[str, list[str]] = {}
     for name in RECIPES:
-        for item in EVERY[name].reproduces:
+        for item in suite_named(name).reproduces:
             found.setdefault(item, []).append(name)
     return found
 
@@ -50,7 +50,7 @@ def test_every_result_has_a_suite_or_a_command_or_says_what_is_missing(reproduce
 
 def test_what_is_not_drawn_yet_is_what_no_suite_of_it_can_draw(reproduced: dict[str, list[str]]) -> None:
     for name, item in ITEMS.items():
-        specs = [spec for suite in reproduced.get(name, []) for spec in EVERY[suite].figures.values()]
+        specs = [spec for suite in reproduced.get(name, []) for spec in suite_named(suite).figures.values()]
         if not item.get("drawn", True):
             assert any(not spec.DRAWN for spec in specs), name
 
