@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.data import contradicting_texts, repeated_texts
+from holdfast.cli.data import Suspects, contradicting_texts, repeated_texts
 from holdfast.data.text_set import TextSet
 
 Fails = Callable[..., str]
@@ -150,9 +150,9 @@ def test_findings_are_those_of_a_slow_loop() -> None:
         first, second = pair.split(" and ")
         known = {text for name, _, text, _ in items if name == first}
         expected = [identifier for name, identifier, text, _ in items if name == second and text in known]
-        assert found == {"count": len(expected), "ids": expected[:3]}
+        assert found == Suspects(len(expected), expected[:3])
     expected = [i for _, i, text, label in items if any(t == text and c != label for _, _, t, c in items)]
-    assert contradicting_texts(parts) == {"count": len(expected), "ids": expected[:3]} and expected == ["t1", "q4"]
+    assert contradicting_texts(parts) == Suspects(len(expected), expected[:3]) and expected == ["t1", "q4"]
 
 
 def test_lengths_are_characters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -238,9 +238,25 @@ class Comparison:
         return max(measured, key=lambda one: one.cross.mean, default=None)
 
 
+class Fit(TypedDict):
+    """What is told of a candidate that is done.
+
+    Args:
+        name: Of the candidate.
+        kind: "adapter" or "head".
+        seconds: How long it took.
+        failed: Why it failed; None where it did not.
+    """
+
+    name: str
+    kind: Kind
+    seconds: float
+    failed: str | None
+
+
 Map = Callable[[EmbeddingSet], EmbeddingSet]
 Scorer = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
-OnFit = Callable[[dict[str, Any]], None]
+OnFit = Callable[[Fit], None]
 Column = str | tuple[str, str]  # a system, or what was measured of a candidate
 
 _FIRST = 10  # items compared by AGREEMENT

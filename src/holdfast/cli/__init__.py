@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(command: str, arguments: list[str]) -> int:
     from holdfast.cli.console import heartbeat, print_error
 
-    as_json = _wants_json(arguments)
+    as_json = "--json" in arguments or "--json=true" in arguments
     try:
         if command not in COMMANDS:
             raise unknown_name("command", command, COMMANDS, listing="holdfast --help")
@@ -95,10 +95,6 @@ def _no_memory(error: MemoryError) -> ConfigError:
         to_do="free memory, or take smaller pieces (a smaller --k, --batch, --batch-size or file); what was written "
         "and committed before is intact, and the same command continues.",
     )
-
-
-def _wants_json(arguments: Sequence[str]) -> bool:
-    return "--json" in arguments or "--json=true" in arguments
 
 
 def _help() -> str:

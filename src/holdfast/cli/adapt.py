@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +15,7 @@ from holdfast.cli.console import console, counting_progress, print_json, print_t
 from holdfast.cli.evidence import refuse_no_labels
 from holdfast.cli.options import DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
-from holdfast.config import Options, Settings
+from holdfast.config import Options, Settings, as_typed
 from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
@@ -26,6 +25,7 @@ from holdfast.reports.formats import percent
 if TYPE_CHECKING:
     from holdfast.adapters import Direction
     from holdfast.adapters.adapt import Adapted, Choice
+    from holdfast.adapters.compare import Fit
     from holdfast.adapters.results import AdaptResults
     from holdfast.data.text_set import TextSet
     from holdfast.embeddings import Role
@@ -215,7 +215,7 @@ class Pair:
         return ["--model", embeddings.fingerprint.partition(":")[2], *_as_options(columns)]
 
 
-def _as_options(values: Mapping[str, Any]) -> list[str]:
+def _as_options(values: Mapping[str, object]) -> list[str]:
     """Write what was given as options.
 
     >>> _as_options({"max_length": 8, "id_column": ["a", "b"], "query_prefix": None})
@@ -225,7 +225,7 @@ def _as_options(values: Mapping[str, Any]) -> list[str]:
         word
         for name, value in values.items()
         if value not in (None, [])
-        for word in (f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value]))
+        for word in (as_typed(name), *map(str, value if isinstance(value, list) else [value]))
     ]
 
 
@@ -353,15 +353,16 @@ def refuse_useless(changed: set[str], where: str, to_do: str) -> None:
         ConfigError: There is one.
     """
     for name in sorted(changed):
-        option = f"--{name.replace('_', '-')}"
-        raise ConfigError(f"{option} was given {where}.", expected="it only where it changes something", to_do=to_do)
+        raise ConfigError(
+            f"{as_typed(name)} was given {where}.", expected="it only where it changes something", to_do=to_do
+        )
 
 
 def refuse_for_labels(wrong: bool, name: str) -> None:
     """Refuse an option that has a meaning only where items have labels."""
     refuse(
         wrong,
-        f"--{name.replace('_', '-')} for items without labels.",
+        f"{as_typed(name)} for items without labels.",
         "it only where heads are trained, or classes kept from fitting: give labels with either side",
     )
 
@@ -428,18 +429,19 @@ def adapt(
         useless = (models.changed & {"role", "device"}) | sets.changed
         refuse_useless(useless, "without --texts", "give --texts DATA and a model of text, or leave it out.")
     for name in sorted(model.changed):
-        option = f"--{name.replace('_', '-')}"
-        refuse(models.text_model is None, f"{option} without --text-model.", "it only where the new model embeds texts")
+        refuse(models.text_model is None, f"{as_typed(name)} without --text-model.",
+               "it only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
     guards = guarded(guard, no_guard)
     choice = compared.choice(seed)
     pair = models.opened(reading, model, sets, out)
     refuse_for_labels(unseen_share != UNSEEN_SHARE and not pair.labelled, "unseen_share")
     choice = compared.suited(choice, pair)
-    with _progress() as events:
+    with training_progress("fitting") as on_step:
         found = compare(
             pair.old, pair.new, choice, unseen_share=unseen_share, resamples=resamples, resample=resample, seed=seed,
-            guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards), **events,
+            guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards),
+            on_fit=_tell_of_fit, on_step=on_step,
         )  # fmt: skip
     thresholds = [NewThreshold.of(found, asked) for asked in threshold]
     results = _results(pair, found, choice)
@@ -449,7 +451,9 @@ def adapt(
     saved = _save(out, pair, found, choice, seed)
     _tell(results, out, page_line(report, page), found.followed, thresholds)
     if saved is not None:
-        _say(f"saved    {saved}\nnext     {pair.next_command(saved, _direction(results))}")
+        candidate = results.named(results.recommendation.candidate)
+        direction = None if candidate is None else candidate.direction  # of a head there is none
+        _say(f"saved    {saved}\nnext     {pair.next_command(saved, direction)}")
     if json:
         told = [asdict(one) for one in thresholds]
         print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
@@ -469,16 +473,10 @@ def _refuse_other_run(out: Path) -> None:
             )
 
 
-@contextmanager
-def _progress() -> Iterator[dict[str, Any]]:
-    """Show what is being fitted, and the epochs of a head."""
-    with training_progress("fitting") as on_step:
-
-        def on_fit(event: dict[str, Any]) -> None:
-            ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
-            _say(f"{event['name']}  {ended}", style="dim")
-
-        yield {"on_fit": on_fit, "on_step": on_step}
+def _tell_of_fit(event: Fit) -> None:
+    """Say that a candidate is done."""
+    ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
+    _say(f"{event['name']}  {ended}", style="dim")
 
 
 @dataclass(frozen=True)
@@ -567,12 +565,6 @@ def _tell(
     for line in (*results.recommendation.sentences, *(one.words(followed) for one in thresholds)):
         _say(line)
     _say(f"\nresults  {out / 'results.json'}{page}")
-
-
-def _direction(results: AdaptResults) -> Direction | None:
-    """Return what the recommended candidate maps; None for a head."""
-    candidate = results.named(results.recommendation.candidate)
-    return None if candidate is None else candidate.direction
 
 
 def _say(text: str, style: str = "") -> None:

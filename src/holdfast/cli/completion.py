@@ -7,7 +7,7 @@ from typing import Literal, get_origin
 from holdfast.cli.commands import all_functions, first_of, function_of
 from holdfast.cli.console import print_json
 from holdfast.cli.help import choices_of
-from holdfast.config import known_options
+from holdfast.config import as_typed, known_options
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -38,7 +38,7 @@ def options_of(command: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name, hint in known_options(function_of(command)).items():
         mapping = get_origin(hint) is dict
-        found[f"--{name.replace('_', '-')}{'.' if mapping else ''}"] = () if mapping else choices_of(hint)
+        found[f"{as_typed(name)}{'.' if mapping else ''}"] = () if mapping else choices_of(hint)
     return {**found, "--config": (), "--help": ()}
 
 

@@ -13,7 +13,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 from rich.status import Status
 from rich.table import Table
@@ -173,7 +182,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     title, columns, rows = printable(title), [*map(printable, columns)], [[*map(printable, row)] for row in rows]
     width = console.width if console.is_terminal else WIDE
     console.width = width
-    if len(rows) < len(columns) - 1 and _width(columns, rows) > width:
+    needed = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+    if len(rows) < len(columns) - 1 and needed > width:
         columns, *rows = (list(line) for line in zip(columns, *rows, strict=True))
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
     for position, column in enumerate(columns):
@@ -185,12 +195,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     console.print(table)
 
 
-def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    return sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-
-
 @contextmanager
-def _progress(name: str, total: int | None, *columns: Any, **fields: Any) -> Iterator[tuple[Progress, TaskID]]:
+def _progress(
+    name: str, total: int | None, *columns: ProgressColumn, **fields: Any
+) -> Iterator[tuple[Progress, TaskID]]:
     """Show a bar; yields it with its only task."""
     bar = Progress(
         TextColumn("{task.description}", style="bold", markup=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,70 @@ from numpy.typing import NDArray
 from holdfast.cli.commands import below
 from holdfast.cli.console import console, counting_progress, print_error, print_json, print_table
 from holdfast.cli.options import DataSets
+from holdfast.config import as_typed
 from holdfast.embeddings import StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import unknown_name
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
-    from holdfast.data.image_set import ImageSet
     from holdfast.data.text_set import TextData, TextSet
 
 EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Classes:
+    """How many classes there are, and how many items the smallest and the largest of them have.
+
+    Args:
+        count: Of classes that have an item; None where items have no classes.
+        smallest: None likewise.
+        largest: The same.
+    """
+
+    count: int | None = None
+    smallest: int | None = None
+    largest: int | None = None
+
+    @classmethod
+    def of(cls, labels: NDArray[Any] | None) -> Classes:
+        """Count them by the label or the name of the class of every item (N,)."""
+        if labels is None:
+            return cls()
+        counts = np.unique(labels, return_counts=True)[1]
+        return cls(len(counts), int(counts.min()), int(counts.max()))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON."""
+        return {"classes": self.count, "smallest_class": self.smallest, "largest_class": self.largest}
+
+    def cells(self) -> list[str]:
+        """Return them as two columns of a table."""
+        return [MISSING, MISSING] if self.count is None else [f"{self.count:,}", f"{self.smallest}–{self.largest}"]
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Items of which something is wrong.
+
+    Args:
+        count: How many.
+        ids: The first three of them.
+    """
+
+    count: int
+    ids: list[str]
+
+    @classmethod
+    def of(cls, ids: StringArray, wrong: NDArray[np.bool_]) -> Suspects:
+        """Return those of the ids (N,) that are marked (N,)."""
+        return cls(int(wrong.sum()), list(ids[np.flatnonzero(wrong)[:3]]))
+
+    def tell(self, what: str, to_do: str) -> None:
+        """Say what is wrong with them, if there are any."""
+        if self.count:
+            console.print(f"{what}: {self.count:,} ({shown(self.ids, self.count)}). Next: {to_do}.")
 
 
 def data(name: str | None = None, json: bool = False) -> int:
@@ -137,44 +192,35 @@ def _explain(name: str, json: bool) -> int:
     if json:
         print_json({"name": name, "documentation": documentation, "folder": folder, "options": options})
         return 0
-    defaults = "\n".join(
-        f"    --data-options.{key.replace('_', '-')} {_written(value)}" for key, value in options.items()
-    )
+    written = {
+        key: str(value).lower() if isinstance(value, bool) else "(none)" if value is None else str(value)
+        for key, value in options.items()
+    }
+    defaults = "\n".join(f"    {as_typed(f'data_options.{key}')} {value}" for key, value in written.items())
     where = f"\n\nFolder below --data-root: {folder}" if folder else ""
     console.print(f"{name}: {documentation}{where}\n\nDefaults:\n{defaults}")
     return 0
 
 
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else "(none)" if value is None else str(value)
-
-
-def _summary(images: ImageSet, *, labelled: bool = True) -> dict[str, Any]:
-    counts = np.bincount(images.labels, minlength=len(images.class_names))
-    used = counts[counts > 0]
-    return {
-        "images": len(images),
-        "classes": len(used) if labelled else None,
-        "smallest_class": int(used.min()) if labelled else None,
-        "largest_class": int(used.max()) if labelled else None,
-        "shape": list(images.shape),
-        **({"columns": list(images.columns)} if images.columns else {}),
-    }
-
-
 def _describe_images(name: str, sets: DataSets, json: bool) -> int:
     data = sets.images(name)
-    summaries = {
-        name: _summary(images, labelled=data.labelled or name in ("train", "validation"))
-        for name, images in data.parts().items()
+    parts = data.parts()
+    classes = {
+        name: Classes.of(images.labels if data.labelled or name in ("train", "validation") else None)
+        for name, images in parts.items()
     }
     if json:
+        told = {
+            name: {"images": len(images), **classes[name].to_dict(), "shape": list(images.shape),
+                   **({"columns": list(images.columns)} if images.columns else {})}
+            for name, images in parts.items()
+        }  # fmt: skip
         print_json({"name": data.name, "description": data.description, "leave_one_out": data.leave_one_out,
-                    "labelled": data.labelled, "parts": summaries})  # fmt: skip
+                    "labelled": data.labelled, "parts": told})  # fmt: skip
         return 0
     rows = [
-        [name, f"{part['images']:,}", *_class_cells(part), " × ".join(map(str, part["shape"]))]
-        for name, part in summaries.items()
+        [name, f"{len(images):,}", *classes[name].cells(), " × ".join(map(str, images.shape))]
+        for name, images in parts.items()
     ]
     print_table(data.name, ["part", "images", "classes", "images a class", "channels × height × width"], rows)
     console.print(data.description)
@@ -230,47 +276,62 @@ def _opened_texts(name: str, sets: DataSets) -> tuple[TextData | TextSet, dict[s
 
 def _describe_texts(name: str, sets: DataSets, json: bool) -> int:
     found, parts = _opened_texts(name, sets)
-    summaries = {name: _text_summary(texts) for name, texts in parts.items()}
+    summaries = {name: TextSummary.of(texts) for name, texts in parts.items()}
     alone, description = found is parts.get("texts"), getattr(found, "description", "")
     if json:
-        print_json({"name": name, "description": description, "leave_one_out": alone, "parts": summaries})
+        print_json({"name": name, "description": description, "leave_one_out": alone,
+                    "parts": {name: part.to_dict() for name, part in summaries.items()}})  # fmt: skip
         return 0
     rows = [
-        [name, f"{part['texts']:,}", *_class_cells(part), "{shortest}, {median:g}, {longest:,}".format(**part)]
+        [name, f"{part.texts:,}", *part.classes.cells(), f"{part.shortest}, {part.median:g}, {part.longest:,}"]
         for name, part in summaries.items()
     ]
     columns = ["part", "texts", "classes", "texts a class", "characters: least, median, most"]
     print_table(name, columns, rows)
-    rows = [[name, shown["class"] or "", f"{shown['text']:.100}"]
-            for name, part in summaries.items() for shown in part["examples"]]  # fmt: skip
+    rows = [[name, label or "", f"{text:.100}"]
+            for name, part in summaries.items() for text, label in part.examples]  # fmt: skip
     print_table("Examples", ["part", "class", "text"], rows)
     console.print(description or "Every text is a query among all others (leave-one-out).")
     return 0
 
 
-def _text_summary(texts: TextSet) -> dict[str, Any]:
-    import pyarrow.compute as pc
+@dataclass(frozen=True)
+class TextSummary:
+    """What is said of a set of texts.
 
-    lengths = pc.utf8_length(texts.texts.arrow()).to_numpy(zero_copy_only=False)
-    rows = np.unique(np.linspace(0, len(texts) - 1, EXAMPLES).astype(np.int64)).tolist()
-    names = _class_of_each(texts)
-    counts = np.unique(names, return_counts=True)[1] if names is not None else np.zeros(0, np.int64)
-    return {
-        "texts": len(texts),
-        "classes": None if names is None else len(counts),
-        "smallest_class": None if names is None else int(counts.min()),
-        "largest_class": None if names is None else int(counts.max()),
-        "shortest": int(lengths.min()),
-        "median": float(np.median(lengths)),
-        "longest": int(lengths.max()),
-        "examples": [{"text": texts.texts[row], "class": None if names is None else str(names[row])} for row in rows],
-    }
+    Args:
+        texts: How many.
+        classes: Theirs.
+        shortest: Characters of the shortest text.
+        median: Of one in the middle.
+        longest: Of the longest.
+        examples: A few texts with their classes.
+    """
 
+    texts: int
+    classes: Classes
+    shortest: int
+    median: float
+    longest: int
+    examples: list[tuple[str, str | None]]
 
-def _class_cells(part: Mapping[str, Any]) -> list[str]:
-    if part["classes"] is None:
-        return [MISSING, MISSING]
-    return [f"{part['classes']:,}", f"{part['smallest_class']}–{part['largest_class']}"]
+    @classmethod
+    def of(cls, texts: TextSet) -> TextSummary:
+        """Look at texts."""
+        import pyarrow.compute as pc
+
+        lengths = pc.utf8_length(texts.texts.arrow()).to_numpy(zero_copy_only=False)
+        rows = np.unique(np.linspace(0, len(texts) - 1, EXAMPLES).astype(np.int64)).tolist()
+        names = _class_of_each(texts)
+        examples = [(texts.texts[row], None if names is None else str(names[row])) for row in rows]
+        shortest, median, longest = int(lengths.min()), float(np.median(lengths)), int(lengths.max())
+        return cls(len(texts), Classes.of(names), shortest, median, longest, examples)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON."""
+        examples = [{"text": text, "class": label} for text, label in self.examples]
+        return {"texts": self.texts, **self.classes.to_dict(), "shortest": self.shortest, "median": self.median,
+                "longest": self.longest, "examples": examples}  # fmt: skip
 
 
 def _class_of_each(texts: TextSet) -> NDArray[np.str_] | None:
@@ -282,51 +343,43 @@ def _check_texts(name: str, sets: DataSets, json: bool) -> int:
     _, parts = _opened_texts(name, sets)  # refuses empty texts, with their ids
     with console.status("comparing texts"):
         repeated, contradicting = repeated_texts(parts), contradicting_texts(parts)
-    total, leak = sum(map(len, parts.values())), any(found["count"] for found in repeated.values())
-    failed = leak or bool(contradicting and contradicting["count"])
+    total, leak = sum(map(len, parts.values())), any(found.count for found in repeated.values())
+    failed = leak or bool(contradicting and contradicting.count)
     if json:
         print_json({"name": name, "texts": total, "readable": True, "leak": leak,
-                    "repeated": repeated, "contradicting": contradicting})  # fmt: skip
+                    "repeated": {where: vars(found) for where, found in repeated.items()},
+                    "contradicting": None if contradicting is None else vars(contradicting)})  # fmt: skip
         return int(failed)
     console.print(f"{name}: all {total:,} texts can be read, and none is empty.")
     for where, found in repeated.items():
         what = f"Texts in {where} alike" if len(parts) > 1 else "Texts that repeat an earlier one"
         one = "one of the two" if len(parts) > 1 else "the file, or keep each once"
-        _say(found, what, f"remove them from {one}; a score measured on them would be too good")
+        found.tell(what, f"remove them from {one}; a score measured on them would be too good")
     if contradicting is not None:
-        _say(contradicting, "Texts with more than one class", "decide for one; no score can be perfect as they are")
+        contradicting.tell("Texts with more than one class", "decide for one; no score can be perfect as they are")
     if not failed:
         console.print(f"None {'is in two parts' if len(parts) > 1 else 'occurs twice'}, and none has two classes.")
     return int(failed)
 
 
-def _say(found: Mapping[str, Any], what: str, to_do: str) -> None:
-    if found["count"]:
-        console.print(f"{what}: {found['count']:,} ({shown(found['ids'], found['count'])}). Next: {to_do}.")
-
-
-def repeated_texts(parts: Mapping[str, TextSet]) -> dict[str, dict[str, Any]]:
+def repeated_texts(parts: Mapping[str, TextSet]) -> dict[str, Suspects]:
     """Find exactly equal texts in two parts, or in the only one.
 
     Returns:
-        By the names of the parts: "count", how many texts of the second are in the first too (or how many repeat an
-        earlier one), and the first three "ids" of them.
+        By the names of the parts: the texts of the second that are in the first too, or those that repeat an earlier
+        one.
     """
     if len(parts) == 1:
         (name, texts), *_ = parts.items()
-        return {name: _first_ids(texts, texts.texts.find(texts.texts) < np.arange(len(texts)))}
+        return {name: Suspects.of(texts.ids, texts.texts.find(texts.texts) < np.arange(len(texts)))}
     return {
-        f"{first} and {second}": _first_ids(parts[second], parts[first].texts.find(parts[second].texts) >= 0)
+        f"{first} and {second}": Suspects.of(parts[second].ids, parts[first].texts.find(parts[second].texts) >= 0)
         for first, second in combinations(parts, 2)
     }
 
 
-def contradicting_texts(parts: Mapping[str, TextSet]) -> dict[str, Any] | None:
-    """Find texts that have several classes, in one part or in several.
-
-    Returns:
-        "count" of all items with such a text, and the first three of their "ids"; None without labels.
-    """
+def contradicting_texts(parts: Mapping[str, TextSet]) -> Suspects | None:
+    """Find texts that have several classes, in one part or in several; None without labels."""
     found = [names for names in map(_class_of_each, parts.values()) if names is not None]
     if not found:
         return None
@@ -335,8 +388,4 @@ def contradicting_texts(parts: Mapping[str, TextSet]) -> dict[str, Any] | None:
     several = np.flatnonzero(np.bincount(pairs[0]) > 1)
     wrong = np.isin(texts.find(texts), several)
     ids = StringArray.of(name for part in parts.values() for name in part.ids)
-    return {"count": int(wrong.sum()), "ids": list(ids[np.flatnonzero(wrong)[:3]])}
-
-
-def _first_ids(texts: TextSet, chosen: NDArray[np.bool_]) -> dict[str, Any]:
-    return {"count": int(chosen.sum()), "ids": list(texts.ids[np.flatnonzero(chosen)[:3]])}
+    return Suspects.of(ids, wrong)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from holdfast.config import Settings
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.embeddings import EmbeddingSet
+    from holdfast.evaluation.results import Evaluation
     from holdfast.experiment import Experiment
     from holdfast.galleries import Gallery
+    from holdfast.galleries.router import Hit
+    from holdfast.galleries.served import Served
     from holdfast.models.release import Release
 
 METHODS_SHOWN = ("independent", "p2s", "bct")
@@ -86,8 +90,9 @@ def demo(
     for name, release in releases.items():
         write_card(release, out / name, markdown_table(*summary_rows(results)))
     gallery = live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)
+    gallery.tell()
     if json:
-        print_json({**results.to_dict(), "gallery": gallery})
+        print_json({**results.to_dict(), "gallery": gallery.to_dict()})
     console.print(f"{time.monotonic() - started:.0f} s in all", style="dim")
     return 0
 
@@ -104,7 +109,7 @@ def experiment(seed: int) -> Experiment:
     )
 
 
-def summary(release: Release) -> dict[str, Any]:
+def summary(release: Release) -> dict[str, object]:
     """Return what the report says of a release."""
     record = release.record
     return {
@@ -148,7 +153,7 @@ def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> Sides
     return Sides(opened["query"], opened["gallery"])
 
 
-def _evaluate(sides: dict[str, Sides], seed: int) -> dict[str, Any]:
+def _evaluate(sides: dict[str, Sides], seed: int) -> dict[str, Evaluation]:
     from holdfast.evaluation.evaluate import evaluate
 
     reference = sides["independent"]
@@ -164,7 +169,40 @@ def _evaluate(sides: dict[str, Sides], seed: int) -> dict[str, Any]:
     return evaluations
 
 
-def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Carried:
+    """What queries found in a live gallery while its model was changed.
+
+    Args:
+        before: The old model's queries before the swap.
+        steps: The new model's queries after it, by the share of the items that had a new vector.
+        same_after_rollback: Whether the old model's queries found the very hits of before once it was rolled back.
+    """
+
+    before: Served
+    steps: Mapping[float, Served]
+    same_after_rollback: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON."""
+
+        def scores(found: Served) -> dict[str, float]:
+            return {"map": found.map_at_k, "recall": found.recall_at_1}
+
+        steps = [{"share": share, **scores(found)} for share, found in self.steps.items()]
+        return {"before": scores(self.before), "steps": steps, "same_after_rollback": self.same_after_rollback}
+
+    def tell(self) -> None:
+        """Print it."""
+        console.print(f"\nA live gallery changes its model (mAP of the first {HITS} hits)", style="bold")
+        steps = {f"new queries, {100 * share:3.0f} %": found for share, found in self.steps.items()}
+        for name, found in {"old queries, before": self.before, **steps}.items():
+            console.print(f"  {name:<22} {found.map_at_k:.3f}  {'█' * round(BAR * found.map_at_k)}", highlight=False)
+        back = "the very hits of before" if self.same_after_rollback else "other hits than before: this is a bug"
+        console.print(f"Swapped in one step, backfilled while it answered; after a rollback old queries find {back}.")
+
+
+def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> Carried:
     """Create a gallery with the old release, swap to the compatible one, backfill in tenths, and roll back.
 
     Args:
@@ -173,9 +211,6 @@ def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> dic
         out: Folder of the demo: the gallery goes there, and its results.json vouches for the swap.
         name: Of the compatible release.
         seed: Of the choice of queries.
-
-    Returns:
-        Plain values: "steps" with share, map and recall at each tenth, and "same_after_rollback".
     """
     from holdfast.galleries import Gallery
     from holdfast.galleries.sources import FileVectors
@@ -184,39 +219,34 @@ def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> dic
     shutil.rmtree(folder, ignore_errors=True)
     rows = np.sort(np.random.default_rng(seed).permutation(len(old.query))[:QUERIES])
     asked_old, asked_new = old.query.select(rows), new.query.select(rows)
-    release = {"fingerprint": old.gallery.fingerprint, "space": old.gallery.space, "note": "old"}
-    with Gallery.create(str(folder), columns={"label": "text"}, **release) as gallery:  # type: ignore[arg-type]
+    steps: dict[float, Served] = {}
+    with Gallery.create(
+        str(folder),
+        fingerprint=old.gallery.fingerprint,
+        space=old.gallery.space,
+        columns={"label": "text"},
+        note="old",
+    ) as gallery:
         gallery.add(old.gallery)
         before = _asked(gallery, asked_old)
         gallery.prepare(new.gallery.fingerprint, new.gallery.space, reports=[out], note="new")
         gallery.swap()
-        source, steps = FileVectors([out / "embeddings" / name / "gallery.safetensors"]), []
+        source = FileVectors([out / "embeddings" / name / "gallery.safetensors"])
         with counting_progress("backfill", len(gallery)) as on_batch:
             for tenth in range(TENTHS + 1):
                 if tenth:
                     part = -(-len(gallery) // TENTHS)
                     on_batch(gallery.backfill(source, order="random", seed=seed, budget=part, batch=512).written)
-                steps.append({"share": tenth / TENTHS, **_asked(gallery, asked_new)[1]})
+                _, steps[tenth / TENTHS] = _asked(gallery, asked_new)
         gallery.complete()
         gallery.rollback()
         after = _asked(gallery, asked_old)
         gallery.swap()
-    _tell_of_gallery(before[1], steps, same=before[0] == after[0])
-    return {"before": before[1], "steps": steps, "same_after_rollback": before[0] == after[0]}
+    return Carried(before[1], steps, before[0] == after[0])
 
 
-def _asked(gallery: Gallery, queries: EmbeddingSet) -> tuple[list[Any], dict[str, float]]:
+def _asked(gallery: Gallery, queries: EmbeddingSet) -> tuple[list[list[Hit]], Served]:
     from holdfast.galleries.served import class_names_of, items_of_class, served
 
     reply = gallery.search(queries, k=HITS)
-    found = served(reply, class_names_of(queries), items_of_class(gallery.store), HITS)
-    return reply.hits, {"map": found.map_at_k, "recall": found.recall_at_1}
-
-
-def _tell_of_gallery(before: dict[str, float], steps: list[dict[str, float]], *, same: bool) -> None:
-    console.print(f"\nA live gallery changes its model (mAP of the first {HITS} hits)", style="bold")
-    lines = [("old queries, before", before), *((f"new queries, {100 * step['share']:3.0f} %", step) for step in steps)]
-    for name, found in lines:
-        console.print(f"  {name:<22} {found['map']:.3f}  {'█' * round(BAR * found['map'])}", highlight=False)
-    back = "the very hits of before" if same else "other hits than before: this is a bug"
-    console.print(f"Swapped in one step, backfilled while it answered; after a rollback old queries find {back}.")
+    return reply.hits, served(reply, class_names_of(queries), items_of_class(gallery.store), HITS)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
@@ -344,7 +344,7 @@ def described(sides: Sides, name: str | None, units: str = "queries") -> Data:
     )
 
 
-def model_of(embeddings: EmbeddingSet) -> dict[str, Any]:
+def model_of(embeddings: EmbeddingSet) -> dict[str, object]:
     """Return what a file of embeddings says of the model that made it."""
     return {"fingerprint": embeddings.fingerprint, "dim": embeddings.dim}
 
@@ -404,7 +404,7 @@ def _cross_sides(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet
     return new.query, adapter.apply(old.gallery)
 
 
-def _record_of(adapter: Adapter) -> dict[str, Any]:
+def _record_of(adapter: Adapter) -> dict[str, object]:
     """Return what results say of an adapter."""
     return {
         "kind": adapter.kind,

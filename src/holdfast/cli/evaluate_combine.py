@@ -12,7 +12,6 @@ from holdfast.cli.pages import check_report, page_line, page_written
 from holdfast.config import Settings
 
 if TYPE_CHECKING:
-    from holdfast.evaluation.results import EvaluationResults
     from holdfast.evaluation.test_sets import CombinationResults
 
 
@@ -38,17 +37,14 @@ def combine(results: list[Path], output: Output, settings: Settings, metric: str
     output.refuse_over(results)
     found = dict(zip(names_of(results), map(EvaluationResults.load, results), strict=True))
     combination = combined_of({name: one.only(f"'{name}'") for name, one in found.items()}, metric)
-    combined = CombinationResults.gather(combination, found, title=_title(found))
+    names = dict.fromkeys(name for results in found.values() for name in results.evaluations)
+    title = f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"
+    combined = CombinationResults.gather(combination, found, title=title)
     output.write_settings(settings)
     _show(combined, output)
     if output.json:
         print_json(combined.to_dict())
     return 0 if combination.compatible else 1
-
-
-def _title(found: dict[str, EvaluationResults]) -> str:
-    names = dict.fromkeys(name for results in found.values() for name in results.evaluations)
-    return f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"
 
 
 def _show(combined: CombinationResults, output: Output) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.files import USUAL, FileColumns, model_folder
@@ -89,7 +89,8 @@ def open_sides(
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
     path = model_folder(path)
-    if not path.is_dir() or _holds_parquet(path):
+    elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
+    if not path.is_dir() or elsewhere:
         found = open_file(path, cast=cast, name=name, similarity=similarity, columns=columns)
         return Sides(found, found)
     names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
@@ -103,11 +104,6 @@ def open_sides(
         )
     opened = [open_file(file, name=name, similarity=similarity) for file in files]
     return Sides(opened[0], opened[-1])
-
-
-def _holds_parquet(folder: Path) -> bool:
-    """Return whether a folder holds vectors made elsewhere, and nothing that `holdfast embed` wrote."""
-    return any(folder.glob("*.parquet")) and not any(folder.glob("*.safetensors"))
 
 
 def open_file(
@@ -190,7 +186,7 @@ def write_evidence(
     *,
     title: str,
     data: Data,
-    models: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Mapping[str, object]],
     pictures: Pictures,
     seed: int,
     cross: Mapping[str, tuple[EmbeddingSet, EmbeddingSet]] | None = None,

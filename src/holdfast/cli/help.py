@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from holdfast.cli.commands import below, function_of
+from holdfast.config import as_typed
 
 COLUMN = 28
 """Where the descriptions of options begin."""
@@ -31,7 +32,7 @@ def help_of(parser: Any, function: Callable[..., Any], command: str, first: str 
         first: The option that words before all options belong to.
     """
     groups = [(group.title, [one for one in group._group_actions if _is_shown(one)]) for group in parser._action_groups]
-    actions = {_name(action): action for _, shown in groups for action in shown}
+    actions = {str(action.dest): action for _, shown in groups for action in shown}
     value = "" if first not in actions else f" {first.replace('_', '-').upper()}"
     inner = " [SUBCOMMAND]" if below(command) else ""
     lines = [f"usage: holdfast {command}{inner}{value} [--option value ...]", "", *_wrapped(_about(function))]
@@ -49,7 +50,7 @@ def help_of(parser: Any, function: Callable[..., Any], command: str, first: str 
     lines += ["", "General:", *(line for action in general for line in _option(action))]
     lines += [*_entry("-h, --help", "Print this."), ""]
     if first:
-        lines.append(f"Words before all options are --{first.replace('_', '-')}.")
+        lines.append(f"Words before all options are {as_typed(first)}.")
     lines.append("Dashes and underscores in names are the same; lists take several words.")
     return "\n".join([*lines, *_examples(examples_of(function))])
 
@@ -129,13 +130,9 @@ def _is_shown(action: Any) -> bool:
     )
 
 
-def _name(action: Any) -> str:
-    return str(action.dest)
-
-
 def _option(action: Any) -> Iterator[str]:
     hint = getattr(action, "_typehint", None) or action.type
-    name, value = f"--{action.dest.replace('_', '-')}", _value_of(hint, action.dest)
+    name, value = as_typed(action.dest), _value_of(hint, action.dest)
     if get_origin(hint) is dict:
         name, value = f"{name}.OPTION", "VALUE"
     default = "required" if action.required else _default(action.default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli.console import console, print_error, print_json, print_table
+from holdfast.config import as_typed
 from holdfast.methods import METHODS
 from holdfast.methods.descriptions import Description, describe
 
@@ -31,7 +32,7 @@ def methods(method: str | None = None, json: bool = False) -> int:
         ]
         print_table("Compatibility methods", ["name", "what it is", "options (--method-options.NAME VALUE)"], rows)
     else:
-        options = [f"--method-options.{key.replace('_', '-')} {value}" for key, value in found[method].options.items()]
+        options = [f"{as_typed(f'method_options.{key}')} {value}" for key, value in found[method].options.items()]
         defaults = "\n".join(f"    {option}" for option in options or ["it has no options"])
         console.print(f"{method}: {found[method].documentation.rstrip()}\n\nDefaults:\n{defaults}")
     return 0

@@ -15,7 +15,7 @@ from holdfast.cli.options import DataSets
 from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
-    from holdfast.galleries.doctor import Diagnosis, Finding
+    from holdfast.galleries.doctor import Diagnosis
 
 _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
@@ -82,14 +82,11 @@ def _tell(found: Diagnosis) -> None:
     console.print(f"{without_secrets(found.url)}: {found.items:,} items; vectors read: {rows}; "
                   f"{duration(found.seconds)}.")  # fmt: skip
     for finding in found.findings:
-        console.print(_written(finding))
+        following = f"\n  Next: {finding.to_do}" if finding.to_do else ""
+        severity = (f"{finding.severity}: ", _COLOURS[finding.severity])
+        console.print(Text.assemble(severity, printable(finding.says), following))
     if found.healthy:
         console.print("The gallery is healthy.", style="bold")
-
-
-def _written(finding: Finding) -> Text:
-    next_step = f"\n  Next: {finding.to_do}" if finding.to_do else ""
-    return Text.assemble((f"{finding.severity}: ", _COLOURS[finding.severity]), printable(finding.says), next_step)
 
 
 def export(on: GalleryOptions, out: Path, generation: str | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -227,7 +227,7 @@ def _tell(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> None:
         console.print(f"{found.uncovered:,} items have no vector that these queries may search.")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Write a value of a metadata column; nothing where there is none."""
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 

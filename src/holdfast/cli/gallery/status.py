@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from holdfast.cli.console import console, print_table
 from holdfast.cli.gallery.options import GalleryOptions, WriterOptions
@@ -55,19 +54,15 @@ def journal(on: GalleryOptions, last: int = 20) -> int:
         entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
     print_table(
         "Journal", ["commit", "time (UTC)", "what", "details"],
-        [[str(entry.sequence), _time(entry.time), str(entry.event["kind"]), _details(entry.event)]
-         for entry in entries],
+        [[str(entry.sequence), time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.time)), str(entry.event["kind"]),
+          _details(entry.event)] for entry in entries],
     )  # fmt: skip
     found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
     on.print_json({"entries": found})
     return 0
 
 
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
-
-
-def _details(event: Mapping[str, Any]) -> str:
+def _details(event: Mapping[str, object]) -> str:
     """Write what an entry says, its longer values left to --json.
 
     >>> _details({"kind": "backfill", "generation": "g2", "embedded": 512})
@@ -82,7 +77,7 @@ def _details(event: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in named.items())
 
 
-def _link(record: Mapping[str, Any]) -> str:
+def _link(record: Mapping[str, object]) -> str:
     return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
 
 
