@@ -43,6 +43,7 @@ bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/step_overhead.py --space lorentz --classes 1000 --out benchmarks/results/step_overhead_lorentz
 	$(RUN)/python benchmarks/lorentz_precision.py
 	$(RUN)/python benchmarks/adapter_speed.py
+	$(RUN)/python benchmarks/augmentation.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
