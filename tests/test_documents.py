@@ -42,6 +42,8 @@ REPORTS_TO_OTHERS = {"docs/lance_swallowed_writes.md"}
 """Pages whose code is not about holdfast; programs beside them run it."""
 EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "dataset", "protocol", "store")}
 """Packages of one's own, installed and tested by tests/test_extending.py."""
+OWN_LOOP = {"docs/tutorials/own_loop.md"}
+"""Blocks that build on one another, run by tests/test_own_loop.py."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -207,7 +209,11 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
 
 @pytest.mark.parametrize(
     ("page", "block"),
-    [(page, block) for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING) for block in blocks(page, "python")],
+    [
+        (page, block)
+        for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP)
+        for block in blocks(page, "python")
+    ],
 )
 def test_python_blocks(page: str, block: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block, page, "exec"), {"__name__": page})
