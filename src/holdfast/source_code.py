@@ -1,4 +1,8 @@
-"""What code computes, whatever is said about it: digests that comments, docstrings and layout do not change."""
+"""What code computes, whatever is said about it: digests that comments, docstrings and layout do not change.
+
+What was computed is kept, and told apart by the digest; asked for again, it is computed anew, and the former one is
+kept beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,20 @@ import ast
 import hashlib
 import inspect
 import json
+import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from holdfast.errors import refuse
+
+Standing = Literal["same", "other", "unknown"]
+"""Whether the code of today computed something, or another one, or one that was not recorded."""
+
 
 INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")})
 """Folders of code that packages bring, which is known by their versions."""
@@ -36,6 +48,54 @@ def digest_of(paths: Iterable[Path]) -> str:
     for path in paths:
         digest.update(path.name.encode() + b"\0" + bare_code(path.read_text(encoding="utf-8")).encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def version_of(thing: Any) -> str:
+    """Return the digest of the package that defines a class or function; "" for holdfast's own."""
+    thing = inspect.unwrap(thing.func if isinstance(thing, partial) else thing)
+    name = thing.__module__.partition(".")[0]
+    if name == "holdfast":
+        return ""
+    package = getattr(sys.modules.get(name), "__path__", None)
+    if package is None:
+        return digest_of([Path(inspect.getfile(thing))])
+    return digest_of(path for folder in package for path in sorted(Path(folder).rglob("*.py")))
+
+
+def standing(recorded: str | None, today: str) -> Standing:
+    """Return how the digest on record stands to that of today.
+
+    >>> standing("ab", "ab"), standing("ab", "cd"), standing(None, "cd")
+    ('same', 'other', 'unknown')
+    """
+    return "unknown" if recorded is None else "same" if recorded == today else "other"
+
+
+def put_beside(folder: Path) -> Path:
+    """Rename a folder to the first of FOLDER.before-1, FOLDER.before-2, ... that is free, and return that.
+
+    Raises:
+        ConfigError: It is the folder that one is in, or holds it.
+    """
+    refuse(
+        Path.cwd().is_relative_to(folder.resolve()),
+        f"'{folder}' is to be kept under another name, and is where you are.",
+        "a folder that can be renamed: the same command from outside of it",
+    )
+    beside = next(
+        path for number in count(1) if not (path := folder.with_name(f"{folder.name}.before-{number}")).exists()
+    )
+    return folder.rename(beside)
+
+
+def combined(own: str, things: Iterable[Any]) -> str:
+    """Return the digest of code of holdfast's own and of the packages that define classes or functions.
+
+    Args:
+        own: Digest of holdfast's files.
+        things: See `version_of`.
+    """
+    return hashlib.sha256(json.dumps([own, *map(version_of, things)]).encode()).hexdigest()[:16]
 
 
 def own_code(kinds: Iterable[type]) -> str | None:

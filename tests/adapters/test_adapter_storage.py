@@ -39,7 +39,7 @@ def test_two_files_with_all_that_is_known(saved, adapter) -> None:
     assert (record["source"], record["target"]) == ("declared:new", "declared:old")
     assert (record["source_space"]["dim"], record["target_space"]["dim"]) == (4, 5)
     assert record["fingerprint"] == adapter.fingerprint and record["format_version"] == 1
-    assert set(record["versions"]) == {"holdfast", "numpy", "scipy", "python"}
+    assert set(record["versions"]) == {"holdfast", "numpy", "scipy", "python", "code"}
     assert load_adapter(saved).report is None
 
 

@@ -22,7 +22,7 @@ from holdfast.evaluation.metrics import METRICS
 from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.methods import METHODS
 from holdfast.models.heads import HEADS
-from holdfast.training.code import version_of
+from holdfast.source_code import version_of
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
 

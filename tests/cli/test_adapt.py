@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
+from holdfast.adapters import storage as adapter_storage
 from holdfast.adapters.adapt import USUAL_HEADS, Choice, open_link, save_link, suitable_adapters
 from holdfast.adapters.results import AdaptResults
 from holdfast.adapters.score_map import load_score_map
@@ -526,3 +527,36 @@ def test_stored_embeddings_take_no_options_of_other_sources(fails: Fails, mine: 
     for option in (["--batch-size", 7], ["--device", "cpu:1"], ["--data-options.label_column", "z"]):
         words = ["stored", mine / "new.npz", "--adapter", "nowhere", *option, "--out", tmp_path / "out"]
         assert f"Unknown option '{option[0].replace('_', '-')}" in fails("embed", *words)
+
+
+def test_what_other_code_made_is_said_to_be_and_made_anew_when_asked(
+    capsys: pytest.CaptureFixture[str], fails: Fails, linked: Path, good: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    out = Path(shutil.copytree(linked, tmp_path / "out"))
+    words = [*sides(good), *RIDGE, *NAMED, "--report", "none", "--out", out]
+    for more in ([], ["--again"]):
+        said = fails(*words, *more)
+        assert "holds the adapter of an earlier run." in said and "--again" not in said, "today's code made it"
+    versions = json.loads((out / "adapter" / "config.json").read_text())["versions"]
+    monkeypatch.setattr(adapter_storage, "_code_of_holdfast", lambda module: "changed")
+    said = fails(*words)
+    assert "of an earlier run, made by other code than that of today" in said and "--again" in said
+    told(capsys, *words, "--again")
+    assert (out / "adapter.before-1" / "config.json").read_bytes() == (linked / "adapter" / "config.json").read_bytes()
+    anew = json.loads((out / "adapter" / "config.json").read_text())["versions"]
+    assert anew["code"] != versions["code"] and load_adapter(out / "adapter").fingerprint
+    assert "--again" not in fails(*words)
+
+
+def test_an_unfinished_head_is_put_beside_once_all_options_are_known_to_be_right(
+    capsys: pytest.CaptureFixture[str], fails: Fails, mine: Path, tmp_path: Path
+) -> None:
+    head = tmp_path / "out" / "head"
+    head.mkdir(parents=True)
+    (head / "checkpoint.safetensors").touch()
+    words = [*sides(mine), *RIDGE, *NAMED, "--report", "none", "--out", tmp_path / "out", "--again"]
+    fails(*words, "--guard", "recal@1")
+    assert (head / "checkpoint.safetensors").exists()
+    assert "head.before-1" in told(capsys, *words)
+    assert not head.exists() and (tmp_path / "out" / "head.before-1" / "checkpoint.safetensors").exists()

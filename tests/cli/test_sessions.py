@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli import main
+from holdfast.continual import runner
 from holdfast.continual.results import Bounds, SessionsResults
+from holdfast.methods import METHODS as ALL_METHODS
+from holdfast.models.release import load_release
+from holdfast.training import code
 
 PLAN = ["--plan-options.first-classes", "2", "--plan-options.new-classes", "2", "--plan-options.sessions", "3"]
 PLAN += ["--plan-options.old-share", "0.3", "--plan-options.validation", "1", "--test-images", "2"]
@@ -93,3 +98,69 @@ def test_other_settings_for_a_folder_are_refused(run, made, fails) -> None:
 def test_train_refuses_learners_in_sessions_and_says_what_to_type(made, fails, tmp_path) -> None:
     said = fails("train", "--data", made / "photos", "--method", "cvs", "--out", tmp_path)
     assert "holdfast sessions" in said
+
+
+def test_what_other_code_ran_is_kept_and_said_to_be_until_asked_for_again(
+    run: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(run, tmp_path / "run"))
+    learners = ["--method", "cvs", "finetune", "--budget", "6"]
+    words = ["sessions", "general-incremental", "--data", str(made / "photos"), *PLAN, *FAST, *learners]
+
+    def codes(*more: str) -> tuple[dict[str, str], str]:
+        capsys.readouterr()
+        assert main([*words, "--out", str(out), *more, "--report", "none", "--json"]) == 0
+        shown = capsys.readouterr()
+        return json.loads(shown.out)["code"], " ".join(shown.err.split())
+
+    def releases(folder: Path) -> dict[str, str]:
+        return {
+            str(path.relative_to(folder)): load_release(path.parent).fingerprint for path in folder.rglob("head.safet*")
+        }
+
+    before = releases(out)
+    found, said = codes()
+    assert found == {"cvs": "same", "finetune": "same"} and "--again" not in said
+
+    code_of_holdfast = code._code_of_holdfast
+    of_cvs = ALL_METHODS.places["cvs"]
+    monkeypatch.setattr(
+        code, "_code_of_holdfast", lambda place: "changed" if place == of_cvs else code_of_holdfast(place)
+    )
+    found, said = codes()
+    assert found == {"cvs": "other", "finetune": "same"}
+    assert f"Kept as it was, made by other code than that of today: {out / 'cvs'}." in said and "--again" in said
+    assert releases(out) == before
+
+    found, said = codes("--again")
+    assert found == {"cvs": "same", "finetune": "same"} and "--again" not in said
+    assert {path.name for path in out.glob("*before*")} == {"cvs.before-1"}, "the other learner stays where it is"
+    assert releases(out / "cvs.before-1") == releases(run / "cvs")
+    for path in ("session-2", "session-3"):
+        assert load_release(out / "cvs" / path).record.code != load_release(run / "cvs" / path).record.code
+
+    monkeypatch.setattr(runner, "_code_of_sessions", lambda: "changed")
+    assert codes()[0] == {"cvs": "other", "finetune": "other"}, "what chooses exemplars counts, too"
+
+    monkeypatch.setattr(code, "_code_of_holdfast", lambda place: "changed for all")
+    assert codes("--again")[0] == {"cvs": "same", "finetune": "same"}
+    assert (tmp_path / "run.before-1" / "cvs.before-1").exists(), "with the first session all that rests on it goes"
+    assert not any(out.glob("*before*")) and releases(out).keys() == {
+        path for path in before if not path.startswith("joint/")
+    }
+
+
+def test_sessions_of_before_codes_were_recorded_are_said_to_be_unknown(
+    run: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(run, tmp_path / "run"))
+    for path in (out / "cvs").glob("*/session.json"):
+        path.write_text(
+            json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "code"})
+        )
+    capsys.readouterr()
+    words = ["general-incremental", "--data", str(made / "photos"), *PLAN, *FAST, *METHODS, "--out", str(out), "--json"]
+    assert main(["sessions", *words]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["code"] == {"cvs": "unknown", "finetune": "same", "joint": "same"}
+    assert "made before it was recorded which code made it" in " ".join(shown.err.split())

@@ -11,9 +11,9 @@ from holdfast.cli import main
 from holdfast.methods import METHODS
 from holdfast.models.release import load_release
 from holdfast.models.specs import EncoderSpec
-from holdfast.source_code import bare_code, digest_of
+from holdfast.source_code import bare_code, digest_of, version_of
 from holdfast.training import code
-from holdfast.training.code import TRAINING, training_code, version_of
+from holdfast.training.code import TRAINING, training_code
 
 
 def test_of_code_only_what_is_computed_counts(tmp_path) -> None:
@@ -117,7 +117,7 @@ def test_a_release_that_other_code_trained_is_kept_and_said_to_be_until_asked_fo
 
     monkeypatch.setattr("holdfast.training.code._code_of_holdfast", lambda place: "changed")
     found, said = run()
-    assert found == "other" and "trained by other code" in said and "--again" in said
+    assert found == "other" and "made by other code" in said and "--again" in said
     assert load_release(out).record == first.record, "it is kept"
 
     assert run("--again")[0] == "same"
@@ -138,7 +138,7 @@ def test_a_release_of_before_codes_were_recorded_is_kept_and_said_to_be_unknown(
     assert main(words) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["releases"]["independent"]["code"] == "unknown"
-    assert "before releases told which code" in " ".join(shown.err.split())
+    assert "before it was recorded" in " ".join(shown.err.split())
 
 
 def test_an_unfinished_run_is_not_continued_by_other_code(

@@ -11,6 +11,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ from holdfast.adapters.pairs import Direction
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError, HoldfastError, ReleaseError, SpaceMismatchError, reason
 from holdfast.geometry import Hypersphere, space_from_record
+from holdfast.source_code import Standing, combined, digest_of, standing
 from holdfast.version import __version__
 
 FORMAT_VERSION = 1
 ADAPTER_FILE = "adapter.safetensors"
 _CONFIG = "config.json"
+_ROOT = Path(__file__).parents[1]
 _END = b"\0"  # of the record in a packed adapter; no JSON holds it
 _UNREADABLE = (OSError, SafetensorError, HoldfastError, KeyError, TypeError, ValueError, AttributeError)
 
@@ -49,7 +52,7 @@ class AdapterRecord(BaseModel):
         target_space: Where they arrive.
         pairs: How many items it was fitted on.
         fingerprint: Identity of the map, over all of the above but the pairs, and over all arrays.
-        versions: Versions of holdfast, NumPy, SciPy and Python.
+        versions: Versions of holdfast, NumPy, SciPy and Python; as "code" the digest of the code that fitted it.
         digest: sha256 of all values above, and so of everything.
     """
 
@@ -88,7 +91,7 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
         ReleaseError: The folder holds something else, or could not be written; what was there is intact.
     """
     versions = {"holdfast": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
-                "python": platform.python_version()}  # fmt: skip
+                "python": platform.python_version(), "code": adapter_code(adapter.kind)}  # fmt: skip
     folder, record = Path(folder), _record_of(adapter, versions)
     _refuse_another(folder, record)
     arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
@@ -103,6 +106,32 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
             to_do="free space or choose another folder; an adapter that was there before is intact.",
         ) from error
     return folder
+
+
+def adapter_code(kind: str) -> str:
+    """Return the digest of the code that fits an adapter: its own, and what all of them rest on.
+
+    Raises:
+        ConfigError: There is no such adapter.
+    """
+    return combined(_code_of_holdfast(ADAPTERS[kind].__module__), [ADAPTERS[kind]])
+
+
+@cache
+def _code_of_holdfast(module: str) -> str:
+    packages = [path for package in ("geometry", "embeddings") for path in sorted((_ROOT / package).rglob("*.py"))]
+    names = ("base", "moments", "pairs", *([module.rpartition(".")[2]] if module.startswith("holdfast.") else []))
+    return digest_of([*packages, *(_ROOT / "adapters" / f"{name}.py" for name in names)])
+
+
+def standing_of_adapter(folder: str | Path) -> Standing:
+    """Return whether the code of today would fit the adapter in a folder.
+
+    Raises:
+        ReleaseError: The folder holds no adapter that can be read.
+    """
+    record = _read_record(Path(folder))
+    return standing(record.versions.get("code"), adapter_code(record.kind))
 
 
 def _record_of(adapter: Adapter, versions: dict[str, str]) -> AdapterRecord:

@@ -16,7 +16,7 @@ from holdfast.models.backbones import BACKBONES
 from holdfast.models.heads import HEADS
 from holdfast.models.published_weights import PUBLISHED
 from holdfast.models.specs import EncoderSpec
-from holdfast.training.code import version_of
+from holdfast.source_code import version_of
 
 Changes = Mapping[str, Any]
 """Settings other than those written, by dotted name: a trial, or what was chosen."""

@@ -43,8 +43,7 @@ from holdfast.evaluation.protocols import PROTOCOLS, RankingProtocol
 from holdfast.methods import build_method
 from holdfast.models.text_folders import find_model
 from holdfast.options import bound, option_types
-from holdfast.source_code import digest_of
-from holdfast.training.code import version_of
+from holdfast.source_code import digest_of, version_of
 
 COMPUTING = (
     "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "continual",

@@ -13,6 +13,7 @@ from rich.text import Text
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels
+from holdfast.cli.kept import MADE_BY
 from holdfast.cli.options import DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.config import Options, Settings, as_typed
@@ -21,6 +22,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import HEAD_RECIPE, Experiment, Recipe
 from holdfast.reports.formats import percent
+from holdfast.source_code import Standing, put_beside
 
 if TYPE_CHECKING:
     from holdfast.adapters import Direction
@@ -382,6 +384,7 @@ def adapt(
     resamples: int = 2000,
     resample: Literal["auto", "queries", "classes"] = "auto",
     seed: int = 0,
+    again: bool = False,
     report: Report | None = None,
     json: bool = False,
 ) -> int:
@@ -411,6 +414,8 @@ def adapt(
         resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where there are
             labels.
         seed: Of the held-out items, the intervals and the training of heads.
+        again: Make anew what other code, of holdfast or of your adapter or method, saved in --out; what was there is
+            kept beside it, as adapter.before-1 or head.before-1.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
@@ -424,7 +429,7 @@ def adapt(
     from holdfast.reports.adapt import write_adapt_report
 
     check_report(report)
-    _refuse_other_run(out)
+    others = _to_put_beside(out, again)
     if models.texts is None:
         useless = (models.changed & {"role", "device"}) | sets.changed
         refuse_useless(useless, "without --texts", "give --texts DATA and a model of text, or leave it out.")
@@ -443,6 +448,8 @@ def adapt(
             guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards),
             on_fit=_tell_of_fit, on_step=on_step,
         )  # fmt: skip
+    for place in others:
+        _say(f"Put beside: {put_beside(place)}.")
     thresholds = [NewThreshold.of(found, asked) for asked in threshold]
     results = _results(pair, found, choice)
     results.save(out)
@@ -461,16 +468,41 @@ def adapt(
     return 0 if advised.action in HELPS and not advised.worse and found.held_out.labelled else 1
 
 
-def _refuse_other_run(out: Path) -> None:
-    """Refuse a folder that holds the adapter or head of an earlier run, which a gallery may depend on."""
+def _to_put_beside(out: Path, again: bool) -> list[Path]:
+    """Return what other code saved or began in a folder, which is made anew; refuse what is not to be.
+
+    Raises:
+        ConfigError: The folder holds the adapter or head of an earlier run, which a gallery may depend on.
+    """
     refuse(out.exists() and not out.is_dir(), f"--out '{out}' is a file.", "a folder, or a name that is free")
-    for name in ("adapter", "head"):
-        if any((out / name / file).exists() for file in ("config.json", "checkpoint.safetensors")):
+    places = []
+    for place in (out / "adapter", out / "head"):
+        if not any((place / file).exists() for file in ("config.json", "checkpoint.safetensors")):
+            continue
+        made_by = _standing(place)
+        if made_by == "same" or not again:
+            by_others, anew = "", ""
+            if made_by != "same":
+                by_others = f", {MADE_BY[made_by]}"
+                anew = f"--again to make it anew and keep it as {place.name}.before-1; or "
             raise ConfigError(
-                f"'{out}' holds the {name} of an earlier run.",
+                f"'{out}' holds the {place.name} of an earlier run{by_others}.",
                 expected="a folder without",
-                to_do=f"choose another --out, or remove '{out / name}' yourself; it is intact.",
+                to_do=f"{anew}choose another --out, or remove '{place}' yourself; it is intact.",
             )
+        places.append(place)
+    return places
+
+
+def _standing(place: Path) -> Standing:
+    """Return whether the code of today would make the adapter or head in a folder; "unknown" of an unfinished one."""
+    from holdfast.adapters.storage import ADAPTER_FILE, standing_of_adapter
+    from holdfast.models.release import load_release
+    from holdfast.training.code import standing_of
+
+    if (place / ADAPTER_FILE).exists():
+        return standing_of_adapter(place)
+    return standing_of(load_release(place).record) if (place / "config.json").exists() else "unknown"
 
 
 def _tell_of_fit(event: Fit) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
+from holdfast.cli.kept import tell_kept
 from holdfast.cli.options import DataSets, Network
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.training import Training
@@ -32,6 +33,7 @@ def sessions(
     test_images: int | None = None,
     classes: int | None = None,
     head: str = "normalised",
+    again: bool = False,
     report: Report | None = None,
     json: bool = False,
 ) -> int:
@@ -59,6 +61,8 @@ def sessions(
         sets: How data is read.
         settings: Of the command.
         head: Classifier of the training: normalised (cosines over 0.05), softmax or arcface.
+        again: Run anew the methods that other code ran, of holdfast or of your method, and all of them where it trained
+            the first session; what was there is kept beside it, as FOLDER.before-1.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install 'holdfast[report]'`).
         json: Print one JSON document with all numbers.
@@ -70,7 +74,7 @@ def sessions(
     """
     from holdfast.continual.plans import PLANS, Setting
     from holdfast.continual.results import SessionsResults
-    from holdfast.continual.runner import run_sessions
+    from holdfast.continual.runner import run_sessions, standing_of_learner
     from holdfast.data.closed_set import closed_set
     from holdfast.methods import build_method
     from holdfast.options import bound
@@ -86,15 +90,17 @@ def sessions(
     setting = Setting.of(images.name, images.train, images.test, drawn, budget=budget)
     projection = network.projection or "linear"
     learners = training.experiments(method, network, images.train, head=head, projection=projection)
-    records = run_sessions(setting, learners, out, on_run=training_progress)
+    records = run_sessions(setting, learners, out, on_run=training_progress, again=again)
+    codes = {name: standing_of_learner(learner, out, name) for name, learner in learners.items()}
     settled = {"backbone": learners[method[0]].model.name, "projection": projection}
     write_settings(out, "sessions.yaml", settings.resolved(**settled, plan_options=dict(drawn.asked)))
     results = SessionsResults.gather(
         setting, learners, records, title=f"Sessions of {images.name}, {drawn.name}", description=images.description
     )
     _show(results, drawn, out, report)
+    tell_kept({out / name: code for name, code in codes.items()})
     if json:
-        print_json(results.to_dict())
+        print_json({**results.to_dict(), "code": codes})
     return 0
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import console, print_json, print_table, training_progress
+from holdfast.cli.console import print_json, print_table, training_progress
+from holdfast.cli.kept import tell_kept
 from holdfast.cli.options import DataSets, Network
 from holdfast.cli.training import Training
 from holdfast.config import Options, Settings
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from holdfast.experiment import Experiment
     from holdfast.methods.base import CompatibilityMethod
     from holdfast.models.release import Release
-
-TRAINED_BY = {
-    "other": "trained by other code than that of today",
-    "unknown": "trained before releases told which code trained them",
-}
-"""What is said of a release that the code of today did not train."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +122,9 @@ class Destination(Options):
 
     def tell(self, releases: Mapping[str, Release]) -> None:
         """Print what there is now, and which of it was trained by other code."""
-        from holdfast.training.code import training_code
+        from holdfast.training.code import standing_of
 
-        codes = {}
-        for name, release in releases.items():
-            record = release.record
-            now = training_code(record.method, record.head, record.encoder)
-            codes[name] = "unknown" if record.code is None else "same" if record.code == now else "other"
+        codes = {name: standing_of(release.record) for name, release in releases.items()}
         folders = {name: self.out if len(releases) == 1 else self.out / name for name in releases}
         if self.json:
             print_json(
@@ -143,16 +134,7 @@ class Destination(Options):
             )  # fmt: skip
         rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
         print_table("Releases", ["name", "folder", "fingerprint"], rows)
-        for code, said in TRAINED_BY.items():
-            kept = [str(folders[name]) for name in releases if codes[name] == code]
-            if kept:
-                console.print(f"Kept as it was, {said}: {', '.join(kept)}.", markup=False)
-        if {*codes.values()} != {"same"}:
-            console.print(
-                "Next: the same command with --again trains that anew; what is there stays, as "
-                f"{self.out.name}.before-1 or the like.",
-                markup=False,
-            )
+        tell_kept({folders[name]: code for name, code in codes.items()})
 
 
 def train(

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ from holdfast.models.heads import build_head
 from holdfast.models.release import Release, load_release
 from holdfast.models.seeding import seeded
 from holdfast.results import Part
+from holdfast.source_code import Standing, combined, digest_of, put_beside, standing
+from holdfast.training.code import code_of, standing_of
 from holdfast.training.encode import embed_images, encode
 from holdfast.training.run_state import load_history
 from holdfast.training.train import OnStep, train_release
@@ -65,6 +68,7 @@ def run_sessions(
     *,
     sessions: int | None = None,
     on_run: OnRun | None = None,
+    again: bool = False,
 ) -> dict[str, list[SessionRecord]]:
     """Train every learner through the sessions of a plan, and score each session.
 
@@ -74,6 +78,8 @@ def run_sessions(
         folder: Where everything goes; a run that was stopped there continues.
         sessions: Stop after so many; all when left out.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
+        again: Run anew what other code ran, or code that is not recorded: a learner, or all of them where it trained
+            the first session that they share. The folder of before is kept under another name, ``FOLDER.before-1``.
 
     Returns:
         For every learner the record of each session.
@@ -90,12 +96,61 @@ def run_sessions(
     claims = {folder / "setting.json": shared, **claims}
     for path, identity in claims.items():
         refuse_other(path, identity)
+    if again:
+        _put_others_beside(learners, folder)
     for path, identity in claims.items():
         write_plain(path, identity)
     return {
-        name: [run_session(setting, name, experiment, folder, session, on_run=on_run) for session in range(total)]
+        name: [
+            run_session(setting, name, experiment, folder, session, on_run=on_run, again=again)
+            for session in range(total)
+        ]
         for name, experiment in learners.items()
     }
+
+
+def learner_code(experiment: Experiment) -> str:
+    """Return the digest of the code that takes a learner through its sessions: that trains, and chooses exemplars."""
+    return combined(code_of(experiment) + _code_of_sessions(), ())
+
+
+@cache
+def _code_of_sessions() -> str:
+    return digest_of(Path(__file__).with_name(f"{name}.py") for name in ("memory", "plans", "runner"))
+
+
+def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Standing:
+    """Return whether the code of today would run what is there of a learner's sessions.
+
+    Args:
+        experiment: How it is trained.
+        folder: That of the whole comparison.
+        name: Name of the learner.
+
+    Raises:
+        DataError: A file of a session is damaged.
+    """
+    today = learner_code(experiment)
+    found = {standing(Ending.read(path).code, today) for path in (folder / name).glob("session-*/session.json")}
+    if build_method(experiment.method, experiment.method_options).first_session == "shared":
+        found.add(_standing_of_first(folder))
+    return "other" if "other" in found else "unknown" if "unknown" in found else "same"
+
+
+def _standing_of_first(folder: Path) -> Standing:
+    """Return the same of the first session that learners share; "same" where there is none yet."""
+    first = folder / SHARED
+    return standing_of(load_release(first).record) if (first / "config.json").exists() else "same"
+
+
+def _put_others_beside(learners: Mapping[str, Experiment], folder: Path) -> None:
+    """Rename the folders of learners that other code ran; all of them at once if it trained what they share."""
+    if _standing_of_first(folder) != "same":
+        put_beside(folder)
+        return
+    for name, experiment in learners.items():
+        if standing_of_learner(experiment, folder, name) != "same":
+            put_beside(folder / name)
 
 
 def check_learner(name: str, experiment: Experiment, setting: Setting) -> CompatibilityMethod:
@@ -214,6 +269,8 @@ def _recipe(experiment: Experiment) -> dict[str, Any]:
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]
 BATCH = 512  # images embedded at a time
+SHARED = "session-1"
+"""Folder of the first session that learners share."""
 
 
 class Ending(Part):
@@ -224,12 +281,14 @@ class Ending(Part):
         release: Folder of its model, in that of the whole comparison.
         galleries: Everything that is searched after it, the oldest first, in the same folder.
         memory: Rows of the images that the next session sees again.
+        code: Digest of the code that ran it; None for one that an earlier version ran.
     """
 
     record: SessionRecord
     release: str
     galleries: list[str]
     memory: list[int]
+    code: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> Ending:
@@ -254,6 +313,7 @@ def run_session(
     session: int,
     *,
     on_run: OnRun | None = None,
+    again: bool = False,
 ) -> SessionRecord:
     """Train, embed and score one session of one learner; a finished one is read instead.
 
@@ -264,10 +324,11 @@ def run_session(
         folder: That of the whole comparison; earlier sessions of the learner are there.
         session: Which one, from 0.
         on_run: See `run_sessions`.
+        again: Train an unfinished session anew where other code began it; see `run_sessions` for those that are done.
     """
     place = folder / name / f"session-{session + 1}"
     if not (place / "session.json").exists():
-        ended = _Session(setting, name, experiment, folder, session, on_run).to_the_end()
+        ended = _Session(setting, name, experiment, folder, session, on_run, again).to_the_end()
         shutil.rmtree(place / "cache", ignore_errors=True)
         write_plain(place / "session.json", ended.to_dict())
     return Ending.read(place / "session.json").record
@@ -283,6 +344,7 @@ class _Session:
     folder: Path
     session: int
     on_run: OnRun | None
+    again: bool
 
     def __post_init__(self) -> None:
         self.trained_at = time.monotonic()  # what comes later is no part of the training
@@ -290,7 +352,7 @@ class _Session:
         self.place = self.folder / self.name / f"session-{self.session + 1}"
         first = self.session == 0
         shared = first and self.method.first_session == "shared"
-        self.home = self.folder / "session-1" if shared else self.place  # of release and gallery
+        self.home = self.folder / SHARED if shared else self.place  # of release and gallery
         self.reindex = self.method.gallery_policy == "reindex"
         self.device = self.experiment.recipe.build_fabric().device
         before = self.place.with_name(f"session-{self.session}") / "session.json"
@@ -329,6 +391,7 @@ class _Session:
             release=str(self.home.relative_to(self.folder)),
             galleries=[str(path.relative_to(self.folder)) for path in galleries],
             memory=memory.tolist(),
+            code=learner_code(self.experiment),
         )
 
     def _trained(self, images: ImageSet, replayed: int) -> Release:
@@ -357,6 +420,7 @@ class _Session:
                 warm_start=warm_start,
                 select=self._validation(),
                 on_step=on_step,
+                again=self.again,
             )
         self.trained_at = time.monotonic()
         looks = int(previous is not None and self.method.needs_old) + int(self.method.looks_back)

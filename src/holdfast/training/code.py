@@ -1,20 +1,17 @@
-"""Which code trained a model: a digest that changes with what is computed, not with what is said about it."""
+"""Which code trains a model; see `holdfast.source_code`."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
-import sys
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.heads import HEADS
+from holdfast.models.release import ReleaseRecord
 from holdfast.models.specs import EmbeddingSpec
-from holdfast.source_code import digest_of
+from holdfast.source_code import Standing, combined, digest_of, standing
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
@@ -33,8 +30,12 @@ def training_code(method: str, head: str | None, model: EmbeddingSpec) -> str:
     """Return the digest of the code that trains a method with a classifier and a network; see `code_of`."""
     things: list[Any] = [METHODS[method], *([] if head is None else [HEADS[head]])]
     things += model.defined_by()
-    parts = [_code_of_holdfast(METHODS.places.get(method, "")), *map(version_of, things)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return combined(_code_of_holdfast(METHODS.places.get(method, "")), things)
+
+
+def standing_of(record: ReleaseRecord) -> Standing:
+    """Return whether the code of today would train what a release's record says."""
+    return standing(record.code, training_code(record.method, record.head, record.encoder))
 
 
 @cache
@@ -44,15 +45,3 @@ def _code_of_holdfast(place: str) -> str:
     files = [path for package in TRAINING for path in sorted((ROOT / package).rglob("*.py"))]
     own = [path for path in files if path.parent != ROOT / "methods" or path.stem not in others]
     return digest_of([*own, ROOT / "experiment.py"])
-
-
-def version_of(thing: Any) -> str:
-    """Return the digest of the package that defines a class or function; "" for holdfast's own."""
-    thing = inspect.unwrap(thing.func if isinstance(thing, partial) else thing)
-    name = thing.__module__.partition(".")[0]
-    if name == "holdfast":
-        return ""
-    package = getattr(sys.modules.get(name), "__path__", None)
-    if package is None:
-        return digest_of([Path(inspect.getfile(thing))])
-    return digest_of(path for folder in package for path in sorted(Path(folder).rglob("*.py")))

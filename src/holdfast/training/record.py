@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Literal, NotRequired, TypedDict
 
@@ -20,6 +19,7 @@ from holdfast.geometry import Space
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.release import FrozenModel, Release, load_release, weights_digest
+from holdfast.source_code import put_beside
 from holdfast.training.code import code_of
 from holdfast.training.run_state import CHECKPOINT, checkpoint_code
 from holdfast.training.warm_start import WarmStart
@@ -180,11 +180,7 @@ def set_aside(folder: Path, code: str) -> Path | None:
         return None
     if found == code:
         return None
-    aside = next(
-        path for number in count(1) if not (path := folder.with_name(f"{folder.name}.before-{number}")).exists()
-    )
-    folder.rename(aside)
-    return aside
+    return put_beside(folder)
 
 
 def _weights_name(folder: Path) -> str:
