@@ -50,6 +50,8 @@ def test_other_sizes_are_resized_when_read(root: Path) -> None:
     rows = np.arange(5)
     expected = whole.query.read(rows).reshape(5, 3, 16, 2, 16, 2).mean(axis=(3, 5))
     assert np.abs(half.query.read(rows)[:, :, 1:-1] - expected[:, :, 1:-1]).max() <= 1
+    upright = load_dataset("cifar-100", root, image_size="32x16").query  # 16 columns around the centre, as they are
+    assert np.array_equal(upright.read(rows), whole.query.read(rows)[..., 8:24])
     with pytest.raises(ConfigError, match="image_size = 4"):
         load_dataset("cifar-100", root, image_size=4)
 

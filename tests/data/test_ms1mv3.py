@@ -104,6 +104,8 @@ def test_images_are_decoded_when_read(root: Path, brightness) -> None:
     small = load_dataset("ms1mv3", root, held_out_classes=0, image_size=56).train
     assert small is not None and small.read(np.array([9, 4])).shape == (2, 3, 56, 56)
     assert small.read(np.array([9, 4]))[:, 0, 28, 28].tolist() == [180, 80]
+    upright = load_dataset("ms1mv3", root, held_out_classes=0, image_size=[56, 48]).train
+    assert upright is not None and upright.read(np.array([9])).shape == (1, 3, 56, 48)
 
 
 def test_all_people_can_be_trained_on(root: Path) -> None:

@@ -77,6 +77,13 @@ def test_queries_are_cropped_to_their_boxes(root: Path) -> None:
     assert np.array_equal(whole.query.read(np.array([0])), pixels[:1]), "without their boxes both show the same"
 
 
+@pytest.mark.parametrize("crop_queries", [True, False])
+def test_queries_and_photographs_may_be_higher_than_wide(root: Path, crop_queries: bool) -> None:
+    data = load_dataset("roxford", root, image_size=[24, 16], crop_queries=crop_queries)
+    assert data.query.shape == data.gallery.shape == (3, 24, 16)
+    assert data.query.read(np.array([0])).shape == (1, 3, 24, 16)
+
+
 def test_boxes_are_of_the_stored_pixels_and_crops_are_turned_upright(root: Path) -> None:
     """Stored lying on its side (orientation 6: turn a quarter right): the left of the crop ends up above."""
     image = Image.new("RGB", (40, 30))
