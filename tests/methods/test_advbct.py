@@ -116,7 +116,7 @@ def test_advbct_matches_old_classes_by_name(world) -> None:
 
 def test_advbct_refuses_before_training_when_it_has_no_boundaries(world) -> None:
     disjoint = OldModel(world.embeddings, classes=("x", "y"), own_training=None)
-    with pytest.raises(EmptyOverlapError, match=r"--method_options\.classes new"):
+    with pytest.raises(EmptyOverlapError, match=r"--method-options\.classes new"):
         METHODS["advbct"]().prepare(disjoint, torch.nn.Identity(), world.head, world.space)
     METHODS["advbct"](classes="new").prepare(disjoint, torch.nn.Identity(), world.head, world.space)
 

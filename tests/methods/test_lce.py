@@ -181,7 +181,7 @@ def test_a_class_of_one_has_a_centre_but_no_boundary(make_embeddings, make_step,
 
 def test_the_old_training_set_is_refused_when_it_is_not_there(world) -> None:
     without = OldModel(world.embeddings, classes=("x", "y"))
-    with pytest.raises(EmptyOverlapError, match=r"--method_options\.classes new"):
+    with pytest.raises(EmptyOverlapError, match=r"--method-options\.classes new"):
         LCE(classes="old").prepare(without, torch.nn.Identity(), world.head, world.space)
     LCE().prepare(without, torch.nn.Identity(), world.head, world.space)
 

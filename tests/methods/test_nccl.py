@@ -236,14 +236,14 @@ def test_credibility_can_be_switched_off(prepared) -> None:
 
 def test_an_old_model_that_nobody_can_believe_is_refused(world) -> None:
     same = world.embeddings.replace(vectors=np.ones_like(world.embeddings.vectors))
-    with pytest.raises(ConfigError, match=r"--method_options\.credible_only false"):
+    with pytest.raises(ConfigError, match=r"--method-options\.credible-only false"):
         NCCL(logit_weight=0.0).prepare(OldModel(same, ()), nn.Identity(), world.head, world.space)
 
 
 @pytest.mark.parametrize("missing", ["classifier", "shared classes"])
 def test_scores_need_an_old_classifier_of_shared_classes(world, prepared, missing: str) -> None:
     old = OldModel(world.embeddings, ("x", "y", "z", "w"), None if missing == "classifier" else world.old.head)
-    with pytest.raises(ConfigError, match=r"--method_options\.scores unit"):
+    with pytest.raises(ConfigError, match=r"--method-options\.scores unit"):
         prepared(old)
     assert not {"queue_logits", "old_columns"} & set(prepared(old, logit_weight=0.0).state_dict())
     assert prepared(old, scores="unit").queue_logits.shape == (2048, len(world.head.weight))

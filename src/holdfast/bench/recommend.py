@@ -462,7 +462,8 @@ def _command(situation: Situation, places: Sequence[Place], data: str | None, em
         word
         for row in rows
         for name, value in row.own_options.items()
-        for word in (f"--method_options.{row.method + '.' if len(rows) > 1 else ''}{name}", option_word(value))
+        for option in [f"{row.method}.{name}" if len(rows) > 1 else name]
+        for word in (f"--method-options.{option.replace('_', '-')}", option_word(value))
     ]
     return shlex.join([*words, *methods, *options, "--out", "comparison"])
 

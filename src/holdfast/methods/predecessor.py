@@ -39,11 +39,11 @@ def by_option(method: str, option: str, value: str | int | bool) -> str:
     """Return how an option of a method is set, on the command line and from Python, for messages.
 
     >>> by_option("l2", "power", 2)
-    "--method_options.power 2 (with several methods, --method_options.l2.power 2; from Python, options={'power': 2})"
+    "--method-options.power 2 (with several methods, --method-options.l2.power 2; from Python, options={'power': 2})"
     """
-    typed = f"{option} {value if isinstance(value, str) else json.dumps(value)}"
+    typed = f"{option.replace('_', '-')} {value if isinstance(value, str) else json.dumps(value)}"
     return (
-        f"--method_options.{typed} (with several methods, --method_options.{method}.{typed}; from Python, "
+        f"--method-options.{typed} (with several methods, --method-options.{method}.{typed}; from Python, "
         f"options={{{option!r}: {value!r}}})"
     )
 

@@ -267,9 +267,9 @@ PREDECESSORS: dict[str, dict[str, Any]] = {
 
 def advice(error: HoldfastError) -> dict[str, Any]:
     """Return the option that an error tells the reader to set."""
-    found = re.search(r"--method_options\.(\w+) ([\w.]*\w)", error.to_do)
+    found = re.search(r"--method[-_]options\.([\w-]+) ([\w.]*\w)", error.to_do)
     assert found, f"the refusal does not say which option to set: {error.to_do!r}"
-    return {found[1]: yaml.safe_load(found[2])}
+    return {found[1].replace("-", "_"): yaml.safe_load(found[2])}
 
 
 @CONTRACT.promise(missing=PREDECESSORS)

@@ -130,6 +130,29 @@ class NewModel(Options):
 
 
 @dataclass(frozen=True)
+class Embedding(Options):
+    """What embeds, or embedded.
+
+    Args:
+        release: A release; over texts a head over a frozen model.
+        text_model: Frozen model that embeds texts; a head names its own.
+        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector of a text.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+    """
+
+    release: Path | None = None
+    text_model: str | None = None
+    model: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    device: str = "cpu"
+    cast: bool = False
+
+
+@dataclass(frozen=True)
 class Links(Options):
     """What lets queries of a new model search the vectors that are there.
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from holdfast.cli.console import console, print_table
 from holdfast.cli.gallery.common import made_by, open_vectors
-from holdfast.cli.gallery.options import GalleryOptions
+from holdfast.cli.gallery.options import Embedding, GalleryOptions
 from holdfast.cli.options import DataSets, TextModel
-from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
 
@@ -34,7 +33,7 @@ ROWS_SHOWN = 40
 
 
 @dataclass(frozen=True)
-class Queries(Options):
+class Queries(Embedding):
     """What is searched for, and what embeds it.
 
     Args:
@@ -44,13 +43,7 @@ class Queries(Options):
         image: Files of images, likewise.
         text: Texts, each in quotes, embedded by --release (a head over a frozen model) or --text-model.
         release: What embeds --data, --image or --text.
-        text_model: Frozen model that embeds --text; a head names its own.
-        model: What you call the model of .npz, .npy and .parquet queries; or a generation, such as g1.
         query_prefix: Text before every text; what the model asks for when left out, "" for none.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector of a text.
-        device: Where to embed: cpu, cuda, cuda:1, mps.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     queries: Path | None = None
@@ -58,14 +51,7 @@ class Queries(Options):
     data: str | None = None
     image: list[Path] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    release: Path | None = None
-    text_model: str | None = None
-    model: str | None = None
     query_prefix: str | None = None
-    max_length: int | None = None
-    truncate_dim: int | None = None
-    device: str = "cpu"
-    cast: bool = False
 
     def __post_init__(self) -> None:
         given = [name for name in KINDS if getattr(self, name) not in (None, [])]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console
 from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
+from holdfast.cli.gallery.options import Embedding
 from holdfast.cli.options import DataSets, TextModel
-from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, refuse
 
@@ -21,7 +21,7 @@ KINDS = {"vectors": "--vectors FILE …", "data": "--release NEW --data DATA", "
 
 
 @dataclass(frozen=True)
-class NewVectors(Options):
+class NewVectors(Embedding):
     """Where new vectors come from: files, or a model and the items.
 
     Args:
@@ -29,29 +29,16 @@ class NewVectors(Options):
         data: The images by name or folder, whose ids are those of the gallery.
         texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
         vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
-        text_model: Frozen model that embeds the texts; a head names its own.
-        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g2.
         batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
         document_prefix: Text before every text; what the model asks for when left out.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
         workers: Threads that embed parts of a batch at once.
     """
 
-    release: Path | None = None
     data: str | None = None
     texts: str | None = None
     vectors: list[Path] = field(default_factory=list)
-    text_model: str | None = None
-    model: str | None = None
     batch_size: int | None = None
     document_prefix: str | None = None
-    max_length: int | None = None
-    truncate_dim: int | None = None
-    device: str = "cpu"
-    cast: bool = False
     workers: int = 0
 
     @property
