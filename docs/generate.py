@@ -529,7 +529,6 @@ def papers() -> str:
             at_size = [suite for suite in named if not suite.endswith("-small")]
             commands = [f"`holdfast bench {suite}`" for suite in at_size]
             commands += [f"`{item['command']}`"] if "command" in item else []
-            commands += ["trains the models; its picture is not drawn yet"] if not item.get("drawn", True) else []
             how = "<br>".join(commands) or item.get("missing", item["kind"])
             boards = [(suite, f"{RESULTS}/bench/{suite}/leaderboard.md") for suite in named]
             ran = "<br>".join(f"[{suite}](../../{path})" for suite, path in boards if (ROOT / path).exists())

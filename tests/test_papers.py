@@ -48,13 +48,6 @@ def test_every_result_has_a_suite_or_a_command_or_says_what_is_missing(reproduce
         assert given == 1 if item["kind"] == "results" else "missing" not in item, f"{name}: {at_size}, {item}"
 
 
-def test_what_is_not_drawn_yet_is_what_no_suite_of_it_can_draw(reproduced: dict[str, list[str]]) -> None:
-    for name, item in ITEMS.items():
-        specs = [spec for suite in reproduced.get(name, []) for spec in suite_named(suite).figures.values()]
-        if not item.get("drawn", True):
-            assert any(not spec.DRAWN for spec in specs), name
-
-
 def test_commands_name_scripts_that_are_there() -> None:
     for item in ITEMS.values():
         if "command" in item:

@@ -34,9 +34,21 @@ RIGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "matrix": (CHAIN, {"measure": "p_comp", "rows": ["p2s"]}),
     "session-curve": (SESSIONS, {"measure": "recall@2"}),
     "loss-curve": (IMAGES, {"terms": ["alignment"], "scenarios": ["open-class"]}),
-    "embedding": (IMAGES, {"method": "hyperboloid", "similar": 4, "show": ["old", "old-prototypes"], "seed": 3}),
-    "histogram": (IMAGES, {"of": "angle", "split": "seen"}),
-    "strips": (SESSIONS, {"queries": 2, "hits": 3}),
+    "embedding": (
+        IMAGES,
+        {
+            "method": "hyperboloid",
+            "part": "training",
+            "similar": 4,
+            "examples": 2,
+            "show": ["old", "new", "old-prototypes"],
+            "apart": True,
+            "credible": 0.9,
+            "seed": 3,
+        },
+    ),
+    "histogram": (IMAGES, {"of": "radius", "split": "seen", "show": ["old"], "part": "training"}),
+    "strips": (SESSIONS, {"queries": 2, "hits": 3, "after": "every"}),
     "class-distribution": (SESSIONS, {"title": "Classes"}),
 }
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -74,6 +86,17 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "systems of sessions": (SESSIONS, {"kind": "bars", "measures": ["cross"]}, "one of learner"),
     "a recall that is not measured": (SESSIONS, {"kind": "session-curve", "measure": "recall@3"}, "measure in"),
     "two choices of classes": (IMAGES, {"kind": "embedding", "classes": 3, "similar": 2}, "classes: 3 and similar: 2"),
+    "a class and many classes": (IMAGES, {"kind": "embedding", "nearest": 3, "similar": 2}, "2 and nearest: 3"),
+    "examples of classes by name": (IMAGES, {"kind": "embedding", "classes": ["a"], "examples": 2}, "has examples: 2"),
+    "an old model apart from nothing": (IMAGES, {"kind": "embedding", "apart": True, "show": ["new"]}, "apart: true"),
+    "noise among new embeddings": (IMAGES, {"kind": "embedding", "credible": 0.9, "show": ["new"]}, "credible: 0.9"),
+    "one class that is similar": (IMAGES, {"kind": "embedding", "similar": 1}, "'figures.k.similar'"),
+    "one side of an angle": (IMAGES, {"kind": "histogram", "of": "angle", "show": ["old"]}, "shows old"),
+    "sessions of an upgrade": (IMAGES, {"kind": "strips", "after": "every"}, "has after: every"),
+    "an unknown part": (IMAGES, {"kind": "histogram", "of": "angle", "part": "query"}, "'figures.k.part'"),
+    "a row that is called as the old model": (
+        {"methods": {"old": {"method": "p2s"}}}, {"kind": "embedding"}, "a row called 'old'"
+    ),
     "an unknown layout": (IMAGES, {"kind": "embedding", "method": "pca"}, "'figures.k.method'"),
 }  # fmt: skip
 

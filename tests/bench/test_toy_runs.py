@@ -171,7 +171,8 @@ def test_a_suite_runs_and_gives_all_rows_and_figures(
     expected = {(one, scenario, label) for one in data for scenario in whole.conditions for label in whole.rows}
     assert {(run.data, run.scenario, run.label) for run in found.rows} == expected
     board = leaderboard_of(found, command=f"holdfast bench {name}", wall_seconds=1.0)
-    assert set(board.figures) == {figure for figure, spec in whole.figures.items() if spec.DRAWN}
+    assert set(board.figures) == set(whole.figures), board.figure_notes
+    assert not board.figure_notes
     check_shapes(board, suite)
     assert Leaderboard.load(board.save(tmp_path / "board")).figures == board.figures
 

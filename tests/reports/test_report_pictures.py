@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from holdfast.errors import DataError
-from holdfast.reports.pictures import LARGEST, data_uris, png
+from holdfast.evaluation.pictures.thumbnails import LARGEST, png
+from holdfast.reports.pictures import data_uris
 
 
 def opened(uri: str) -> Image.Image:

@@ -12,7 +12,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from holdfast.results import Finite, Part, Several
+from holdfast.evaluation.pictures.embedding_map import EmbeddingMap
+from holdfast.evaluation.pictures.histograms import Histograms
+from holdfast.evaluation.pictures.strips import Strips
+from holdfast.results import Count, Finite, Part, Several
 
 
 class Exact(Part):
@@ -185,4 +188,77 @@ class Matrices(Exact):
     panels: list[GenerationMatrix]
 
 
-FigureValue = Annotated[Lines | BarChart | NumberTable | Matrices, Field(discriminator="kind")]
+class Plane(Exact):
+    """Embeddings of a few classes in one plane; the place is empty where there is only one."""
+
+    place: str
+    found: EmbeddingMap
+
+
+class Planes(Exact):
+    """Embeddings of a few classes, a plane for every data set, scenario and example."""
+
+    kind: Literal["planes"] = "planes"
+    title: str
+    panels: list[Plane]
+
+
+class QuantityPanel(Exact):
+    """One quantity by model; the place is empty where there is only one."""
+
+    place: str
+    found: Histograms
+
+
+class Quantities(Exact):
+    """How often values occur, by data set and scenario."""
+
+    kind: Literal["quantities"] = "quantities"
+    title: str
+    panels: list[QuantityPanel]
+
+
+class StripPanel(Exact):
+    """A few queries with their first hits; the place is empty where there is only one."""
+
+    place: str
+    found: Strips
+
+
+class ResultStrips(Exact):
+    """A few queries with their first hits, by data set and scenario or plan."""
+
+    kind: Literal["strips"] = "strips"
+    title: str
+    panels: list[StripPanel]
+
+
+class Arrivals(Exact):
+    """How many images of every class arrive in every session of a plan.
+
+    Args:
+        place: Empty where there is only one.
+        classes: Names, in the order of their home.
+        home: The session that introduces each class, from 1; where all are known from the start, the one that brings
+            most of its images.
+        images: By session, how many of each class.
+    """
+
+    place: str
+    classes: list[str]
+    home: list[Several]
+    images: Annotated[list[list[Count]], Field(min_length=1)]
+
+
+class ClassArrivals(Exact):
+    """How classes are spread over sessions, by data set and plan."""
+
+    kind: Literal["class-arrivals"] = "class-arrivals"
+    title: str
+    panels: list[Arrivals]
+
+
+FigureValue = Annotated[
+    Lines | BarChart | NumberTable | Matrices | Planes | Quantities | ResultStrips | ClassArrivals,
+    Field(discriminator="kind"),
+]

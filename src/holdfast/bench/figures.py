@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.continual.plans import KS
 from holdfast.errors import refuse, unknown_name
+from holdfast.evaluation.pictures.embedding_map import ITEMS, NEW, OLD
+from holdfast.evaluation.pictures.histograms import Quantity
+from holdfast.evaluation.pictures.layouts import LayoutName
 
 if TYPE_CHECKING:
     from holdfast.bench.suite import Suite
@@ -39,8 +42,6 @@ class FigureSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     TRACKS: ClassVar[tuple[str, ...]] = ("images", "features", "sessions")
-    DRAWN: ClassVar[bool] = True
-    """Whether it is drawn; a suite may ask for what is not drawn yet, and is told so."""
 
     kind: str
     title: str = ""
@@ -252,77 +253,142 @@ class LossCurve(_OfRows):
     terms: tuple[str, ...] = ()
 
 
-class Embedding(_OfRows):
-    """Embeddings of a few classes, laid out in a plane.
+class _OfModels(_OfRows):
+    """A picture of what models embed: those of the first seed, without a mean over seeds.
 
     Args:
-        method: How they are laid out; "hyperboloid" is the Lorentz space of two dimensions, shown from its origin.
-        classes: So many classes, drawn by the seed.
-        similar: In their place a class and so many that are nearest to it.
-        show: Of what.
-        seed: Of the layout and of what is drawn.
+        part: Of the "gallery" that is searched, or of the images that the new models see in "training".
+        seed: Of what is drawn.
     """
 
     TRACKS = ("images",)
-    DRAWN = False
 
-    kind: Literal["embedding"]
-    method: Literal["tsne", "umap", "hyperboloid"] = "tsne"
-    classes: int | None = Field(default=None, ge=1)
-    similar: int | None = Field(default=None, ge=1)
-    show: tuple[Literal["old", "new", "old-prototypes", "new-prototypes"], ...] = Field(("old", "new"), min_length=1)
+    part: Literal["gallery", "training"] = "gallery"
     seed: int = Field(default=0, ge=0)
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse two ways to choose classes."""
+        """Refuse a row that would be taken for the old model."""
         super().check(name, suite)
+        refuse(OLD in self.labels(suite), f"The figure '{name}' shows the old model beside a row called '{OLD}'.",
+               "another label for that row")  # fmt: skip
+
+
+class Embedding(_OfModels):
+    """Embeddings of a few classes, laid out in a plane that the old model and all rows share.
+
+    Which classes these are is said in one of three ways; six drawn ones where nothing is said. Prototypes are class
+    means of the old model over everything in the ``part``.
+
+    Args:
+        method: How they are laid out; "hyperboloid" is the Lorentz space of two dimensions, shown from its origin.
+        classes: So many, drawn by the seed; or their names.
+        similar: So many whose old prototypes are most alike: the most similar pair, the next pair, and so on.
+        nearest: A class that the seed draws, and so many whose old prototypes are nearest to its own.
+        examples: How many planes, each of classes of its own.
+        items: Items of every class at most, drawn by the seed.
+        show: Embeddings of the old model, of the rows, and old prototypes.
+        apart: Old embeddings stand in a panel of their own, not in that of every row.
+        credible: Share of the old embeddings of every class that MixBCT takes for credible; the others are marked.
+    """
+
+    kind: Literal["embedding"]
+    method: LayoutName = "tsne"
+    classes: Annotated[int, Field(ge=1)] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    similar: int | None = Field(default=None, ge=2)
+    nearest: int | None = Field(default=None, ge=1)
+    examples: int = Field(default=1, ge=1)
+    items: int = Field(default=ITEMS, ge=1)
+    show: tuple[Literal["old", "new", "old-prototypes"], ...] = Field(("old", "new"), min_length=1)
+    apart: bool = False
+    credible: float | None = Field(default=None, gt=0, lt=1)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse two ways to choose classes, and settings that would change nothing."""
+        super().check(name, suite)
+        ways = {"classes": self.classes, "similar": self.similar, "nearest": self.nearest}
+        given = [f"{way}: {value}" for way, value in ways.items() if value is not None]
         refuse(
-            self.classes is not None and self.similar is not None,
-            f"The figure '{name}' has classes: {self.classes} and similar: {self.similar}.",
-            "one of the two: classes that are drawn, or one class with those nearest to it",
+            len(given) > 1,
+            f"The figure '{name}' has {' and '.join(given)}.",
+            "one of the three: classes that are drawn or named, similar ones, or one class with those nearest to it",
+        )
+        refuse(
+            isinstance(self.classes, tuple) and self.examples > 1,
+            f"The figure '{name}' names its classes, and has examples: {self.examples}.",
+            "one example of named classes; a figure for each, or so many classes that the seed draws",
+        )
+        refuse(
+            self.apart and not {OLD, NEW} <= set(self.show),
+            f"The figure '{name}' has apart: true and shows {', '.join(self.show)}.",
+            "show: with old and new, which can then stand apart",
+        )
+        refuse(
+            self.credible is not None and OLD not in self.show,
+            f"The figure '{name}' marks old embeddings (credible: {self.credible}) and shows {', '.join(self.show)}.",
+            "show: with old",
         )
 
 
-class Histogram(_OfRows):
+class Histogram(_OfModels):
     """How often values occur.
 
     Args:
         of: Of which value: the uncertainty of an embedding, the angle between old and new, or the distance from the
             origin.
         split: "seen": apart for classes that the old model has seen and those that it has not.
+        show: Of the old model and of every row; of an angle, which is between both, nothing is to be said.
     """
 
-    TRACKS = ("images",)
-    DRAWN = False
-
     kind: Literal["histogram"]
-    of: Literal["uncertainty", "angle", "radius"]
+    of: Quantity
     split: Literal["seen"] | None = None
+    show: tuple[Literal["old", "new"], ...] = Field(("old", "new"), min_length=1)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse one side of what is between two."""
+        super().check(name, suite)
+        refuse(
+            self.of == "angle" and "show" in self.model_fields_set,
+            f"The figure '{name}' is of the angle between old and new embeddings, and shows {', '.join(self.show)}.",
+            "a figure without show",
+        )
 
 
 class Strips(_OfRows):
-    """A few queries with their first hits, each marked as right or wrong.
+    """A few queries with their first hits, each marked as right or wrong; of the first seed.
+
+    Of an upgrade the old model's hits stand beside those of every row, all in the old gallery.
 
     Args:
-        queries: How many.
+        queries: How many: those of which not all models find as many right items first.
         hits: Of each.
+        after: On the track "sessions", hits after the "last" session, or after "every" one of queries that all
+            sessions know.
         seed: Which queries are drawn.
     """
 
     TRACKS = ("images", "sessions")
-    DRAWN = False
 
     kind: Literal["strips"]
     queries: int = Field(default=4, ge=1)
     hits: int = Field(default=4, ge=1)
+    after: Literal["last", "every"] = "last"
     seed: int = Field(default=0, ge=0)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse sessions of a track that has none."""
+        super().check(name, suite)
+        refuse(
+            suite.track != "sessions" and "after" in self.model_fields_set,
+            f"The figure '{name}' has after: {self.after}, and the track '{suite.track}' no sessions.",
+            "a figure without after",
+        )
 
 
 class ClassDistribution(FigureSpec):
     """How many images of every class arrive in every session of a plan."""
 
     TRACKS = ("sessions",)
-    DRAWN = False
 
     kind: Literal["class-distribution"]
 

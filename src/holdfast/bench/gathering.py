@@ -1,8 +1,9 @@
 """From the figures that a suite asks for to their values: which further tasks they need, and what they come to.
 
-Both questions are functions by the class of what is asked for. `needed_tasks` of a class says what is run beside the
-rows, nothing where it is not registered; `gathered` reads the finished runs and tasks. Those that are read from runs
-are here. A module that registers more has to be imported by `holdfast.bench.run`, which asks.
+These questions are functions by the class of what is asked for. `needed_tasks` of a class says what is run beside the
+rows, nothing where it is not registered; `gathered` reads the finished runs and tasks, and `note_of` says why a figure,
+or a part of it, is not there. Figures that are read from runs are here, and pictures of what models embed in
+`holdfast.bench.pictures`. A module that registers more has to be imported by `holdfast.bench.run`, which asks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from holdfast.bench.cache import TaskCache
+from holdfast.bench.executor import reason_of
 from holdfast.bench.figure_values import (
     BarChart,
     BarPanel,
@@ -41,6 +43,7 @@ from holdfast.bench.figures import (
 from holdfast.bench.leaderboard import Run
 from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Row, Task
+from holdfast.errors import unknown_name
 
 Place = tuple[str, str]
 """What was searched, and the scenario or plan."""
@@ -97,11 +100,23 @@ def needed_tasks(spec: FigureSpec, suite: Suite, rows: Sequence[Row]) -> list[Ta
 
 @singledispatch
 def gathered(spec: FigureSpec, name: str, found: Finished) -> FigureValue | None:
-    """Return what a figure comes to; None where nothing that it needs came to an end, or its kind is not drawn yet.
+    """Return what a figure comes to; None where nothing that it needs came to an end.
 
     Args:
         spec: What is asked for.
         name: Of the figure, its title where it has none.
+        found: What was run.
+    """
+    return None
+
+
+@singledispatch
+def note_of(spec: FigureSpec, name: str, found: Finished) -> str | None:
+    """Return why a figure, or a part of it, is not drawn, and what to do; None where nothing is missing.
+
+    Args:
+        spec: What is asked for.
+        name: Of the figure.
         found: What was run.
     """
     return None
@@ -116,6 +131,12 @@ def figure_values(found: Finished) -> dict[str, FigureValue]:
     """Return all figures of a suite that came to something, by name."""
     values = {name: gathered(spec, name, found) for name, spec in found.suite.figures.items()}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def figure_notes(found: Finished) -> dict[str, str]:
+    """Return why figures of a suite, or parts of them, are not drawn, by name."""
+    notes = {name: note_of(spec, name, found) for name, spec in found.suite.figures.items()}
+    return {name: note for name, note in notes.items() if note is not None}
 
 
 def place_names(places: Sequence[Place]) -> dict[Place, str]:
@@ -260,6 +281,19 @@ def _loss_curve(spec: LossCurve, name: str, found: Finished) -> FigureValue | No
                         curves.setdefault((label, term), []).append(values)
         panels.append(LinePanel(place=words, lines=mean_lines(curves)))
     return Lines(title=spec.title or name, across="epoch", up="loss", panels=panels)
+
+
+@note_of.register
+def _unknown_terms(spec: LossCurve, name: str, found: Finished) -> str | None:
+    places, labels = set(spec.places(found.suite)), spec.labels(found.suite)
+    known = {
+        term: None
+        for row, run in zip(found.rows, found.runs, strict=True)
+        if (run.data, run.scenario) in places and run.label in labels and run.failure is None
+        for term in losses_of(row, found.cache)
+    }
+    wrong = [term for term in spec.terms if known and term not in known]
+    return reason_of(unknown_name("term of the loss:", wrong[0], known)) if wrong else None
 
 
 def losses_of(row: Row, cache: TaskCache) -> dict[str, list[float]]:

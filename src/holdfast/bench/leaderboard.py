@@ -208,6 +208,7 @@ class BenchRuns(_Open):
         combined: Runs over several test sets at once.
         tuning: The trials that chose options, with names of the bench's choice.
         figures: What the suite asks for beside the board, by name.
+        figure_notes: Why a figure, or a part of it, is not drawn, by its name.
         facts: How large the data sets are, where the suite does not say.
     """
 
@@ -217,6 +218,7 @@ class BenchRuns(_Open):
     combined: list[CombinedRun] = Field(default_factory=list)
     tuning: list[dict[str, Any]] = Field(default_factory=list)
     figures: dict[str, FigureValue] = Field(default_factory=dict)
+    figure_notes: dict[str, str] = Field(default_factory=dict)
     facts: FactsByPlace = Field(default_factory=dict)
 
 
@@ -405,6 +407,7 @@ class Leaderboard(Results):
         combined: Runs over several test sets at once.
         board: What they come to.
         figures: What the suite asks for beside the board, by name.
+        figure_notes: Why a figure, or a part of it, is not drawn, by its name.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -424,6 +427,7 @@ class Leaderboard(Results):
     combined: list[CombinedRun] = Field(default_factory=list)
     board: Board
     figures: dict[str, FigureValue] = Field(default_factory=dict)
+    figure_notes: dict[str, str] = Field(default_factory=dict)
 
     @property
     def title(self) -> str:

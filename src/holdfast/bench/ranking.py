@@ -201,6 +201,7 @@ def leaderboard_of(
         rows=found.rows,
         combined=found.combined,
         figures=found.figures,
+        figure_notes=found.figure_notes,
         board=_board(Runs(found.rows), chosen, dict(references or {}), set(lower_is_better)),
     )
 

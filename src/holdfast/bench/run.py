@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from holdfast.bench import pictures  # noqa: F401 - says what figures that show models need
 from holdfast.bench.cache import TaskCache
 from holdfast.bench.executor import Progress, blocked_by, run_tasks
 from holdfast.bench.figures import LEARNER
-from holdfast.bench.gathering import Finished, figure_tasks, figure_values
+from holdfast.bench.gathering import Finished, figure_notes, figure_tasks, figure_values
 from holdfast.bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
 from holdfast.bench.ranking import SYSTEMS, combined_over_test_sets
 from holdfast.bench.sources import VALIDATION
@@ -373,12 +374,14 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
         published=list(suite.published),
         facts=facts_of(rows, cache),
     )
+    finished = Finished(suite, rows, results, cache)
     return BenchRuns(
         suite=described,
         machine="; ".join(sorted(machines)),
         rows=results,
         combined=combined_over_test_sets(results),
-        figures=figure_values(Finished(suite, rows, results, cache)),
+        figures=figure_values(finished),
+        figure_notes=figure_notes(finished),
         tuning=[trial.to_record() for trial in trials],
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast.bench import picture_steps
 from holdfast.bench.executor import Place, Step
 from holdfast.bench.figures import ACCURACY
 from holdfast.bench.settings import experiment_on
@@ -23,8 +24,20 @@ from holdfast.bench.sources import (
     protocol_of,
     searched,
 )
+from holdfast.bench.stored_sides import (
+    LEARNER,
+    RUN,
+    SEARCHED,
+    each_once,
+    ending_of,
+    laid_onto,
+    query_path,
+    read_sides,
+    released,
+    stored,
+)
 from holdfast.continual.results import LearnerResults
-from holdfast.continual.runner import Ending, run_sessions
+from holdfast.continual.runner import run_sessions
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
@@ -32,10 +45,9 @@ from holdfast.errors import DataError
 from holdfast.evaluation.accuracy import accuracy as classification_accuracy
 from holdfast.evaluation.compatibility import clearly_worse, verdict
 from holdfast.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
-from holdfast.models.lifting import lift_embeddings
 from holdfast.models.release import Release, load_release
 
-RUN, LEARNER, FIRST = "run", "learner", "session-1"
+FIRST = "session-1"
 
 
 def first_session(settings: Settings, place: Place) -> dict[str, Any]:
@@ -72,9 +84,6 @@ def hand_over(first: Path, folder: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     shutil.copytree(first, part)
     part.rename(folder)
-
-
-Sides = tuple[EmbeddingSet, EmbeddingSet]
 
 
 def train(settings: Settings, place: Place) -> dict[str, Any]:
@@ -190,9 +199,8 @@ def session_accuracy(settings: Settings, place: Place) -> dict[str, Any]:
     """Measure how often the last model of "learner" names the class of a test query, of all classes of the plan."""
     from holdfast.training.encode import embed_images
 
-    setting, folder = open_setting(settings, place.root), place.needs["learner"] / RUN
-    ending = Ending.read(folder / LEARNER / f"session-{setting.plan.sessions}" / "session.json")
-    release = load_release(folder / ending.release)
+    setting, folder = open_setting(settings, place.root), place.needs["learner"]
+    release = load_release(folder / RUN / ending_of(folder, setting.plan.sessions).release)
     queries = setting.queries(setting.plan.sessions - 1)
     features = embed_images(release, queries, form="features", device=torch.device(place.device))
     return {"scores": {ACCURACY: {LEARNER: accuracy_of(release, [features])}}}
@@ -221,7 +229,7 @@ def texts(settings: Settings, place: Place) -> dict[str, Any]:
 
     parts = open_texts(settings["data"], place.root).parts()
     if "whole" in place.needs:
-        whole = joined([_stored(place.needs["whole"], name) for name in TEXT_PARTS])
+        whole = joined([stored(place.needs["whole"], name) for name in TEXT_PARTS])
         for name, part in parts.items():
             storage.save(embedded_of(whole, part), place.folder / f"{name}.safetensors")
         return {name: len(part) for name, part in parts.items()}
@@ -235,7 +243,7 @@ def head(settings: Settings, place: Place) -> dict[str, Any]:
     """Train a head over the frozen model of "new" for the gallery of "old", and embed queries and gallery with it."""
     from holdfast.training.compatible_head import train_head
 
-    old, new = ({part: _stored(place.needs[role], part) for part in ("train", *SEARCHED)} for role in ("old", "new"))
+    old, new = ({part: stored(place.needs[role], part) for part in ("train", *SEARCHED)} for role in ("old", "new"))
     experiment = experiment_on(settings["experiment"], place.device)
     trained = train_head(old["train"], new["train"], experiment, place.folder / "release", start=settings["start"])
     for part in SEARCHED:
@@ -244,7 +252,6 @@ def head(settings: Settings, place: Place) -> dict[str, Any]:
     return {"fingerprint": trained.release.fingerprint, "pairs": len(old["train"]), "classes": classes}
 
 
-SEARCHED = ("query", "gallery")
 TEXT_PARTS = ("train", *SEARCHED)
 
 
@@ -267,44 +274,10 @@ def embedded_of(whole: EmbeddingSet, part: TextSet) -> EmbeddingSet:
     return whole.select(rows).replace(labels=part.labels, class_names=StringArray.of(part.class_names))
 
 
-def query_path(folder: Path) -> Path:
-    """Return where the queries of a task are."""
-    return folder / "query.safetensors"
-
-
-def read_sides(folder: Path) -> Sides:
-    """Return queries and gallery of a task."""
-    query, gallery = (_stored(folder, part) for part in SEARCHED)
-    return query, gallery
-
-
-def each_once(folder: Path) -> list[EmbeddingSet]:
-    """Return queries and gallery of a task, or one of them where they are the same items."""
-    query, gallery = read_sides(folder)
-    return [gallery] if query.ids == gallery.ids else [query, gallery]
-
-
-def _stored(folder: Path, part: str) -> EmbeddingSet:
-    return storage.load(folder / f"{part}.safetensors")
-
-
-def laid_onto(old: EmbeddingSet, release: Path) -> EmbeddingSet:
-    """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one."""
-    lifted = release / "old-lifted"
-    if not (lifted / "config.json").exists():
-        return old
-    laid = load_release(lifted)
-    return old if old.space == laid.space else lift_embeddings(old, laid)
-
-
 STEPS: dict[str, Step] = {
     **{"train": train, "embed": embed, "score": score, "texts": texts, "head": head},
     **{"first-session": first_session, "sessions": sessions},
     **{"accuracy": accuracy, "session-accuracy": session_accuracy},
+    **picture_steps.STEPS,
 }
 """By the kind of a task."""
-
-
-def released(folder: Path) -> Release:
-    """Return the release that a task trained."""
-    return load_release(folder / "release")

@@ -240,9 +240,6 @@ def _run(asked: Asked, typed: Typed, report: Report | None, as_json: bool) -> in
     console.print(
         f"results  {written}\n{figures}tables   {', '.join(map(str, tables))}{page_line(report, page, 'board')}"
     )
-    undrawn = [name for name, spec in suite.figures.items() if not spec.DRAWN]
-    if undrawn:
-        console.print(f"Not drawn by this version: {', '.join(undrawn)}; the models that they show are in the cache.")
     for sentence in failure_sentences(found, asked.bench.cache.root):
         console.print(sentence)
     return int(any(run.failure is not None for run in found.rows))

@@ -123,19 +123,26 @@ def gallery_uncertainty(
     )
 
 
-def histogram(values: NDArray[np.float64], groups: dict[str, NDArray[np.bool_]], most: float = 1.0) -> Histogram:
+def histogram(
+    values: NDArray[np.float64],
+    groups: dict[str, NDArray[np.bool_]],
+    most: float = 1.0,
+    span: tuple[float, float] | None = None,
+) -> Histogram:
     """Count values in bins of one round width that cover all of them, at least 20 where they are 0.02 apart.
 
     Args:
         values: One number of at least 0 per item (N,).
         groups: Which items belong to a group (N,), by name.
         most: The largest value there can be, where a bin may end.
+        span: What the bins cover, such as the values of several models, whose bins are then alike; the values' own
+            when left out.
 
     >>> found = histogram(np.array([0.0, 0.5, 0.99, 1.0]), {"a": np.array([True, True, False, False])})
     >>> len(found.edges), found.edges[:3], found.groups["a"].mean, sum(found.groups["a"].counts)
     (21, [0.0, 0.05, 0.1], 0.25, 2)
     """
-    low, high = float(values.min()), float(values.max())
+    low, high = (float(values.min()), float(values.max())) if span is None else span
     per_unit = next((count for count in _BINS_PER_UNIT if (high - low) * count >= _FEWEST_BINS), _BINS_PER_UNIT[-1])
     first = int(min(np.floor(low * per_unit), most * per_unit - 1))
     last = max(int(np.ceil(high * per_unit)), first + 1)

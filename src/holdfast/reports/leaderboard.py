@@ -38,7 +38,7 @@ from holdfast.reports.leaderboard_tables import (
 )
 from holdfast.reports.markdown import Table, in_markdown
 from holdfast.reports.page import in_both_widths, page_template, plain, write_page
-from holdfast.reports.suite_figures import page_figures
+from holdfast.reports.suite_figures import figure_lines, page_figures
 
 if TYPE_CHECKING:
     from holdfast.bench.leaderboard import Board, Entry, Leaderboard, NemenyiTest, Run
@@ -455,6 +455,8 @@ def leaderboard_text(results: Leaderboard) -> str:
     for found in over_sets(results):
         rows = [[row[0], *map(plain_text, row[1:])] for row in found.numbers.rows]
         lines += ["", f"{_over(found)}:", *_aligned(found.numbers.columns, rows)]
+    drawn = figure_lines(results)
+    lines += ["", "Figures:", *(f"  {one}" for one in drawn)] if drawn else []
     failed = _failure_lines(results)
     lines += ["", "Failed:", *(f"  {one}" for one in failed)] if failed else []
     return "\n".join(lines) + "\n"
@@ -520,6 +522,7 @@ def render_leaderboard(results: Leaderboard) -> str:
         over_sets_notes=over_sets_notes(over),
         charts=_charts(results),
         figures=page_figures(results),
+        undrawn={name: note for name, note in results.figure_notes.items() if name not in results.figures},
         failures=[(run, data_name(run)) for run in results.failures],
         key=list(points) if numbered(points := pareto_points(results)) else [],
         labels=results.board.in_order,

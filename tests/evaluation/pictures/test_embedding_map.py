@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.evaluation.pictures import embedding_map as module
@@ -39,30 +40,57 @@ def test_prototypes_are_the_means_of_classes_that_have_items(items, space: Space
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"classes": 3}, "abc"),
-        ({"classes": 9}, "abcde"),
-        ({"similar": 2}, "ac"),  # 10 degrees apart
-        ({"similar": 4}, "acbd"),  # then 20
-        ({"similar": 3}, "acb"),
-        ({"similar": 5}, "acbde"),
-        ({"similar": 3, "around": "d"}, "dbe"),  # 20 and 80 degrees from it
-        ({"similar": 3, "among": "bde"}, "bde"),
-        ({"classes": 2, "among": "ed"}, "de"),
+        ({"drawn": 9}, ["abcde"]),
+        ({"similar": 2}, ["ac"]),  # 10 degrees apart
+        ({"similar": 4}, ["acbd"]),  # then 20
+        ({"similar": 3}, ["acb"]),
+        ({"similar": 5}, ["acbde"]),
+        ({"similar": 2, "examples": 2}, ["ac", "bd"]),
+        ({"similar": 2, "examples": 9}, ["ac", "bd", "e"]),
+        ({"nearest": 2, "around": "d"}, ["dbe"]),  # 20 and 80 degrees from it
+        ({"nearest": 2, "around": "d", "examples": 2}, ["dbe"]),
+        ({"similar": 3, "among": "bde"}, ["bde"]),
+        ({"drawn": 2, "among": "ed"}, ["de"]),
     ],
 )
-def test_classes_are_the_first_ones_the_most_alike_or_those_around_one(angles, asked, expected: str) -> None:
-    assert "".join(choose_classes(angles, **asked)) == expected
+def test_classes_are_drawn_the_most_alike_or_those_around_one(angles, asked, expected: list[str]) -> None:
+    assert ["".join(classes) for classes in choose_classes(angles, **asked)] == expected
 
 
-@pytest.mark.parametrize("asked", [{}, {"classes": 2, "similar": 2}, {"classes": 2, "around": "a"}])
+def test_drawn_classes_change_with_the_seed_and_no_example_repeats_another(angles) -> None:
+    for way in ({"drawn": 2}, {"nearest": 1}):
+        found = [choose_classes(angles, **way, examples=2, seed=seed) for seed in range(8)]
+        assert len({tuple(map(tuple, one)) for one in found}) > 1
+        assert all(len({*first, *second}) == 4 for first, second in found)
+    near = {"a": "c", "c": "a", "b": "d", "d": "b", "e": "d"}
+    assert all(near[first[0]] == first[1] for first, _ in found)
+
+
+@pytest.mark.parametrize("space", [Hypersphere(3), Lorentz(3)], ids=["hypersphere", "lorentz"])
+def test_pairs_found_block_by_block_are_those_of_all_pairs(items, space: Space, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_CLASSES_AT_ONCE", 3)
+    rows = np.random.default_rng(0).normal(size=(11, 3))
+    prototypes = prototypes_of(items(rows, range(11), space, names="abcdefghijk"))
+    points = torch.from_numpy(np.array(prototypes.vectors, np.float64))
+    likeness = space.similarity(points, points).numpy()
+    pairs = sorted(((likeness[i, j], i, j) for i in range(11) for j in range(i + 1, 11)), reverse=True)
+    expected = list(dict.fromkeys(row for _, i, j in pairs for row in (i, j)))
+    for count in range(2, 12):
+        (chosen,) = choose_classes(prototypes, similar=count)
+        assert chosen == ["abcdefghijk"[row] for row in expected[:count]]
+
+
+@pytest.mark.parametrize("asked", [{}, {"drawn": 2, "similar": 2}, {"drawn": 2, "around": "a"}])
 def test_one_way_to_choose_is_needed(angles, asked) -> None:
-    with pytest.raises(ConfigError, match="so many first classes, or so many similar ones"):
+    with pytest.raises(ConfigError, match="one of the three"):
         choose_classes(angles, **asked)
 
 
-def test_an_unknown_class_is_named(angles) -> None:
+def test_an_unknown_class_is_named_and_no_class_refused(angles) -> None:
     with pytest.raises(ConfigError, match="'f'"):
-        choose_classes(angles, similar=2, around="f")
+        choose_classes(angles, nearest=2, around="f")
+    with pytest.raises(ConfigError, match="no class to draw"):
+        choose_classes(angles, drawn=2, among="")
 
 
 def test_items_are_drawn_by_the_seed_class_after_class(items) -> None:
@@ -95,6 +123,16 @@ def test_every_class_of_every_model_is_a_cluster(items) -> None:
     assert found.clusters[3].x == pytest.approx([0, -1]) and found.clusters[3].y == pytest.approx([-1, 0])
     assert list(found.prototypes) == ["b", "a"] and found.prototypes["b"] == pytest.approx((0, 1))
     assert found.prototypes["a"] == pytest.approx((1.8 / 3.6**0.5, 0.6 / 3.6**0.5))
+
+
+@pytest.mark.usefixtures("flat")
+def test_noise_and_an_old_model_apart_are_said_where_old_embeddings_are_shown(items) -> None:
+    old, new = items([[1, 0], [0, 1]], [0, 1]), items([[0, -1], [-1, 0]], [0, 1], model="new")
+    how = {"apart": True, "noise": ["i1", "elsewhere"]}
+    both = embedding_map(old, {"mine": new}, prototypes_of(old), ["a", "b"], **how)
+    assert both.apart and both.noise == ["i1"]
+    alone = embedding_map(old, {"mine": new}, prototypes_of(old), ["a", "b"], show=["new"], **how)
+    assert not alone.apart and not alone.noise
 
 
 @pytest.mark.usefixtures("flat")

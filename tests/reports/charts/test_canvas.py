@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from holdfast.reports.charts.canvas import CROSS, PAPER, VARIABLES, Chart, own_style, round_ticks, swatch
+from holdfast.reports.charts.canvas import CROSS, PAPER, VARIABLES, Chart, own_style, round_ticks, standalone, swatch
 
 from ..reading import SVG, assert_page_ready
 
@@ -81,3 +81,27 @@ def test_ticks_around_a_single_value_leave_room(low: float, high: float) -> None
     ticks = round_ticks(low, high, 4)
     assert ticks[0] <= low + 1e-9 and high <= ticks[-1] + 1e-9 and ticks[-1] - ticks[0] >= 0.5 - 1e-9
     assert len(ticks) >= 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_charts_in_one_file_are_wellformed_and_stand_in_rows(count: int) -> None:
+    charts = [drawn(title=f"chart {number}") for number in range(count)]
+    text = standalone(charts, "All <of> them", beside=2, gap=10)
+    root = ElementTree.fromstring(text)  # which refuses an attribute that stands twice
+    assert root.tag == f"{SVG}svg" and root.get("aria-label") == "All <of> them" and text.count("xmlns=") == 1
+    inner = [item for item in root if item.tag == f"{SVG}svg"]
+    top = 10 if count == 1 else 20
+    places = [(0, 0), (1, 0), (0, 1)][:count]
+    assert [(item.get("x"), item.get("y")) for item in inner] == [
+        (f"{10 + 310 * column}", f"{top + 210 * row}") for column, row in places
+    ]
+    assert float(root.get("width", "0")) == 10 + 310 * min(count, 2)
+    assert float(root.get("height", "0")) == top + 210 * (1 + (count > 2))
+    heads = [item.text for item in root if item.tag == f"{SVG}text"]
+    assert heads == (["All <of> them"] if count > 1 else [])
+
+
+def test_a_file_of_its_own_has_the_colours_of_a_light_page_and_its_halos() -> None:
+    text = standalone([drawn()], "t")
+    assert "var(--" not in text and CROSS in text and ".halo{paint-order:stroke" in text
+    assert 'fill="white"' in text

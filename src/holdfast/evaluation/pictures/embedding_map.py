@@ -2,8 +2,8 @@
 
 Papers: Prototype Perturbation (NDPP, Fig. 2 and 6) draws old prototypes with old and new embeddings of classes whose
 old prototypes are most alike; AdvBCT (Fig. 2) old against new embeddings; MixBCT (Fig. 4) a class and the three nearest
-to it; HBCT (Fig. 6) embeddings on a hyperboloid. One layout holds all models, so that the old ones have one place
-beside every new model.
+to it, and (Fig. 5) which old embeddings are taken for noise; HBCT (Fig. 6) embeddings on a hyperboloid. One layout
+holds all models, so that the old ones have one place beside every new model.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, SpaceMismatchError, refuse, unknown_name
@@ -22,6 +22,8 @@ from holdfast.results import Part
 OLD, PROTOTYPES, NEW = "old", "old-prototypes", "new"
 SHOWN = (OLD, NEW, PROTOTYPES)
 """What can be drawn."""
+
+_CLASSES_AT_ONCE = 256
 
 ITEMS = 60
 """Items of a class that are drawn, if nothing else is said."""
@@ -55,6 +57,8 @@ class EmbeddingMap(Part):
         models: Names of the new models; a panel each.
         clusters: Those of the old model first, then those of every new model.
         prototypes: Where the old prototype of a class is, by class; empty where they are not shown.
+        apart: Whether the old model has a panel of its own, and is not drawn beside new ones.
+        noise: Ids of items whose old embeddings are marked as noise; empty where nobody asked.
     """
 
     layout: LayoutName
@@ -63,6 +67,8 @@ class EmbeddingMap(Part):
     models: list[str]
     clusters: list[Cluster]
     prototypes: dict[str, tuple[float, float]]
+    apart: bool = False
+    noise: list[str] = Field(default_factory=list)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return columns and rows: one per point."""
@@ -81,6 +87,8 @@ def prototypes_of(embeddings: EmbeddingSet) -> EmbeddingSet:
     Raises:
         DataError: The embeddings have no labels.
     """
+    import torch
+
     labels = _labels(embeddings)
     present, own = np.unique(labels, return_inverse=True)
     space, rows = embeddings.space, torch.from_numpy(np.array(embeddings.vectors))
@@ -100,51 +108,94 @@ def prototypes_of(embeddings: EmbeddingSet) -> EmbeddingSet:
 def choose_classes(
     prototypes: EmbeddingSet,
     *,
-    classes: int | None = None,
+    drawn: int | None = None,
     similar: int | None = None,
+    nearest: int | None = None,
     around: str | None = None,
     among: Collection[str] | None = None,
-) -> list[str]:
-    """Return names of classes to draw.
+    examples: int = 1,
+    seed: int = 0,
+) -> list[list[str]]:
+    """Return names of classes to draw, a list for every example; no class is in two.
 
     Args:
         prototypes: What `prototypes_of` returned of the old model.
-        classes: So many first ones.
-        similar: In their place, so many whose prototypes are most alike: those of the most similar pair, of the next
-            pair, and so on; the nearer neighbour of the last pair where only one more is asked for.
-        around: In place of pairs, this class and those whose prototypes are nearest to its own.
+        drawn: So many, drawn by the seed.
+        similar: So many whose prototypes are most alike: those of the most similar pair, of the next pair, and so on;
+            the nearer neighbour of the last pair where only one more is asked for. Further examples are of the classes
+            that are left.
+        nearest: A class and so many whose prototypes are nearest to its own.
+        around: That class; drawn by the seed when left out.
         among: Only of these, such as classes of which there are items; all when left out.
+        examples: How many lists; fewer where classes do not suffice.
+        seed: Of what is drawn.
 
     Raises:
         ConfigError: Nothing or several things were asked for, or the class is unknown.
     """
+    ways = {"drawn": drawn, "similar": similar, "nearest": nearest}
     refuse(
-        (classes is None) == (similar is None) or (around is not None and similar is None),
-        f"Classes to draw: classes {classes}, similar {similar}, around {around}.",
-        "so many first classes, or so many similar ones; around a class where that is said",
+        sum(number is not None for number in ways.values()) != 1 or (around is not None and nearest is None),
+        f"Classes to draw: {', '.join(f'{name} {number}' for name, number in ways.items())}, around {around}.",
+        "one of the three: so many drawn ones, so many similar ones, or a class with so many nearest ones",
     )
     names = list(prototypes.ids)
     if around is not None and around not in names:
         raise unknown_name("class", around, names)
-    kept = [row for row, name in enumerate(names) if among is None or name in among]
-    if classes is not None:
-        return [names[row] for row in kept[:classes]]
-    part = prototypes.select(kept)
-    points = torch.from_numpy(np.array(part.vectors, np.float64))
-    likeness = part.space.similarity(points, points).numpy()
-    own = list(part.ids)
-    if around is not None:
-        nearest = np.argsort(-likeness[own.index(around)], kind="stable")
-        order = [own[row] for row in nearest if own[row] != around]
-        return [around, *order][:similar]
-    first, second = np.triu_indices(len(own), 1)
-    ranked = np.argsort(-likeness[first, second], kind="stable")
-    chosen: dict[str, None] = {}
-    for pair in ranked:
-        chosen |= dict.fromkeys((own[first[pair]], own[second[pair]]))
-        if len(chosen) >= (similar or 0):
+    known = set(names if among is None else among)
+    left = [name for name in names if name in known or name == around]
+    refuse(not left, "There is no class to draw.", "items of at least one class")
+    order = np.random.default_rng(seed).permutation(len(left))
+    by_seed = [left[place] for place in order.tolist()]
+    found: list[list[str]] = []
+    while left and len(found) < examples:
+        part = prototypes.select(np.flatnonzero(np.isin(names, left)))
+        if drawn is not None:
+            chosen = sorted(by_seed[:drawn], key=names.index)
+        elif similar is not None:
+            chosen = _most_alike(part, similar)
+        else:
+            chosen = _nearest_to(around or by_seed[0], part, nearest or 0)
+        found.append(chosen)
+        left, by_seed = ([name for name in all_left if name not in chosen] for all_left in (left, by_seed))
+        if around is not None:
             break
-    return [*(chosen or dict.fromkeys(own))][:similar]
+    return found
+
+
+def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
+    """Return classes of the most similar pairs, pair after pair; block by block, as there may be 100,000 classes."""
+    import torch
+
+    names, space = list(prototypes.ids), prototypes.space
+    points = torch.from_numpy(np.array(prototypes.vectors, np.float64))
+    most = count * (count - 1) // 2 + count  # pairs among which there are so many classes, whichever they share
+    best = (np.empty(0), np.empty((0, 2), np.int64))
+    for start in range(0, len(names), _CLASSES_AT_ONCE):
+        likeness = space.similarity(points[start : start + _CLASSES_AT_ONCE], points[start:]).numpy()
+        likeness[
+            np.tril_indices(len(likeness), 0, likeness.shape[1])
+        ] = -np.inf  # every pair once, no class with itself
+        values = likeness.ravel()
+        least = np.partition(values, -most)[-most] if len(values) > most else -np.inf
+        kept = np.flatnonzero((values >= least) & (values > -np.inf))
+        pairs = np.stack(np.divmod(kept, likeness.shape[1]), axis=1) + start
+        scores, rows = np.concatenate([best[0], values[kept]]), np.concatenate([best[1], pairs])
+        order = np.argsort(-scores, kind="stable")[:most]
+        best = scores[order], rows[order]
+    chosen = dict.fromkeys(best[1].ravel().tolist() or range(len(names)))
+    return [names[row] for row in chosen][:count]
+
+
+def _nearest_to(name: str, prototypes: EmbeddingSet, count: int) -> list[str]:
+    """Return a class and so many whose prototypes are nearest to its own, nearest first."""
+    import torch
+
+    names, points = list(prototypes.ids), torch.from_numpy(np.array(prototypes.vectors, np.float64))
+    row = names.index(name)
+    likeness = prototypes.space.similarity(points[row : row + 1], points).numpy()[0]
+    order = [names[place] for place in np.argsort(-likeness, kind="stable").tolist() if place != row]
+    return [name, *order[:count]]
 
 
 def rows_of_classes(embeddings: EmbeddingSet, classes: Sequence[str], items: int, seed: int) -> NDArray[np.int64]:
@@ -169,6 +220,8 @@ def embedding_map(
     *,
     layout: LayoutName = "tsne",
     show: Collection[str] = (OLD, NEW),
+    apart: bool = False,
+    noise: Collection[str] = (),
     seed: int = 0,
 ) -> EmbeddingMap:
     """Lay out embeddings of a few classes.
@@ -180,6 +233,8 @@ def embedding_map(
         classes: Whose items they are, in the order of the colours.
         layout: How.
         show: Which of `SHOWN`.
+        apart: Give the old model a panel of its own.
+        noise: Ids of items whose old embeddings are to be marked as noise.
         seed: Of the layout.
 
     Raises:
@@ -201,7 +256,7 @@ def embedding_map(
         ids=StringArray.of(map(str, range(len(vectors)))), vectors=vectors, fingerprint=old.fingerprint, space=old.space
     )
     plane = laid_out(together, layout, seed)
-    names = _names(old)[_labels(old)]
+    names, noisy = _names(old)[_labels(old)], set(noise)
     clusters = []
     for number, model in enumerate(shown):
         places = plane[number * len(old) : (number + 1) * len(old)]
@@ -219,6 +274,8 @@ def embedding_map(
         prototypes={
             name: (of_prototypes[name][0], of_prototypes[name][1]) for name in classes if name in of_prototypes
         },
+        apart=apart and OLD in show and NEW in show,
+        noise=[name for name in old.ids if name in noisy] if OLD in show else [],
     )
 
 
@@ -235,6 +292,8 @@ def _check_alike(old: EmbeddingSet, new: Mapping[str, EmbeddingSet]) -> None:
 
 def _vectors_as_points(embeddings: EmbeddingSet) -> NDArray[np.float32]:
     """Return the vectors as points of their space, scaled as `Space.project` scales them."""
+    import torch
+
     space, rows = embeddings.space, torch.from_numpy(np.array(embeddings.vectors))
     found: NDArray[np.float32] = (space.canonical(rows) if embeddings.form == "points" else space.project(rows)).numpy()
     return found

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
@@ -44,7 +43,8 @@ class Histograms(Part):
     Args:
         quantity: Which.
         split: Whether items are apart by whether the old model has seen their class.
-        panels: By model: "old" first, where the quantity is of one model, then new models by their names.
+        panels: By model, all in the same bins: "old" first, where the quantity is of one model, then new models by
+            their names.
     """
 
     quantity: Quantity
@@ -104,7 +104,8 @@ def histograms(
         values = {name: measure.alone(embeddings) for name, embeddings in {"old": old, **new}.items()}
     if measure.paired is not None:
         values |= {name: measure.paired(old, embeddings) for name, embeddings in new.items()}
-    panels = {name: histogram(found, groups, measure.most) for name, found in values.items()}
+    span = (min(float(one.min()) for one in values.values()), max(float(one.max()) for one in values.values()))
+    panels = {name: histogram(found, groups, measure.most, span) for name, found in values.items()}
     return Histograms(quantity=quantity, split=seen is not None, panels=panels)
 
 
@@ -169,6 +170,8 @@ MEASURES: dict[Quantity, Measure] = {
 
 def _tangents(embeddings: EmbeddingSet) -> NDArray[np.float64]:
     """Return features (N, D): vectors seen from the origin."""
+    import torch
+
     rows = torch.from_numpy(np.array(embeddings.vectors, np.float64))
     found: NDArray[np.float64] = (embeddings.space.unproject(rows) if embeddings.form == "points" else rows).numpy()
     return found

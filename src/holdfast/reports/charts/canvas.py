@@ -51,6 +51,7 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 _DECIMALS = re.compile(r"-?\d+\.\d+")
 _NOTE = "note: "  # with which the group id of something begins that has a note
 _DOT = 0.02  # pixels: a shorter line is not drawn by all programs
+_HALO = ".halo{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}"  # as pages have it
 _UNSEEN = {"", "fill: none"}  # styles of the background
 _OWN = ("backend", "interactive", "toolbar", "timezone", "date.epoch", "webagg", "tk.", "savefig.directory")
 
@@ -460,14 +461,15 @@ def standalone(charts: Sequence[Chart], title: str, *, beside: int = 2, gap: flo
     width = max(sum(chart.width + gap for chart in row) for row in rows) + gap
     height = sum(max(chart.height for chart in row) + gap for row in rows) + top
     page = ElementTree.Element(
-        "svg",
-        {"xmlns": _SVG[1:-1], "width": f"{width:g}", "height": f"{height:g}", "viewBox": f"0 0 {width:g} {height:g}",
+        f"{_SVG}svg",
+        {"width": f"{width:g}", "height": f"{height:g}", "viewBox": f"0 0 {width:g} {height:g}",
          "font-family": "sans-serif", "role": "img", "aria-label": NOT_XML.sub("", title)},
     )  # fmt: skip
-    ElementTree.SubElement(page, "rect", {"width": "100%", "height": "100%", "fill": "white"})
+    ElementTree.SubElement(page, f"{_SVG}rect", {"width": "100%", "height": "100%", "fill": "white"})
+    ElementTree.SubElement(page, f"{_SVG}style").text = _HALO
     if len(charts) > 1:
-        ElementTree.SubElement(page, "text", {"x": f"{gap:g}", "y": f"{gap:g}", "style": f"font-weight:bold;fill:{INK}"}
-                               ).text = NOT_XML.sub("", title)  # fmt: skip
+        head = {"x": f"{gap:g}", "y": f"{gap:g}", "style": f"font-weight:bold;fill:{INK}"}
+        ElementTree.SubElement(page, f"{_SVG}text", head).text = NOT_XML.sub("", title)
     down = top
     for row in rows:
         right = gap

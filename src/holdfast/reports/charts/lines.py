@@ -509,7 +509,7 @@ def uncertainty_plot(name: str, found: Histogram, limits: Range, *, width: float
     chart.x_axis(across, "uncertainty")
     chart.y_axis(up, "items of the group, in per cent")
     for row, (group, values) in enumerate(groups.items()):
-        _histogram(chart, group, values, edges)
+        draw_histogram(chart, group, values, edges)
         mean = found.groups[group].mean
         words, down = f"{_SHORT[group]} {score(mean)}", chart.top - 22 + 16 * row
         left = chart.at(mean) + 6 + width_of(words, 12) > width - 18
@@ -521,7 +521,7 @@ def uncertainty_plot(name: str, found: Histogram, limits: Range, *, width: float
     return chart
 
 
-def _histogram(chart: Chart, group: str, values: Sequence[float], edges: Sequence[float]) -> None:
+def draw_histogram(chart: Chart, group: str, values: Sequence[float], edges: Sequence[float]) -> None:
     """Draw a histogram as one stepped line from the baseline to the baseline."""
     if group == "unseen":
         chart.axes.stairs(values, edges, edgecolor=REVERSE, linewidth=2.2, label=group, clip_on=False)
@@ -543,7 +543,7 @@ def shares(found: Histogram) -> dict[str, list[float]]:
 @own_style
 def group_swatch(group: str) -> str:
     """Return the mark of a group for a legend."""
-    return swatch(lambda chart: _histogram(chart, group, (9, 11, 6), (1, 9, 17, 25)))
+    return swatch(lambda chart: draw_histogram(chart, group, (9, 11, 6), (1, 9, 17, 25)))
 
 
 def histogram_rows(found: Histogram) -> tuple[list[str], list[list[str]]]:

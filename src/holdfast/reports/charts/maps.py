@@ -18,6 +18,7 @@ LAYOUT_NAMES = {"tsne": "t-SNE", "umap": "UMAP", "hyperboloid": "UMAP on a hyper
 
 _HEAD, _GAP, _MARGIN, _LINE = 24.0, 18.0, 14.0, 18.0  # of a panel; a line of the legend
 _NARROW = 480.0
+_APART = 5.0  # pixels: prototypes nearer than this are in one place
 _SEVERAL = 7  # classes whose colours differ
 
 
@@ -39,29 +40,34 @@ class _Frame(NamedTuple):
 
 
 @own_style
-def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640) -> Chart:
+def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, head: str = "") -> Chart:
     """Draw old embeddings as hollow triangles, new ones as dots and old prototypes as diamonds, a colour for a class.
 
-    The number of a class stands at the middle of its points; more than seven classes share colours, and are told apart
-    by their numbers. Panels share one scale, the same in both directions.
+    Old embeddings that are taken for noise are black crosses. The number of a class stands at the middle of its points;
+    more than seven classes share colours, and are told apart by their numbers. Panels share one scale, the same in both
+    directions.
 
     Args:
         title: What is drawn.
         found: The layout.
         width: Width in pixels; panels stand below each other on a narrow one.
+        head: A line above the panels; empty for none.
     """
-    panels = found.models or [OLD]
+    panels = [*[OLD] * (found.apart or not found.models), *found.models]
     columns = 1 if width < _NARROW else min(len(panels), 3 if len(panels) in (3, 5, 6, 9) else 2)
     across = (width - _GAP * (columns - 1)) / columns
     high = min(across, 420.0 if columns == 1 else 320.0)
-    bottom = math.ceil(len(panels) / columns) * (_HEAD + high + _GAP)
+    top = _HEAD * bool(head)
+    bottom = top + math.ceil(len(panels) / columns) * (_HEAD + high + _GAP)
     legend = [[(cut(words, width - 20, 12), mark) for mark, words in part] for part in (_key(found), _classes(found))]
     lines = [_flowing([words for words, _ in part], width) for part in legend]
     height = bottom + _LINE * sum(1 + part[-1][0] for part in lines if part)
     chart = Chart(title, _told(found), (width, height), (0, 0, 0, 0), (0.0, width))
+    if head:
+        chart.write(0, 14, cut(head, width), bold=True, label="place")
     frame = _frame(found, across, high)
     for number, model in enumerate(panels):
-        right, down = (number % columns) * (across + _GAP), (number // columns) * (_HEAD + high + _GAP)
+        right, down = (number % columns) * (across + _GAP), top + (number // columns) * (_HEAD + high + _GAP)
         place = frame._replace(left=right, right=right + across, top=down + _HEAD, bottom=down + _HEAD + high)
         _panel(chart, place, found, model)
     for part, places in zip(legend, lines, strict=True):
@@ -96,6 +102,8 @@ def _told(found: EmbeddingMap) -> str:
         f"{sum(len(one.ids) for one in first):,} items of {len(found.classes)} classes, laid out by "
         f"{LAYOUT_NAMES[found.layout]} with seed {found.seed}: {', '.join(found.classes)}."
     ]
+    if found.noise:
+        words.append(f"{len(found.noise):,} old embeddings of them are taken for noise.")
     for model in found.models:
         share = own_side(found, model)
         if share is not None:
@@ -125,29 +133,66 @@ def _panel(chart: Chart, frame: _Frame, found: EmbeddingMap, model: str) -> None
     wide, high = frame.right - frame.left, frame.bottom - frame.top
     name = "old model" if model == OLD else model
     chart.write(frame.left, frame.top - 8, cut(name, wide), bold=True, label="model")
-    chart.box(frame.left, frame.top, wide, high, PAPER, alpha=0.0, edge=HAIR, line=1.0, label="panel")
+    edges = (frame.left + 0.5, frame.top, wide - 1, high)  # a line on the very edge of the drawing would be cut
+    chart.box(*edges, PAPER, alpha=0.0, edge=HAIR, line=1.0, label="panel")
     if _has_origin(found):
         _rings(chart, frame)
     small = 2.6 if wide < 280 else 3.2
-    for kind in (OLD, model):
-        for one in found.clusters:
-            if one.model != kind:
-                continue
-            places = [frame.across(x) for x in one.x], [frame.down(y) for y in one.y]
-            colour = _colour(found.classes.index(one.name))
-            if kind == OLD:
-                chart.triangles(*places, colour, small + 0.6, line=1.1, label=f"old {one.name}")
-            else:
-                chart.dots(*places, colour, small, alpha=0.75, label=f"{model} {one.name}")
+    noise, shown = set(found.noise), (model,) if found.apart else (OLD, model)
+    for one in sorted(found.clusters, key=lambda one: one.model != OLD):
+        if one.model not in shown:
+            continue
+        points = [(frame.across(x), frame.down(y), name) for x, y, name in zip(one.x, one.y, one.ids, strict=True)]
+        colour = _colour(found.classes.index(one.name))
+        if one.model == OLD:
+            kept = [(across, down) for across, down, name in points if name not in noise]
+            places = [across for across, _ in kept], [down for _, down in kept]
+            chart.triangles(*places, colour, small + 0.6, line=1.1, label=f"old {one.name}")
+            _crosses(chart, [(across, down) for across, down, name in points if name in noise], small + 0.6)
+        else:
+            places = [across for across, _, _ in points], [down for _, down, _ in points]
+            chart.dots(*places, colour, small, alpha=0.75, label=f"{model} {one.name}")
+    _prototypes(chart, frame, found)
+    _numbers(chart, frame, found, shown)
+
+
+def _prototypes(chart: Chart, frame: _Frame, found: EmbeddingMap) -> None:
+    """Draw old prototypes, those in one place inside each other: similar classes have nearly the same one."""
+    drawn: list[tuple[float, float]] = []
     for name, (x, y) in found.prototypes.items():
-        colour = _colour(found.classes.index(name))
-        place = frame.across(x), frame.down(y)
-        chart.mark(*place, 3, colour, 6.0, edge=INK, line=1.4, note=f"old prototype of {name}", label="prototype")
+        across, down = frame.across(x), frame.down(y)
+        here = sum(math.hypot(across - a, down - d) < _APART for a, d in drawn)
+        drawn.append((across, down))
+        colour, radius = _colour(found.classes.index(name)), max(2.4, 8.0 - 3.4 * here)
+        note = f"old prototype of {name}"
+        chart.mark(across, down, 3, colour, radius, edge=INK, line=1.2, note=note, label="prototype")
+
+
+def _numbers(chart: Chart, frame: _Frame, found: EmbeddingMap, shown: Sequence[str]) -> None:
+    """Write the number of every class at the middle of its points; those in one place beside each other."""
+    places: list[tuple[float, float, list[int]]] = []
     for number, name in enumerate(found.classes, start=1):
-        of_class = [one for one in found.clusters if one.name == name and one.model in (OLD, model) and one.x]
-        if of_class:
-            at = frame.across(float(np.mean(of_class[-1].x))), frame.down(float(np.mean(of_class[-1].y))) + 5
-            chart.write(*at, str(number), size=14, align="center", bold=True, halo=True, label="class")
+        of_class = [one for one in found.clusters if one.name == name and one.model in shown and one.x]
+        if not of_class:
+            continue
+        x, y = frame.across(float(np.mean(of_class[-1].x))), frame.down(float(np.mean(of_class[-1].y)))
+        near = next((one for one in places if abs(one[0] - x) < 18 and abs(one[1] - y) < 14), None)
+        if near is None:
+            places.append((x, y, [number]))
+        else:
+            near[2].append(number)
+    for x, y, numbers in places:
+        words = ", ".join(map(str, numbers))
+        half = width_of(words, 14) / 2
+        x = min(max(x, frame.left + half + 3), frame.right - half - 3)
+        chart.write(x, y + 5, words, size=14, align="center", bold=True, halo=True, label="class")
+
+
+def _crosses(chart: Chart, places: Sequence[tuple[float, float]], radius: float) -> None:
+    """Draw upright crosses of two lines each."""
+    for x, y in places:
+        chart.line([x - radius, x + radius], [y, y], INK, 1.8, label="noise")
+        chart.line([x, x], [y - radius, y + radius], INK, 1.8, label="noise")
 
 
 def _rings(chart: Chart, frame: _Frame) -> None:
@@ -189,6 +234,7 @@ def _key(found: EmbeddingMap) -> list[tuple[Mark, str]]:
             lambda chart, x, y: chart.mark(x, y, 3, SOFT, 6.0, edge=INK, line=1.4),
             "old prototype",
         ),
+        (bool(found.noise), lambda chart, x, y: _crosses(chart, [(x, y)], 4.2), "taken for noise"),
         (_has_origin(found), lambda chart, x, y: chart.write(x, y + 4, "+", align="center", colour=SOFT), "origin"),
     ]
     return [(mark, words) for has, mark, words in shown if has]
