@@ -97,10 +97,10 @@ def write_official() -> Callable[..., Path]:
 
 def _write_official(root: Path, *, landmarks: int = 24, images: int = 1) -> Path:
     for folder, truth in (("roxford5k", "gnd_roxford5k"), ("rparis6k", "gnd_rparis6k")):
-        asked = {"bbx": [0, 0, 9, 9], "easy": [0], "hard": [1], "junk": []}
-        for name in "abcq":
+        asked = {"bbx": [0, 0, 9, 9], "easy": [0, 3], "hard": [1], "junk": []}
+        for name in "abcdq":
             _paint(root / folder / "jpg" / f"{name}.jpg")
-        known = {"imlist": ["a", "b", "c"], "qimlist": ["q"], "gnd": [asked]}
+        known = {"imlist": ["a", "b", "c", "d"], "qimlist": ["q"], "gnd": [asked]}
         (root / folder / f"{truth}.json").write_text(json.dumps(known))
     _write_landmarks(root / "gldv2", landmarks, images)
     _write_faces(root / "IJBC")
