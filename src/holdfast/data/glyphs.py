@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFont
 
 from holdfast.data.image_set import ImageSet
+from holdfast.data.image_size import SquareSize, readable_sides
 from holdfast.data.images import ArrayImages
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import generator_of
@@ -358,7 +359,7 @@ def glyphs(
     evaluation_classes: int = 200,
     distortions: int = 2,
     strength: float = 1.0,
-    image_size: int = 28,
+    image_size: SquareSize = 28,
 ) -> RetrievalData:
     """Characters rendered from the fonts of matplotlib; needs no download.
 
@@ -372,7 +373,7 @@ def glyphs(
         evaluation_classes: Classes to search among.
         distortions: Images per font and character.
         strength: Factor of the distortions; 0 draws clean glyphs.
-        image_size: Height and width.
+        image_size: Pixels per side.
 
     Raises:
         ConfigError: matplotlib is missing, or there are fewer distinct shapes than classes asked for.
@@ -382,12 +383,11 @@ def glyphs(
         "validation_classes": validation_classes,
         "evaluation_classes": evaluation_classes,
     }
-    _check_options(classes, distortions, strength, image_size)
+    side, _ = readable_sides(image_size)
+    _check_options(classes, distortions, strength, side)
     bank = distinct_glyphs()
     parts = _parted(classes, len(bank.characters), seed)
-    drawn = [
-        _drawn(bank.select(rows), distortions, strength, image_size, [seed, part]) for part, rows in enumerate(parts)
-    ]
+    drawn = [_drawn(bank.select(rows), distortions, strength, side, [seed, part]) for part, rows in enumerate(parts)]
     (train, _), (validation, _), (evaluation, fonts) = drawn
     asked = fonts // STYLES == fonts % STYLES
     return RetrievalData(

@@ -11,7 +11,7 @@ import numpy as np
 from holdfast.data.delimited import read_columns
 from holdfast.data.face_alignment import SIDE, aligned
 from holdfast.data.image_set import ImageSet
-from holdfast.data.image_size import readable_sides
+from holdfast.data.image_size import SquareSize, readable_sides
 from holdfast.data.images import keep_decoded
 from holdfast.data.layout import Needed, require
 from holdfast.data.listed_images import refuse_missing_images, unlike
@@ -33,7 +33,7 @@ _OFFICIAL = {"images": 469_375, "templates": 23_124}
 _COORDINATES = tuple(f"{axis}{point}" for point in range(1, 6) for axis in "xy")
 
 
-def ijbc(root: Path, *, image_size: int = SIDE) -> RetrievalData:
+def ijbc(root: Path, *, image_size: SquareSize = SIDE) -> RetrievalData:
     """Faces of photographs and videos in templates; evaluation only.
 
     Official counts: 469,375 images in 23,124 templates. Images are turned upright by their five landmarks, and carry
@@ -43,13 +43,13 @@ def ijbc(root: Path, *, image_size: int = SIDE) -> RetrievalData:
 
     Args:
         root: Folder with ``loose_crop`` and ``meta``.
-        image_size: Height and width of the aligned faces; landmarks are laid out for 112 and grow with it.
+        image_size: Pixels per side of the aligned faces; landmarks are laid out for 112 and grow with it.
 
     Raises:
         ConfigError: The size is too small.
         DataError: A file or an image is missing, or the two lists do not fit together.
     """
-    readable_sides(image_size)
+    side, _ = readable_sides(image_size)
     templates_list, landmarks_list, crops = require(root, _NEEDED, "ijbc", OBTAINED)
     templates = read_columns(
         templates_list,
@@ -66,9 +66,7 @@ def ijbc(root: Path, *, image_size: int = SIDE) -> RetrievalData:
     names = _same_names(templates, landmarks, landmarks_list)
     refuse_missing_images(crops, names)
     points = np.stack([landmarks[name].to_numpy() for name in _COORDINATES], axis=1).reshape(-1, 5, 2)
-    images = PreparedImages(
-        [crops / name for name in names], points, partial(aligned, side=image_size), (3, image_size, image_size)
-    )
+    images = PreparedImages([crops / name for name in names], points, partial(aligned, side=side), (3, side, side))
     columns = {
         "template": templates["template"].to_numpy(),
         "media": templates["media"].to_numpy(),

@@ -46,6 +46,25 @@ ImageSize = Annotated[int | tuple[int, int], BeforeValidator(settled)]
 hold what it returns; options are passed on as they are written."""
 
 
+def one_side(size: object) -> int:
+    """Return the pixels per side of images that are square by their nature.
+
+    Raises:
+        ValueError: Height and width differ, or it is no size.
+
+    >>> one_side(28), one_side("28x28")
+    (28, 28)
+    """
+    found = settled(size)
+    if not isinstance(found, int):
+        raise ValueError("one number of pixels per side, such as 28: these images are square")
+    return found
+
+
+SquareSize = Annotated[int, BeforeValidator(one_side)]
+"""Pixels per side of images that are square by their nature; checked by `one_side`."""
+
+
 def sides(size: ImageSize) -> tuple[int, int]:
     """Return height and width.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.image_set import ImageSet
-from holdfast.data.image_size import readable_sides
+from holdfast.data.image_size import SquareSize, readable_sides
 from holdfast.data.images import ArrayImages
 from holdfast.data.npz import read_npz
 from holdfast.data.retrieval_data import RetrievalData
@@ -22,25 +22,30 @@ _CLASSES_AT_ONCE = 32
 
 
 def omniglot(
-    root: Path, *, image_size: int = 28, class_share: float = 1.0, validation_fraction: float = 0.0, seed: int = 0
+    root: Path,
+    *,
+    image_size: SquareSize = 28,
+    class_share: float = 1.0,
+    validation_fraction: float = 0.0,
+    seed: int = 0,
 ) -> RetrievalData:
     """Handwritten characters: train on 964 background classes, search among 659 others.
 
     Args:
         root: Folder with ``images_background.npz`` and ``images_evaluation.npz``, each with ``images`` bool
             (classes, 20, 105, 105), True for paper, and ``labels`` int64 (classes, 20).
-        image_size: Height and width; ink is averaged over the area of each pixel.
+        image_size: Pixels per side; ink is averaged over the area of each pixel.
         class_share: Share of the classes to keep, in both parts: fewer classes make a smaller task.
         validation_fraction: Share of the background classes kept to set apart for choosing among runs.
         seed: Chooses these classes.
     """
-    readable_sides(image_size)
+    side, _ = readable_sides(image_size)
     if not 0 < class_share <= 1:
         raise ConfigError(f"class_share = {class_share}.", expected="above 0 and at most 1")
     if not 0 <= validation_fraction < 1:
         raise ConfigError(f"validation_fraction = {validation_fraction}.", expected="at least 0 and below 1")
-    background = _read_part(root / "images_background.npz", "background", image_size)
-    evaluation = _read_part(root / "images_evaluation.npz", "evaluation", image_size)
+    background = _read_part(root / "images_background.npz", "background", side)
+    evaluation = _read_part(root / "images_evaluation.npz", "evaluation", side)
     draws = generator_of(seed).spawn(2)  # apart from that of the validation classes
     background, evaluation = (
         _keep(part, class_share, draw) for part, draw in zip((background, evaluation), draws, strict=True)
