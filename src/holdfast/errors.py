@@ -8,6 +8,8 @@
     ├── SpaceMismatchError   (ValueError)    points of two different spaces or dimensions meet
     ├── EmptyOverlapError    (ValueError)    two sides share no class or no item where some are needed
     ├── ReleaseError         (RuntimeError)  a saved model that is missing, altered or could not be written
+    ├── ApiError             (RuntimeError)  a model behind an API that refuses, or does not answer as it should
+    │   └── BudgetError                      what was allowed to be spent on one is spent
     └── GalleryError         (RuntimeError)  a gallery that cannot do what was asked of it
         ├── StoreError                       the place where it is kept is out of reach, full or failing
         │   └── LastingStoreError            the same, where trying again changes nothing: damage, missing rights
@@ -142,6 +144,14 @@ class EmptyOverlapError(HoldfastError, ValueError):
 
 class ReleaseError(HoldfastError, RuntimeError):
     """A saved model is missing, altered, or could not be written."""
+
+
+class ApiError(HoldfastError, RuntimeError):
+    """A model behind an API refuses, cannot be reached, or does not answer as it should."""
+
+
+class BudgetError(ApiError):
+    """What was allowed to be spent on a model behind an API is spent."""
 
 
 class GalleryError(HoldfastError, RuntimeError):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 EXTRAS = ("jinja2", "markupsafe", "matplotlib", "transformers", "sentence_transformers", "tokenizers", "tensorboard",
-          "huggingface_hub", "pytorch_metric_learning", "psycopg", "pgvector")  # fmt: skip
+          "huggingface_hub", "pytorch_metric_learning", "psycopg", "pgvector", "httpx", "tenacity")  # fmt: skip
 RUNNER = """
 import contextlib, io, json, sys
 
@@ -66,14 +66,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_evaluation_keeps_its_verdict_its_numbers_and_its_exit_code(files: Path, tmp_path: Path) -> None:
     old, new, quick = files / "old.npz", files / "new.npz", ["--resamples", 100]
     command = ["evaluate", "--old", old, "--new", new, *quick, "--out"]
-    better, worse, none, asked, both = without_extras(
+    (tmp_path / "texts.txt").write_text("red shoes\n")
+    better, worse, none, asked, both, api = without_extras(
         tmp_path / "run.py",
         [*command, tmp_path / "better"],
         ["evaluate", "--old", new, "--new", old, *quick, "--out", tmp_path / "worse"],
         [*command, tmp_path / "none", "--report", "none", "--json"],
         [*command, tmp_path / "asked", "--report", "html"],
         ["evaluate", "combine", tmp_path / "better", tmp_path / "none", "--out", tmp_path / "both"],
+        ["embed", "texts", tmp_path / "texts.txt", "--text-model", "openai:m@http://127.0.0.1:9", "--out", tmp_path],
     )
+    assert api.code == 2 and "pip install 'holdfast[api]'" in api.said
     assert (better.code, worse.code, none.code, both.code) == (0, 1, 0, 0)
     for done, folder in ((better, "better"), (worse, "worse"), (both, "both")):
         assert json.loads((tmp_path / folder / "results.json").read_text())["schema_version"]

@@ -14,7 +14,7 @@ from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels
 from holdfast.cli.kept import MADE_BY
-from holdfast.cli.options import DataSets, Reading, TextModel, guarded
+from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.config import Options, Settings, as_typed
 from holdfast.data.augment import Augmentation
@@ -52,7 +52,7 @@ class BothModels(Options):
             .txt file.
         old_text_model: Frozen model that embeds the texts instead of --old.
         text_model: Frozen model that embeds the texts instead of --new: a folder, an installed Python package that
-            carries weights, or a name on the hub.
+            carries weights, a name on the hub, or openai:MODEL@BASE_URL for one behind an API.
         role: What the texts of a file are to the models.
         device: Where texts are embedded: cpu, cuda, cuda:1, mps.
     """
@@ -96,12 +96,13 @@ class BothModels(Options):
                 "it only with a file of vectors; a text model has an identity of its own",
             )
 
-    def opened(self, reading: Reading, model: TextModel, sets: DataSets, out: Path) -> Pair:
+    def opened(self, reading: Reading, model: TextModel, api: Api, sets: DataSets, out: Path) -> Pair:
         """Open or make the embeddings of both models.
 
         Args:
             reading: How files of vectors are read.
             model: How the new model embeds texts; the old one does as it likes best.
+            api: How models behind an API are asked.
             sets: How data is read.
             out: Folder of the command, which keeps what is embedded.
 
@@ -116,7 +117,7 @@ class BothModels(Options):
                 return reading.part(path or Path(), name)
             from holdfast.training.encode import embed_texts
 
-            encoder = model.opened(str(text_model), self.device)
+            encoder = model.opened(str(text_model), self.device, api)
             with counting_progress(encoder.name, len(texts)) as on_batch:
                 return embed_texts(encoder, texts, role=role, cache=out / "cache", on_batch=on_batch)
 
@@ -163,8 +164,9 @@ class BothModels(Options):
 
 
 def _name(given: Path | str) -> str:
-    path = Path(given).resolve()
-    return path.stem if path.is_file() else path.name
+    from holdfast.models.text_encoders import short_name
+
+    return Path(given).stem if Path(given).is_file() else short_name(given)
 
 
 @dataclass(frozen=True)
@@ -375,6 +377,7 @@ def adapt(
     compared: Compared,
     reading: Reading,
     model: TextModel,
+    api: Api,
     sets: DataSets,
     settings: Settings,
     threshold: list[float] = [],  # noqa: B006 - read only, shown as the default
@@ -402,6 +405,7 @@ def adapt(
         compared: What is compared.
         reading: How files of vectors are read.
         model: How the new model embeds texts.
+        api: How models behind an API are asked.
         sets: How data is read.
         settings: Of the command.
         threshold: Thresholds on the old scores, to be told with their new values.
@@ -439,7 +443,8 @@ def adapt(
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
     guards = guarded(guard, no_guard)
     choice = compared.choice(seed)
-    pair = models.opened(reading, model, sets, out)
+    pair = models.opened(reading, model, api, sets, out)
+    api.tell()
     refuse_for_labels(unseen_share != UNSEEN_SHARE and not pair.labelled, "unseen_share")
     choice = compared.suited(choice, pair)
     with training_progress("fitting") as on_step:

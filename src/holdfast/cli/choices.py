@@ -18,6 +18,11 @@ def data_root(given: Path | None) -> Path | None:
     return Path(named) if named else None
 
 
+def user_cache() -> Path:
+    """Return the folder of what is kept for all commands of a user: holdfast, where their other caches are."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+
+
 def options_by_method(
     names: Sequence[str], options: Mapping[str, Any], what: str = "method"
 ) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from holdfast.cli.choices import write_settings
 from holdfast.cli.console import counting_progress, print_json, print_table
-from holdfast.cli.options import DataSets, Reading, TextModel
+from holdfast.cli.options import Api, DataSets, Reading, TextModel
 from holdfast.config import Options, Settings
 from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
@@ -104,6 +104,8 @@ class Destination(Options):
         Raises:
             ConfigError: No model was given, two have one name, or older embeddings would lie beside theirs.
         """
+        from holdfast.models.text_encoders import short_name
+
         refuse(not models, f"No {what} was given.", f"--{what.replace(' ', '-')} MODEL [MODEL ...]")
         there = files_in(self.out)
         if there:
@@ -112,7 +114,7 @@ class Destination(Options):
                 expected="a folder in which every model gets one of its own",
                 to_do="name another --out, or move these files; they are intact, and nothing was embedded.",
             )
-        names = [Path(model).resolve().name for model in models]
+        names = [short_name(model) for model in models]
         refuse(
             len(set(names)) < len(names),
             f"{what.capitalize()}s of the same name: {', '.join(names)}.",
@@ -289,6 +291,7 @@ def texts(
     texts: str,
     destination: Destination,
     model: TextModel,
+    api: Api,
     sets: DataSets,
     settings: Settings,
     text_model: list[str] = [],  # noqa: B006 - read only, shown as the default
@@ -304,9 +307,11 @@ def texts(
         texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
         destination: Where embeddings go.
         model: How the texts are embedded.
+        api: How a model behind an API is asked.
         sets: How data is read.
         settings: Of the command.
-        text_model: Frozen models of text: folders, installed Python packages that carry weights, or names on the hub.
+        text_model: Frozen models of text: folders, installed Python packages that carry weights, names on the hub, or
+            openai:MODEL@BASE_URL for one behind an API.
         release: Folders of heads over a frozen model, each of which opens its own; or the one --text-model.
         adapter: Folder of an adapter that `holdfast adapt` fitted: what the one --text-model makes is mapped by it.
         role: What the texts of a file are to the model; data sets have queries and documents of their own.
@@ -316,7 +321,9 @@ def texts(
     Examples:
         holdfast embed texts requests.csv --text-model wordllama --out runs/old
         holdfast embed texts requests.csv --release runs/link/head --out runs/new
+        holdfast embed texts requests.csv --text-model openai:bge-m3@http://localhost:8000/v1 --out runs/new
     """
+    from holdfast.adapters.storage import load_adapter
     from holdfast.training.encode import embed_texts
 
     refuse(
@@ -333,13 +340,13 @@ def texts(
     if release:
         named = text_model[0] if text_model else None
         for path, folder in destination.folders(release, "release").items():
-            jobs.append(_with_head(path, folder, model, named, device))
+            jobs.append(_with_head(path, folder, model, named, device, api))
     else:
         for name, folder in destination.folders(text_model, "text model").items():
-            encoder = model.opened(name, device)
             if adapter is None:
-                jobs.append(_Embedding(encoder, folder))
+                jobs.append(_Embedding(model.opened(name, device, api), folder))
             else:
+                encoder = model.opened(name, device, api, [load_adapter(adapter).fitted.source])
                 mapped = adapter_for(adapter, {encoder.fingerprint}, name)
                 jobs.append(_Embedding(encoder, folder, mapped.apply, {"adapter": str(adapter)}))
     parts = _parts_of_texts(texts, sets, role)
@@ -353,13 +360,14 @@ def texts(
                 embedded = embed_texts(job.encoder, found, role=of_part, batch_size=batch_size, on_batch=on_batch)
             by = {"text_model": job.encoder.name, **job.by}
             made.append(Made.of(by, job.carry(embedded), job.folder / f"{name}.safetensors"))
+    api.tell()
     return destination.tell(made, settings)
 
 
-def _with_head(path: Path, folder: Path, model: TextModel, named: str | None, device: str) -> _Embedding:
+def _with_head(path: Path, folder: Path, model: TextModel, named: str | None, device: str, api: Api) -> _Embedding:
     from holdfast.training.encode import embed_features
 
-    head, encoder = model.head(path, named, device)
+    head, encoder = model.head(path, named, device, api)
     return _Embedding(encoder, folder, lambda embeddings: embed_features(head, embeddings), {"release": str(path)})
 
 

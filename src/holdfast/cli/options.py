@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.cli.choices import data_root, write_settings
+from holdfast.cli.choices import data_root, user_cache, write_settings
 from holdfast.cli.console import console
 from holdfast.cli.evidence import Sides, open_file, open_sides
 from holdfast.cli.pages import Report
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.data.text_set import TextData, TextSet
     from holdfast.evaluation.protocols import Protocol
+    from holdfast.models.api.settings import ApiSettings
     from holdfast.models.release import Release
     from holdfast.models.specs import EncoderSpec
     from holdfast.models.text_encoders import TextEncoder
@@ -156,6 +158,55 @@ class DataSets(Options):
 
 
 @dataclass(frozen=True)
+class Api(Options):
+    """A text model behind an API, openai:MODEL@BASE_URL.
+
+    Args:
+        api_key_variable: Environment variable that holds the key.
+        api_cache: File that keeps every vector that was paid for, by its text and model; one for all commands of a user
+            when left out.
+        api_price: Of a million tokens, in any currency.
+        api_max_cost: With it: spend at most so much in this command.
+        api_max_tokens: Spend at most so many tokens in this command.
+        api_requests_per_minute: Send at most so many requests a minute.
+        api_tokens_per_minute: Send at most so many tokens a minute.
+        api_characters: Of the texts of one request, at most; --batch-size says how many texts.
+        api_timeout: Seconds to wait for an answer.
+        api_retries: How often a request is sent again after a failure that may pass.
+        api_allow_http: Send texts and key unencrypted to another machine.
+        api_accept_change: Take a model that changed behind its name for another one, with a fingerprint of its own.
+    """
+
+    api_key_variable: str = "OPENAI_API_KEY"
+    api_cache: Path | None = None
+    api_price: float | None = None
+    api_max_cost: float | None = None
+    api_max_tokens: int | None = None
+    api_requests_per_minute: float | None = None
+    api_tokens_per_minute: float | None = None
+    api_characters: int = 100_000
+    api_timeout: float = 60.0
+    api_retries: int = 6
+    api_allow_http: bool = False
+    api_accept_change: bool = False
+
+    @cached_property
+    def settings(self) -> ApiSettings:
+        """The same for every model that the command opens, so that its limits hold for all of them together."""
+        from holdfast.models.api.meter import Limits, Meter
+        from holdfast.models.api.settings import ApiSettings
+
+        given = {name.removeprefix("api_"): getattr(self, name) for name in self.__dataclass_fields__}
+        limits = Limits(**{name: given.pop(name) for name in Limits.__dataclass_fields__})
+        return ApiSettings(**{**given, "cache": self.api_cache or user_cache() / "api.sqlite"}, meter=Meter(limits))
+
+    def tell(self) -> None:
+        """Say what was spent, where something was asked for."""
+        if self.settings.meter.texts:
+            console.print(f"{self.settings.meter}.")
+
+
+@dataclass(frozen=True)
 class TextModel(Options):
     """How a frozen model embeds texts.
 
@@ -171,20 +222,28 @@ class TextModel(Options):
     max_length: int | None = None
     truncate_dim: int | None = None
 
-    def opened(self, model: str, device: str) -> TextEncoder:
-        """Open a frozen text model: a folder, an installed Python package, or a name on the hub."""
+    def opened(self, model: str, device: str, api: Api, known: Iterable[str] = ()) -> TextEncoder:
+        """Open a frozen text model: a folder, an installed Python package, a name on the hub, or one behind an API.
+
+        Args:
+            model: Its name.
+            device: Where to compute.
+            api: How one behind an API is asked.
+            known: Fingerprints that one behind an API may have already.
+        """
         from holdfast.models.text_encoders import open_text_encoder
 
         with console.status(f"opening {model}"):
-            return open_text_encoder(model, device=device_named(device), **vars(self))
+            return open_text_encoder(model, device=device_named(device), api=api.settings, known=known, **vars(self))
 
-    def head(self, folder: Path, model: str | None, device: str) -> tuple[Release, TextEncoder]:
+    def head(self, folder: Path, model: str | None, device: str, api: Api) -> tuple[Release, TextEncoder]:
         """Open a head and the text model it was trained over.
 
         Args:
             folder: Of the head.
             model: The text model; the one on record when left out.
             device: Where to compute.
+            api: How a model behind an API is asked.
 
         Raises:
             ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
@@ -210,7 +269,7 @@ class TextModel(Options):
         given = {name: value for name, value in vars(self).items() if value is not None}
         known = {name: value for name, value in recorded.items() if name in vars(self)}
         try:
-            encoder = TextModel(**{**known, **given}).opened(model, device)
+            encoder = TextModel(**{**known, **given}).opened(model, device, api, [spec.frozen])
         except ConfigError as error:
             raise ReleaseError(
                 f"The text model of the head '{folder}' cannot be opened: {error.given}",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import DataError, GalleryError, LastingStoreError, StoreError, refuse, unknown_name
+from holdfast.errors import BudgetError, DataError, GalleryError, LastingStoreError, StoreError, refuse, unknown_name
 from holdfast.galleries.expected_gain import pilot_ids
 from holdfast.galleries.orders import ORDERS, order_ids
 from holdfast.galleries.rows import rows_of
@@ -206,7 +206,11 @@ class Backfill:
         rows = range(len(items))
         while rows and self._in_time() and (left := self._within_budget(len(rows))):
             part, rows = _chosen(items, rows[:left]), rows[left:]
-            made = self.source.embed(part.ids)
+            try:
+                made = self.source.embed(part.ids)
+            except BudgetError:  # of the source: what it kept of this batch costs nothing next time
+                self.stopped = "budget"
+                return False
             self.embedded += len(made)
             self.missing_ids |= dict.fromkeys(set(part.ids) - set(made.ids))
             if len(made):

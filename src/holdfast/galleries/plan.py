@@ -19,6 +19,7 @@ from holdfast.galleries.state import GalleryState, Link, advance
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
+    from holdfast.models.api.meter import Meter
 
 NAMED = 20  # missing ids kept
 
@@ -64,6 +65,8 @@ class Plan:
         budget_cost: At most this much for embedding; None without limit.
         budget_seconds: At most so many seconds of embedding; None without limit.
         promises: What searches are like meanwhile, one entry per generation that new queries search besides their own.
+        tokens_per_item: Of an item of the sample on average, where a model is paid by tokens; None for others.
+        price_per_million_tokens: Of embedding; None where nobody said.
     """
 
     generation: str
@@ -79,6 +82,8 @@ class Plan:
     budget_cost: float | None = None
     budget_seconds: float | None = None
     promises: tuple[Promise, ...] = ()
+    tokens_per_item: float | None = None
+    price_per_million_tokens: float | None = None
 
     @property
     def found_rows(self) -> int:
@@ -92,8 +97,24 @@ class Plan:
 
     @property
     def cost(self) -> float | None:
-        """Of embedding these; None without a price."""
-        return None if self.price_per_thousand is None else self.found_rows * self.price_per_thousand / 1000
+        """Of embedding these; None without a price.
+
+        >>> Plan("g2", 9000, 9000, 0, 0, tokens_per_item=200, price_per_million_tokens=0.5).cost
+        0.9
+        """
+        return None if self.cost_per_thousand is None else self.found_rows * self.cost_per_thousand / 1000
+
+    @property
+    def cost_per_thousand(self) -> float | None:
+        """Of 1,000 items, by the price of items or of tokens; None without a price."""
+        if self.tokens_per_item is not None and self.price_per_million_tokens is not None:
+            return self.tokens_per_item * self.price_per_million_tokens / 1000
+        return self.price_per_thousand
+
+    @property
+    def tokens(self) -> float | None:
+        """Of embedding these; None for a model that is not paid by tokens."""
+        return None if self.tokens_per_item is None else self.found_rows * self.tokens_per_item
 
     @property
     def rows_within_budget(self) -> int | None:
@@ -103,8 +124,8 @@ class Plan:
         4000
         """
         allowed = []
-        if self.budget_cost is not None and self.price_per_thousand:
-            allowed.append(math.floor(1000 * self.budget_cost / self.price_per_thousand))
+        if self.budget_cost is not None and self.cost_per_thousand:
+            allowed.append(math.floor(1000 * self.budget_cost / self.cost_per_thousand))
         if self.budget_seconds is not None and self.items_per_second is not None:
             allowed.append(math.floor(self.budget_seconds * self.items_per_second))
         if self.budget_cost is None and self.budget_seconds is None:
@@ -113,7 +134,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values, with what follows from them."""
-        derived = ("found_rows", "seconds", "cost", "rows_within_budget")
+        derived = ("found_rows", "seconds", "cost", "tokens", "rows_within_budget")
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
 
@@ -129,6 +150,7 @@ def plan(
     budget_seconds: float | None = None,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
+    meter: Meter | None = None,
 ) -> Plan:
     """Say what a backfill of the prepared or active generation will take; nothing is changed.
 
@@ -148,6 +170,7 @@ def plan(
         budget_seconds: At most so many seconds of embedding.
         seed: Of the sample.
         clock: Tells seconds.
+        meter: Of a source that asks a model behind an API: its price of tokens counts, where there is one.
 
     Raises:
         ConfigError: A number is out of range, or a budget needs a price or a source.
@@ -159,7 +182,10 @@ def plan(
     limits = {"price_per_thousand": price_per_thousand, "budget_cost": budget_cost, "budget_seconds": budget_seconds}
     for name, value in limits.items():
         refuse(value is not None and not 0 <= value < math.inf, f"{name}={value}", "a number of at least 0")
-    refuse(budget_cost is not None and price_per_thousand is None, "A budget without a price.", "price_per_thousand")
+    per_token = None if meter is None else meter.limits.price
+    refuse(per_token is not None and price_per_thousand is not None, "Prices of items and of tokens.", "one of them")
+    refuse(budget_cost is not None and price_per_thousand is None and per_token is None, "A budget without a price.",
+           "price_per_thousand, or the price of a million tokens")  # fmt: skip
     refuse(budget_seconds is not None and source is None, "A budget of time without a source.", "a source to measure")
     pointer, state = gallery.now()
     prepared = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
@@ -189,6 +215,8 @@ def plan(
         budget_cost=budget_cost,
         budget_seconds=budget_seconds,
         promises=_promises(state),
+        tokens_per_item=None if meter is None else meter.tokens_per_text,
+        price_per_million_tokens=per_token,
     )
 
 

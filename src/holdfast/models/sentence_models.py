@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from holdfast.errors import ConfigError, refuse
 from holdfast.models.published_weights import quietly
 from holdfast.models.seeding import seeded
-from holdfast.models.text_folders import file_digest, read_json, sentence_files
+from holdfast.models.text_folders import contract_fingerprint, file_digest, read_json, sentence_files
 
 _DOCUMENT = ("document", "passage", "corpus")
 _FAILURES = (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError, AttributeError, SafetensorError)
@@ -48,13 +48,14 @@ class SentenceModel:
         refuse(
             self.dim < (truncate_dim or 0), f"truncate_dim = {truncate_dim}.", f"at most {self.dim}, all that there is"
         )
-        self.contract: dict[str, Any] = {
+        contract: dict[str, Any] = {
             "kind": "sentence-transformers",
             "files": {file.relative_to(folder).as_posix(): file_digest(file) for file in files},
             "dtype": "float32",
             "max_length": self._model.max_seq_length if np.isfinite(self._model.max_seq_length or np.inf) else None,
             "dim": self.dim,
         }
+        self.fingerprint = contract_fingerprint(contract)
         self.prompts = _prompts(self._model.prompts, self._model.default_prompt_name)
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:

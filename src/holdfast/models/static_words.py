@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from holdfast.errors import ConfigError, refuse
-from holdfast.models.text_folders import file_digest, read_json
+from holdfast.models.text_folders import contract_fingerprint, file_digest, read_json
 
 LONGEST = 512
 """Tokens that count in the layout of model2vec, where its ``config.json`` says nothing."""
@@ -94,7 +94,7 @@ class StaticWords:
         self._left_out = _unknown_token(files.tokenizer, self._tokenizer) if files.distilled else None
         self.dim = self._matrix.shape[1]
         self.prompts: dict[str, str | None] = {"query": "", "document": "", "both": None}
-        self.contract: dict[str, Any] = {
+        contract: dict[str, Any] = {
             "kind": "static",
             "files": {"weights": file_digest(files.weights), "tokenizer": file_digest(files.tokenizer)},
             "pooling": "mean of all tokens" if self._left_out is None else "mean of known tokens",
@@ -103,6 +103,7 @@ class StaticWords:
             "max_length": max_length,
             "dim": self.dim,
         }
+        self.fingerprint = contract_fingerprint(contract)
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
         """Return raw vectors (N, D); a text without any known token is zero."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import Role
 from holdfast.errors import ConfigError, refuse
+from holdfast.models.api.settings import ApiSettings
 from holdfast.models.text_folders import SOURCES, find_model
+from holdfast.registry import Registry
 
 if TYPE_CHECKING:
     import torch
@@ -27,17 +27,77 @@ class TextNetwork(Protocol):
 
     Args:
         dim: Dimension D of the vectors.
-        contract: Everything that decides them: digests of the files, precision, pooling, lengths.
+        fingerprint: ``text:<sha256>`` over everything that decides them: digests of the files, precision, pooling,
+            lengths; of a model behind an API ``api:<digits>`` of its address and what its answers are known by.
         prompts: The model's own prefix per role; None for "both" where it has none for all texts alike.
     """
 
     dim: int
-    contract: dict[str, Any]
+    fingerprint: str
     prompts: dict[str, str | None]
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
         """Return raw vectors (N, D) of texts with a prefix."""
         ...
+
+
+class TextService(Protocol):
+    """What opens models that are no files here, by a name of its own before a colon; one class per kind of service."""
+
+    def short_name(self, place: str) -> str:
+        """Return what a folder for the embeddings of a model may be called.
+
+        Args:
+            place: What stands after the colon.
+        """
+        ...
+
+    def open(
+        self,
+        place: str,
+        *,
+        max_length: int | None,
+        truncate_dim: int | None,
+        settings: ApiSettings,
+        known: Iterable[str],
+    ) -> TextNetwork:
+        """Open a model.
+
+        Args:
+            place: What stands after the colon.
+            max_length: Tokens that count of every text.
+            truncate_dim: Keep so many of the first values of every vector.
+            settings: How it is asked.
+            known: Fingerprints that the model may have already.
+        """
+        ...
+
+
+TEXT_SERVICES: Registry[TextService] = Registry(
+    "service of text models",
+    "text_services",
+    {"openai": "holdfast.models.api.openai:OPENAI"},
+    fits=lambda service: callable(getattr(service, "open", None)) and callable(getattr(service, "short_name", None)),
+    expected="an object with open() and short_name(), as holdfast.models.text_encoders.TextService says",
+)
+
+
+def _service_of(model: str | Path) -> tuple[TextService, str] | None:
+    """Return the service that a name speaks of, and what it says to it; None for files."""
+    name, colon, place = str(model).partition(":")
+    if not colon or name not in TEXT_SERVICES or Path(model).is_dir():
+        return None
+    return TEXT_SERVICES[name], place
+
+
+def short_name(model: str | Path) -> str:
+    """Return what people call a model: the last part of its name.
+
+    >>> short_name("models/minilm"), short_name("openai:text-embedding-3-small@https://api.openai.com/v1")
+    ('minilm', 'text-embedding-3-small')
+    """
+    found = _service_of(model)
+    return Path(model).resolve().name if found is None else found[0].short_name(found[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,28 +174,40 @@ def open_text_encoder(
     max_length: int | None = None,
     truncate_dim: int | None = None,
     device: torch.device | str = "cpu",
+    api: ApiSettings | None = None,
+    known: Iterable[str] = (),
 ) -> TextEncoder:
     """Open a frozen model of text; nothing of it is executed or unpickled.
 
     Args:
         model: A folder (a sentence-transformers model; or static word embeddings as wordllama and model2vec lay them
-            out), an installed Python package that carries its weights, or a name on the hub.
+            out), an installed Python package that carries its weights, a name on the hub, or ``openai:MODEL@BASE_URL``
+            for a model behind an OpenAI-compatible API; see `TEXT_SERVICES`.
         query_prefix: Text before every query; the model's own when left out, "" for none.
         document_prefix: Text before every document, likewise.
         max_length: Tokens that count of every text; the model's own when left out.
         truncate_dim: Keep so many of the first values of every vector, for models that were trained for it.
         device: Where to compute; static word embeddings always do so on the CPU.
+        api: How a model behind an API is asked.
+        known: Fingerprints that a model behind an API may have already, such as those of a gallery. Its answers vary a
+            little, so it gets the one that they agree with.
 
     Raises:
         ConfigError: There is no such model, it cannot be used, or a setting is out of range.
+        ApiError: The server of a model refuses, cannot be reached, or does not answer as it should.
     """
     for name, value in (("max_length", max_length), ("truncate_dim", truncate_dim)):
         refuse(value is not None and value < 1, f"{name} = {value}.", "at least 1")
-    network = _network(find_model(model), max_length, truncate_dim, device)
-    content = json.dumps(network.contract, sort_keys=True)
+    service = _service_of(model)
+    if service is None:
+        network = _network(find_model(model), max_length, truncate_dim, device)
+    else:
+        opener, place = service
+        settings = api or ApiSettings()
+        network = opener.open(place, max_length=max_length, truncate_dim=truncate_dim, settings=settings, known=known)
     return TextEncoder(
         name=str(model),
-        fingerprint=f"text:{hashlib.sha256(content.encode()).hexdigest()}",
+        fingerprint=network.fingerprint,
         dim=network.dim,
         prefixes=_prefixes(network.prompts, query_prefix, document_prefix),
         network=network,

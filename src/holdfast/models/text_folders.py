@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from holdfast.errors import ConfigError
 PREFIX = "st:"
 """What may stand before a model of texts, to say that it is one of the sentence-transformers library."""
 
-SOURCES = "a folder with a model, an installed Python package that carries one, or a name on the hub (owner/name)"
+SOURCES = (
+    "a folder with a model, an installed Python package that carries one, a name on the hub (owner/name), or "
+    "openai:MODEL@BASE_URL for one behind an API"
+)
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
@@ -202,3 +206,8 @@ def file_digest(path: Path) -> str:
     """Return the sha256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def contract_fingerprint(contract: Mapping[str, Any]) -> str:
+    """Return the identity of a model: ``text:<sha256>`` over everything that decides its vectors."""
+    return f"text:{hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()}"

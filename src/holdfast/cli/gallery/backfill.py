@@ -12,7 +12,7 @@ from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import duration
 from holdfast.cli.gallery.options import GalleryOptions, Spending
 from holdfast.cli.gallery.sources import MappedVectors
-from holdfast.cli.options import DataSets
+from holdfast.cli.options import Api, DataSets
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
@@ -28,6 +28,7 @@ LISTED = 1000  # missing ids in --json
 def backfill(
     on: GalleryOptions,
     source: MappedVectors,
+    api: Api,
     sets: DataSets,
     spending: Spending,
     order: str | None = None,
@@ -48,6 +49,7 @@ def backfill(
     Args:
         on: The gallery.
         source: Where new vectors come from.
+        api: How a model behind an API is asked.
         sets: How data is read.
         spending: How long it goes on.
         order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), traffic
@@ -67,7 +69,7 @@ def backfill(
 
     limit = spending.items(budget)
     with on.opened() as it:
-        found = source.opened(it, sets)
+        found = source.opened(it, api, sets)
         if found is None:
             status = it.status()
             fill = ("give the others new vectors", fill_command(status, on.gallery))
@@ -87,6 +89,7 @@ def backfill(
         )  # fmt: skip
         missing = list(_lacking(it, done.generation)) if done.missing and done.stopped == "done" else []
         steps = next_commands(it.status(), on.gallery)
+    api.tell()
     cost = spending.cost(done.embedded)
     verb = "read" if source.vectors else "embedded"  # vectors of files are not embedded
     _tell(done, missing, cost, steps, "carried over" if source.vectors and (source.release or source.adapter) else verb)

@@ -11,7 +11,7 @@ from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import duration
 from holdfast.cli.gallery.options import GalleryOptions
 from holdfast.cli.gallery.sources import MappedVectors
-from holdfast.cli.options import DataSets
+from holdfast.cli.options import Api, DataSets
 from holdfast.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 def doctor(
     on: GalleryOptions,
     source: MappedVectors,
+    api: Api,
     sets: DataSets,
     sample: int = 200,
     seed: int = 0,
@@ -36,6 +37,7 @@ def doctor(
     Args:
         on: The gallery.
         source: Where vectors come from.
+        api: How a model behind an API is asked.
         sets: How data is read.
         sample: Items of every generation that are embedded again, and searched for.
         seed: Of the sample.
@@ -51,7 +53,7 @@ def doctor(
     try:
         with on.opened() as it:
             repaired = repaired_first(it) if repair else None
-            vectors = source.opened(it, sets)
+            vectors = source.opened(it, api, sets)
             with rate_progress("reading", None) as show:
                 found = examined(
                     it, vectors, sample=sample, seed=seed,

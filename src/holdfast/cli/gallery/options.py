@@ -135,7 +135,7 @@ class Embedding(Options):
 
     Args:
         release: A release; over texts a head over a frozen model.
-        text_model: Frozen model that embeds texts; a head names its own.
+        text_model: Frozen model that embeds texts, openai:MODEL@BASE_URL for one behind an API; a head names its own.
         model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.

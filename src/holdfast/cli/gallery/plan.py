@@ -10,7 +10,7 @@ from holdfast.cli.console import console
 from holdfast.cli.gallery.common import command, duration, size
 from holdfast.cli.gallery.options import GalleryOptions, Spending
 from holdfast.cli.gallery.sources import MappedVectors
-from holdfast.cli.options import DataSets
+from holdfast.cli.options import Api, DataSets
 from holdfast.embeddings.embedding_set import shown
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def plan(
     on: GalleryOptions,
     source: MappedVectors,
+    api: Api,
     sets: DataSets,
     spending: Spending,
     report: list[Path] = [],  # noqa: B006 - read only, shown as the default
@@ -35,6 +36,7 @@ def plan(
     Args:
         on: The gallery.
         source: Where new vectors come from.
+        api: How a model behind an API is asked.
         sets: How data is read.
         spending: How far it would reach.
         report: results.json of `holdfast evaluate` of a model that is not prepared yet, to say how search would be.
@@ -48,12 +50,12 @@ def plan(
     from holdfast.galleries.plan import plan as planned
 
     with on.opened() as it:
-        vectors = source.opened(it, sets)
+        vectors = source.opened(it, api, sets)
         with console.status("embedding a sample"):
             found = planned(
                 it, vectors, reports=report, sample=sample, batch=batch, seed=seed,
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
-                budget_seconds=spending.seconds,
+                budget_seconds=spending.seconds, meter=api.settings.meter,
             )  # fmt: skip
         status = it.status()
     for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
@@ -106,8 +108,10 @@ def told(found: Plan) -> list[str]:
     ]
     if found.sampled:
         lines.append(_measured(found))
+    if found.tokens is not None and found.tokens_per_item is not None:
+        lines.append(f"Tokens: {found.tokens:,.0f}, {found.tokens_per_item:,.1f} an item, as the server counts them.")
     if found.cost is not None:
-        lines.append(f"Cost: {found.cost:,.2f}.")
+        lines.append(f"Cost: {found.cost:,.{2 if found.cost >= 1 else 4}f}.")
     if found.rows_within_budget is not None:
         lines.append(f"Within the budget: {found.rows_within_budget:,} of {found.found_rows:,} items.")
     return [*lines, *map(_promised, found.promises)]

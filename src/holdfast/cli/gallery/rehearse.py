@@ -9,7 +9,7 @@ from holdfast.cli.console import console, print_table, rate_progress
 from holdfast.cli.gallery.common import made_by, open_vectors
 from holdfast.cli.gallery.options import GalleryOptions, Links
 from holdfast.cli.gallery.sources import NewVectors
-from holdfast.cli.options import DataSets
+from holdfast.cli.options import Api, DataSets
 from holdfast.cli.pages import page_line, page_written
 from holdfast.errors import ConfigError, refuse
 
@@ -24,6 +24,7 @@ PASSED = ("ready", "no gain", "unlabelled")
 def rehearse(
     on: GalleryOptions,
     source: NewVectors,
+    api: Api,
     sets: DataSets,
     links: Links,
     out: Path = Path("runs/rehearsal"),
@@ -43,6 +44,7 @@ def rehearse(
     Args:
         on: The gallery.
         source: Where new vectors come from.
+        api: How a model behind an API is asked.
         sets: How data is read.
         links: What new queries may search, where the new model is not prepared yet.
         out: Folder for rehearsal.json and rehearsal.html.
@@ -62,7 +64,7 @@ def rehearse(
 
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
     with on.opened() as it:
-        vectors = source.opened(it, sets)
+        vectors = source.opened(it, api, sets)
         if vectors is None:
             raise ConfigError(
                 "Nothing to embed with was given.",

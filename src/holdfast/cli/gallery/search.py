@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.cli.console import console, print_table
 from holdfast.cli.gallery.common import made_by, open_vectors
 from holdfast.cli.gallery.options import Embedding, GalleryOptions
-from holdfast.cli.options import DataSets, TextModel
+from holdfast.cli.options import Api, DataSets, TextModel
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
 
@@ -58,14 +58,16 @@ class Queries(Embedding):
         refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
                f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
 
-    def opened(self, gallery: Gallery, sets: DataSets) -> EmbeddingSet:
+    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> EmbeddingSet:
         """Return the queries as embeddings, made now where they are none yet."""
         if self.like is not None:
             return _stored(gallery, self.like)
         if self.queries is not None:
             fingerprint = made_by(gallery.state, self.model)
             return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
-        return self._texts() if self.text else self._images(sets)
+        if not self.text:
+            return self._images(sets)
+        return self._texts(api, [generation.fingerprint for generation in gallery.state.by_name.values()])
 
     def _images(self, sets: DataSets) -> EmbeddingSet:
         from holdfast.cli.embed import encoder_for_images
@@ -81,7 +83,7 @@ class Queries(Embedding):
         with console.status("embedding the queries"):
             return embed_images(release, images, role="query", device=device_named(self.device))
 
-    def _texts(self) -> EmbeddingSet:
+    def _texts(self, api: Api, known: Sequence[str]) -> EmbeddingSet:
         from holdfast.data.text_set import TextSet
         from holdfast.embeddings import StringArray
         from holdfast.training.encode import embed_features, embed_texts
@@ -90,8 +92,8 @@ class Queries(Embedding):
         texts = TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text))
         model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim)
         if self.release is None:
-            return embed_texts(model.opened(str(self.text_model), self.device), texts, role="query")
-        head, encoder = model.head(self.release, self.text_model, self.device)
+            return embed_texts(model.opened(str(self.text_model), self.device, api, known), texts, role="query")
+        head, encoder = model.head(self.release, self.text_model, self.device, api)
         return embed_features(head, embed_texts(encoder, texts, role="query"))
 
     def texts_of(self, texts: str, found: Reply, sets: DataSets) -> dict[str, str]:
@@ -115,6 +117,7 @@ class Queries(Embedding):
 def search(
     on: GalleryOptions,
     query: Queries,
+    api: Api,
     sets: DataSets,
     k: int = 10,
     where: list[str] = [],  # noqa: B006 - read only, shown as the default
@@ -129,6 +132,7 @@ def search(
     Args:
         on: The gallery.
         query: What is searched for.
+        api: How a model behind an API is asked.
         sets: How data is read.
         k: Hits per query. Also written -k.
         where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
@@ -147,7 +151,7 @@ def search(
     with on.opened() as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
-        asked, more = query.opened(it, sets), int(query.like is not None)  # an item finds itself first
+        asked, more = query.opened(it, api, sets), int(query.like is not None)  # an item finds itself first
         found = it.search(asked, k + more, where=conditions, exact=not approximate)
     if more:
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])

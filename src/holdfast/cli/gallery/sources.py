@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.console import console
 from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
 from holdfast.cli.gallery.options import Embedding
-from holdfast.cli.options import DataSets, TextModel
+from holdfast.cli.options import Api, DataSets, TextModel
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, refuse
 
@@ -46,11 +47,12 @@ class NewVectors(Embedding):
         """Folder of the adapter that maps the vectors into the new model's space, if there is one."""
         return None
 
-    def opened(self, gallery: Gallery, sets: DataSets) -> VectorSource | None:
+    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Args:
             gallery: Whose items get vectors.
+            api: How a model behind an API is asked.
             sets: How data is read.
 
         Raises:
@@ -66,8 +68,11 @@ class NewVectors(Embedding):
         refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
         if self.vectors:
             source = self._of_files(gallery)
+        elif self.data:
+            source = self._of_images(self.data, sets)
         else:
-            source = self._of_images(self.data, sets) if self.data else self._of_texts(str(self.texts), sets)
+            known = [generation.fingerprint for generation in gallery.state.by_name.values()]
+            source = self._of_texts(str(self.texts), api, sets, known)
         if self.workers > 1:
             from holdfast.galleries.sources import Parallel
 
@@ -110,7 +115,8 @@ class NewVectors(Embedding):
         items = ImageItems.of(sets.images(data, encoder_for_images(self.release, release)))
         return ReleaseVectors(release, items, batch_size=self.batch_size or 512, device=device_named(self.device))
 
-    def _of_texts(self, data: str, sets: DataSets) -> VectorSource:
+    def _of_texts(self, data: str, api: Api, sets: DataSets, known: Sequence[str]) -> VectorSource:
+        from holdfast.adapters.storage import load_adapter
         from holdfast.galleries.sources import TextItems, TextVectors, through_head
 
         model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
@@ -118,9 +124,10 @@ class NewVectors(Embedding):
                "--release HEAD, or --text-model MODEL")  # fmt: skip
         items, batch = TextItems.of(sets.texts(data)), self.batch_size or 64
         if self.release is None:
-            encoder = model.opened(str(self.text_model), self.device)
+            mapped = [] if self.mapped_by is None else [load_adapter(self.mapped_by).fitted.source]
+            encoder = model.opened(str(self.text_model), self.device, api, [*mapped, *known])
             return self._carried(TextVectors(encoder, items, batch_size=batch))
-        head, encoder = model.head(self.release, self.text_model, self.device)
+        head, encoder = model.head(self.release, self.text_model, self.device, api)
         return through_head(TextVectors(encoder, items, batch_size=batch), head)
 
 

@@ -28,7 +28,7 @@ def bar(share: float, width: int = 24) -> str:
     return "█" * full + "·" * (width - full)
 
 
-OF_TEXT = "text:"
+OF_TEXT = ("text:", "api:")
 """How fingerprints of frozen text models begin."""
 
 WORTH_A_WORD = 1_000_000  # bytes that wait for gc
@@ -151,7 +151,9 @@ def _source_words(found: Status) -> list[str]:
     if target.fingerprint.startswith(DECLARED):
         return ["--vectors", "FILE", "--model", target.fingerprint.removeprefix(DECLARED)]
     if target.fingerprint.startswith(OF_TEXT):
-        return ["--text-model", target.note or "MODEL", "--texts", "TEXTS"]
+        behind_api = target.fingerprint.startswith(OF_TEXT[1])
+        model = f"openai:{target.note or 'MODEL'}@BASE_URL" if behind_api else target.note or "MODEL"
+        return ["--text-model", model, "--texts", "TEXTS"]
     texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
     return ["--release", "RELEASE", *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
 

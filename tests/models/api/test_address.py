@@ -1,0 +1,56 @@
+"""Where a model is, and what must not stand in a URL."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.models.api.address import Address
+
+
+@pytest.mark.parametrize(
+    ("place", "model", "url"),
+    [
+        ("m@https://Example.ORG:443/v1/", "m", "https://example.org/v1"),
+        ("m@https://example.org:8443", "m", "https://example.org:8443"),
+        ("owner/m@v2:latest@http://127.0.0.1:80/a", "owner/m@v2:latest", "http://127.0.0.1/a"),
+        ("m@http://[::1]:8000/v1", "m", "http://[::1]:8000/v1"),
+    ],
+)
+def test_what_people_write(place: str, model: str, url: str) -> None:
+    assert Address.read(place) == Address(model, url)
+    assert Address.read(f"{model}@{url}") == Address(model, url), "and once more"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("m", "does not say at which server"),
+        ("m@example.org/v1", "does not say at which server"),
+        ("@https://example.org", "does not say at which server"),
+        ("m@ftp://example.org", "is no server"),
+        ("m@https://", "is no server"),
+        ("m@https://example.org:port/v1", "is no server"),
+        ("m@https://example.org/v1/embeddings", "leave /embeddings out"),
+        ("m@http://example.org/v1", "--api-allow-http"),
+        ("m@http://10.0.0.1/v1", "--api-allow-http"),
+        ("m@http://localhost.example.org/v1", "--api-allow-http"),
+    ],
+)
+def test_what_is_refused(place: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Address.read(place)
+
+
+@pytest.mark.parametrize("place", ["m@https://me:s3cret@example.org/v1", "m@https://example.org/v1?api-key=s3cret",
+                                   "m@https://s3cret@example.org", "m@http://x/#s3cret"])  # fmt: skip
+def test_a_url_holds_no_secret_and_the_message_does_not_repeat_it(place: str) -> None:
+    with pytest.raises(ConfigError, match="a name, a password or a query") as caught:
+        Address.read(place)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_unencrypted_only_where_it_was_asked_for() -> None:
+    assert Address.read("m@http://10.0.0.1/v1", allow_http=True).url == "http://10.0.0.1/v1"
+    assert Address.read("m@http://10.0.0.1", allow_http=True).loopback is False
+    assert Address.read("m@http://localhost").loopback is True
