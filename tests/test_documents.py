@@ -26,6 +26,7 @@ from PIL import Image
 
 import holdfast
 import holdfast.testing
+from api_server import serving, vector_of
 from holdfast import load_embeddings
 from holdfast.bench.suite import read_suite
 from holdfast.cli import main
@@ -44,6 +45,8 @@ EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "data
 """Packages of one's own, installed and tested by tests/test_extending.py."""
 OWN_LOOP = {"docs/tutorials/own_loop.md"}
 """Blocks that build on one another, run by tests/test_own_loop.py."""
+WITH_A_SERVER = {"docs/tutorials/api_models.md"}
+"""Pages whose code asks a server, which the test of their commands runs."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -147,6 +150,40 @@ def test_the_commands_for_files_alone(
     assert verdicts[1]["new"]["cross"]["map"] > verdicts[1]["new"]["self_old"]["map"]
 
 
+def test_the_commands_for_a_model_behind_an_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As printed, but for the adapters, of which one is enough to see it run, and the port."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    write_products(tmp_path)
+    page = "docs/tutorials/api_models.md"
+    with serving(model="bge-m3", weights="bge-m3") as server:
+        lines = [[word.replace("http://127.0.0.1:8000/v1", server.url) for word in line] for line in commands(page)]
+        assert len(lines) == 5
+        lines[1] += ["--adapter", "ridge", "--report", "none"]
+        assert [main(line) for line in lines] == [0, 1, 0, 0, 0]
+        assert "Searched 150 of 150 items" in capsys.readouterr().err
+        (block,) = blocks(page, "python")
+        names: dict[str, Any] = {"__name__": page}
+        exec(compile(block.replace("http://127.0.0.1:8000/v1", server.url), page, "exec"), names)
+        names["store"].add_texts(["a warm red coat", "a cold blue lamp"])
+        assert names["store"].similarity_search("warm red coat", k=1)[0].page_content == "a warm red coat"
+
+
+def write_products(folder: Path) -> None:
+    """Texts of items, and their vectors by a model that sees less of them than a newer one."""
+    rng = np.random.default_rng(0)
+    words = ["red", "blue", "warm", "cold", "small", "large", "coat", "lamp", "shoes", "table", "light", "heavy"]
+    texts = [" ".join(rng.choice(words, 4, replace=False)) for _ in range(150)]
+    old = np.stack([vector_of(text, "ada-002", 32) for text in texts]) + 0.3 * rng.normal(size=(150, 32))
+    ids = [f"p{row}" for row in range(150)]
+    pq.write_table(pa.table({"id": ids, "vector": list(old.astype(np.float32))}), folder / "products.parquet")
+    lines = [f"{one},{text}" for one, text in zip(ids, texts, strict=True)]
+    (folder / "products.csv").write_text("\n".join(["id,text", *lines]) + "\n", encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_bench(  # with one seed, which is enough to see it run
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -192,7 +229,10 @@ def test_the_example_of_two_text_models(
         assert word in answer.splitlines()[1]
 
 
-RUN = {f"docs/tutorials/{name}.md" for name in ("images", "text_models", "gallery", "files", "sessions", "suite")}
+RUN = {
+    f"docs/tutorials/{name}.md"
+    for name in ("images", "text_models", "api_models", "gallery", "files", "sessions", "suite")
+}
 """Pages whose commands the tests above run."""
 
 
@@ -211,7 +251,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     ("page", "block"),
     [
         (page, block)
-        for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP)
+        for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER)
         for block in blocks(page, "python")
     ],
 )

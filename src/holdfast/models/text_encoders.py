@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import Role
 from holdfast.errors import ConfigError, refuse
 from holdfast.models.api.settings import ApiSettings
-from holdfast.models.text_folders import SOURCES, find_model
+from holdfast.models.text_folders import PREFIX, SOURCES, find_model
 from holdfast.registry import Registry
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def short_name(model: str | Path) -> str:
     ('minilm', 'text-embedding-3-small')
     """
     found = _service_of(model)
-    return Path(model).resolve().name if found is None else found[0].short_name(found[1])
+    if found is not None:
+        return found[0].short_name(found[1])
+    return Path(str(model).removeprefix(PREFIX)).resolve().name
 
 
 @dataclass(frozen=True, eq=False)

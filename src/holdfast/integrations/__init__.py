@@ -1,0 +1,1 @@
+"""holdfast inside the frameworks that an application uses already, one module for each; see `LinkedModel`."""
