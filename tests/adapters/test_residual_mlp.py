@@ -50,7 +50,7 @@ def test_images_are_those_of_the_network_it_trained(bent, trained) -> None:
         torch.from_numpy(trained.fitted.state[name]) for name in NAMES
     )
     expected = rows @ skip + skip_offset + F.linear(F.gelu(rows @ inner + inner_offset), outer.T, outer_offset)
-    np.testing.assert_allclose(trained.transform(rows.numpy()), expected.numpy(), atol=1e-12)
+    np.testing.assert_allclose(trained.images(rows.numpy()), expected.numpy(), atol=1e-12)
 
 
 def test_training_that_does_not_help_leaves_the_ridge_map(related, make_set) -> None:

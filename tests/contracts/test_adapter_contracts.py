@@ -10,6 +10,7 @@ import pytest
 from holdfast.adapters import ADAPTERS, build_adapter
 from holdfast.adapters.procrustes import Procrustes
 from holdfast.adapters.storage import load_adapter, save_adapter
+from holdfast.errors import ConfigError
 from holdfast.testing import Check, adapter_contract, failures
 from holdfast.testing.adapters import eighty_items
 
@@ -39,11 +40,30 @@ class Noisy(Procrustes):
 
     kind = "noisy"
 
-    def transform(self, rows: Any) -> Any:
-        return super().transform(rows) + 0.1 * np.random.normal(size=(len(rows), 1))  # noqa: NPY002
+    def images(self, rows: Any) -> Any:
+        return super().images(rows) + 0.1 * np.random.normal(size=(len(rows), 1))  # noqa: NPY002
 
 
 def test_a_broken_adapter_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ADAPTERS, "noisy", Noisy)
     broken = {failure.check.promise for failure in failures(adapter_contract("noisy"))}
     assert {"the same fit twice and no global randomness", "a row is mapped alike alone and in company"} <= broken
+
+
+def test_scikit_learn_clones_searches_and_pipes_adapters() -> None:
+    """The package itself, on every adapter."""
+    from sklearn.base import clone
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+    from sklearn.utils.validation import check_is_fitted
+
+    old, new = (side.vectors for side in eighty_items())
+    for name in ADAPTERS:
+        adapter = build_adapter(name, {**ADAPTERS[name].quick, "direction": "old_to_new"}).fit(new, old)
+        again = clone(adapter)
+        with pytest.raises(ConfigError, match="not fitted"):
+            again.transform(new)
+        assert again.get_params() == adapter.get_params() and again.fit(new, old).fingerprint == adapter.fingerprint
+        check_is_fitted(adapter)
+        pipeline = make_pipeline(FunctionTransformer(lambda rows: rows * 2), clone(adapter)).fit(new, old)
+        np.testing.assert_allclose(pipeline.transform(new), adapter.transform(new), atol=1e-5)

@@ -7,6 +7,10 @@ queries. `ridge`, for instance, takes seconds on a CPU::
     queries = adapter.apply(new_queries)  # points of the old model's space, to search the old gallery with
     print(adapter.report.sentences())  # what was odd about the pairs
 
+Plain arrays will do, in scikit-learn's manner: row i of both is one item, and the first is what is mapped::
+
+    old_queries = build_adapter("ridge", {}).fit(new_rows, old_rows).transform(new_queries)  # one query (D,), or many
+
 Before trusting a map, `suspect_pairs(old, new)` tells which share of the pairs does not belong together, and
 `holdfast evaluate` what the mapped queries find. A map never equals embedding anew; how far it falls short depends on
 the two models.

@@ -8,20 +8,23 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
 from holdfast.adapters.pairs import Direction, PairReport, matched, paired_vectors
-from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
-from holdfast.geometry import Space
+from holdfast.geometry import Hypersphere, Space
+from holdfast.options import bound
 
 State = Mapping[str, NDArray[Any]]
+Side = EmbeddingSet | NDArray[np.floating]
+"""One model's embeddings, as `Adapter.fit` takes them."""
 
 _NO_DIRECTION = 1e-12  # length of an image, of unit rows, that only rounding made
 
@@ -53,8 +56,10 @@ class Adapter(ABC):
     Every adapter reads directions only, and its images are unit rows: the hypersphere is the only space it knows, since
     a least-squares or orthogonal map of points of the Lorentz space is neither on that space nor keeps its distances.
 
-    A subclass offers `solve` and `transform`, says what it is called in `kind`, and keeps every option under its own
-    name.
+    A subclass offers `solve` and `images`, says what it is called in `kind`, and keeps every option under its own name.
+
+    In scikit-learn's manner, arrays will do: ``fit(X, Y)`` learns to take row i of X to row i of Y, ``transform(X)``
+    maps, and ``get_params``, ``set_params`` and ``sklearn.base.clone`` work; scikit-learn is not needed for it.
 
     Args:
         direction: "new_to_old" lets the new model's queries search the old gallery; "old_to_new" moves the old gallery
@@ -88,8 +93,8 @@ class Adapter(ABC):
         """Return the arrays of the map that takes the directions of the sources to those of their targets."""
 
     @abstractmethod
-    def transform(self, rows: Floats) -> Floats:
-        """Return the images (N, T), of any length, of unit rows (N, S)."""
+    def images(self, rows: Floats) -> Floats:
+        """Return the images (N, T), of any length, of unit rows (N, S); `map` and `transform` are for callers."""
 
     @property
     def options(self) -> dict[str, object]:
@@ -112,21 +117,39 @@ class Adapter(ABC):
             )
         return self._fitted
 
-    def fit(self, old: EmbeddingSet, new: EmbeddingSet) -> Self:
-        """Fit the map on the items that both sets hold, matched by id; `report` then says what was odd about them.
+    @overload
+    def fit(self, old: EmbeddingSet, new: EmbeddingSet, /) -> Self: ...
 
-        Args:
-            old: Embeddings of the old model.
-            new: Embeddings of the new model.
+    @overload
+    def fit(self, sources: NDArray[np.floating], targets: NDArray[np.floating], /) -> Self: ...
+
+    @overload
+    def fit(self, /, *, old: Side, new: Side) -> Self: ...
+
+    def fit(
+        self, first: Side | None = None, second: Side | None = None, /, *, old: Side | None = None,
+        new: Side | None = None,
+    ) -> Self:  # fmt: skip
+        """Fit the map on the same items under both models; `report` then says what was odd about them.
+
+        - ``fit(old, new)`` takes two sets of embeddings, matched by id.
+        - ``fit(X, Y)`` takes two arrays, (N, S) and (N, T), whose rows are the same items: X is what will be mapped,
+          Y where it shall arrive, whatever the direction is called.
+        - ``fit(old=..., new=...)`` takes either, and the direction says which is mapped.
+
+        Numbers of arrays are rounded to float32, as embeddings are stored.
 
         Returns:
             The adapter itself.
 
         Raises:
+            ConfigError: There are not two sides, or one is a set and the other an array.
             SpaceMismatchError: A set is not on the hypersphere.
             EmptyOverlapError: No id occurs in both.
-            DataError: Both sets are of one model, there are too few pairs, or a paired vector has no direction.
+            DataError: Both sets are of one model, there are too few pairs, a paired vector has no direction, or arrays
+                are no rows of the same items.
         """
+        old, new = self._sides(first, second, old, new)
         refuse_lengths(old, new, f"'{self.kind}' maps")
         refuse_one_model(old, new)
         pairs = matched(old, new, direction=self.direction, minimum=self.minimum_pairs)
@@ -137,6 +160,35 @@ class Adapter(ABC):
         self.report = pairs.report
         return self
 
+    def _sides(self, first: object, second: object, old: object, new: object) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """Return what was given to `fit` as the sets of the old and the new model."""
+        by_name = first is None and second is None
+        given = (old, new) if by_name else (first, second)
+        if any(side is None for side in given) or (not by_name and (old is not None or new is not None)):
+            raise ConfigError(
+                f"fit was given {sum(side is not None for side in (first, second, old, new))} sides.",
+                expected="two: fit(old, new) with embeddings of the same items by both models, fit(X, Y) with arrays, "
+                "or fit(old=..., new=...)",
+            )
+        sets = [isinstance(side, EmbeddingSet) for side in given]
+        if all(sets):
+            return given  # type: ignore[return-value]
+        if any(sets):
+            raise ConfigError(
+                f"fit was given {_kind(given[0])} and {_kind(given[1])}.",
+                expected="two sets of embeddings, whose items are matched by id, or two arrays, whose rows are",
+            )
+        swapped = not by_name and self.direction == "new_to_old"  # X is what is mapped
+        names = ("old", "new") if by_name else ("X", "Y")
+        rows = [_rows(side, name) for side, name in zip(given, names, strict=True)]
+        if len(rows[0]) != len(rows[1]):
+            raise DataError(
+                f"{names[0]} has {len(rows[0])} rows, and {names[1]} has {len(rows[1])}.",
+                expected="as many: row i of both is one item",
+            )
+        old_rows, new_rows = rows[::-1] if swapped else rows
+        return _set_of(old_rows, "declared:old"), _set_of(new_rows, "declared:new")
+
     def restore(self, fitted: Fitted) -> None:
         """Take over what an earlier fit found."""
         self._fitted, self.report = fitted, None
@@ -144,18 +196,64 @@ class Adapter(ABC):
     def map(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return the images (N, T) of vectors (N, S): unit rows, or 0 where an image has no direction.
 
+        One vector (S,) has one image (T,).
+
         Raises:
             SpaceMismatchError: The vectors have another dimension than the source.
-            DataError: A vector has no direction itself.
+            DataError: A vector has no direction itself, or these are no floating numbers.
         """
-        _check_dimension(np.shape(vectors), self.fitted.source_space)
-        vectors = np.asarray(vectors)
+        fitted = self.fitted
+        vectors = _floating(vectors, "What is to be mapped")
+        if vectors.shape == (fitted.source_space.dim,):
+            one: NDArray[np.float32] = self.map(vectors[None])[0]
+            return one
+        _check_dimension(vectors.shape, fitted.source_space)
         images = np.empty((len(vectors), self.fitted.target_space.dim), np.float32)
         for start in range(0, len(vectors), BLOCK):
-            found = self.transform(_directions(vectors[start : start + BLOCK], start))
+            found = self.images(_directions(vectors[start : start + BLOCK], start))
             found[np.einsum("nd,nd->n", found, found) <= _NO_DIRECTION**2] = 0
             images[start : start + BLOCK] = unit_rows(found)
         return images
+
+    def transform(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return what `map` returns, by scikit-learn's name."""
+        return self.map(vectors)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all options by name, the direction among them; in scikit-learn's manner.
+
+        Args:
+            deep: Of no matter: no option has options.
+        """
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **options: Any) -> Self:
+        """Change options. What was fitted with others is forgotten; in scikit-learn's manner.
+
+        Raises:
+            ConfigError: There is no such option, or a value is wrong; nothing was changed.
+        """
+        type(self)(**{**self.get_params(), **bound(type(self), options, f"adapter '{self.kind}'")})  # refuses values
+        if any(getattr(self, name) != value for name, value in options.items()):
+            self._fitted = self.report = None
+        for name, value in options.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what pipelines of scikit-learn ask for; nobody else calls it, so the package is there."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=True, multi_output=True),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say whether it was fitted, for scikit-learn."""
+        return self._fitted is not None
 
     def apply(self, embeddings: EmbeddingSet) -> EmbeddingSet:
         """Map embeddings of the source model into the target space; ids, labels, columns and role stay.
@@ -210,11 +308,49 @@ class Adapter(ABC):
 class AffineAdapter(Adapter):
     """An adapter whose whole state is ``weights`` (S + 1, T), the offset in the last row."""
 
-    def transform(self, rows: Floats) -> Floats:
+    def images(self, rows: Floats) -> Floats:
         """Return rows · W + b."""
         weights = self.fitted.state["weights"]
         images: Floats = rows @ weights[:-1] + weights[-1]
         return images
+
+
+def _kind(side: object) -> str:
+    return "a set of embeddings" if isinstance(side, EmbeddingSet) else f"a {type(side).__name__}"
+
+
+def _floating(values: object, what: str) -> NDArray[Any]:
+    """Return an array of floating numbers, or refuse what is none."""
+    if isinstance(values, EmbeddingSet):
+        raise DataError(f"{what} is a set of embeddings.", expected="an array", to_do="call apply(embeddings).")
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError) as error:  # rows of different lengths, a tensor on a device
+        raise DataError(f"{what} is {_kind(values)} that makes no array: {error}.", expected="an array") from error
+    if not np.issubdtype(found.dtype, np.floating):
+        raise DataError(
+            f"{what} is {_kind(values)} of {found.dtype}, shape {found.shape}.",
+            expected="embeddings: an array of floating numbers, (items, dimension)",
+        )
+    return found
+
+
+def _rows(values: object, what: str) -> NDArray[np.float32]:
+    found = _floating(values, what)
+    if found.ndim != 2:
+        raise DataError(
+            f"{what} has the shape {found.shape}.",
+            expected="(items, dimension), a row for each item",
+            to_do="for one item, that is array[None]; but a fit needs many." if found.ndim == 1 else "",
+        )
+    return found.astype(np.float32, copy=False)
+
+
+def _set_of(rows: NDArray[np.float32], fingerprint: str) -> EmbeddingSet:
+    """Return rows as a set whose ids are in order of the rows."""
+    width = len(str(len(rows)))
+    ids = StringArray.of(f"row {row:0{width}}" for row in range(len(rows)))
+    return EmbeddingSet(ids=ids, vectors=rows, fingerprint=fingerprint, space=Hypersphere(rows.shape[1]))
 
 
 def _plain(value: Any) -> Any:

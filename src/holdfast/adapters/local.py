@@ -103,7 +103,7 @@ class Local(Adapter):
         strength = self.shrinkage or best_strength(cells, penalty)
         return {"centres": centres, "weights": local_maps([total(row) for row in cells], penalty, strength)}
 
-    def transform(self, rows: Floats) -> Floats:
+    def images(self, rows: Floats) -> Floats:
         """Return the images by the maps of the nearest centres, or the weighed mean of those by all maps."""
         state = self.fitted.state
         cosines, weights = rows @ state["centres"].T, state["weights"]

@@ -68,7 +68,7 @@ class LowRank(Adapter):
         offset = whole.target_mean - whole.source_mean @ left @ kept.T
         return {"left": left, "right": np.ascontiguousarray(kept.T), "offset": offset}
 
-    def transform(self, rows: Floats) -> Floats:
+    def images(self, rows: Floats) -> Floats:
         """Return rows · left · right + offset."""
         state = self.fitted.state
         images: Floats = rows @ state["left"] @ state["right"] + state["offset"]

@@ -41,7 +41,7 @@ class MeanDrift(Adapter):
         drift = sum(block.unit_target().sum(axis=0) - block.unit_source().sum(axis=0) for block in pairs.blocks())
         return {"shift": drift / len(pairs)}
 
-    def transform(self, rows: Floats) -> Floats:
+    def images(self, rows: Floats) -> Floats:
         """Return rows + shift."""
         images: Floats = rows + self.fitted.state["shift"]
         return images

@@ -86,7 +86,7 @@ class ResidualMLP(Adapter):
         best = self._train(parameters, _tensors(training), _tensors(held_out))
         return {name: values.astype(np.float64) for name, values in zip(NAMES, best, strict=True)}
 
-    def transform(self, rows: Floats) -> Floats:
+    def images(self, rows: Floats) -> Floats:
         """Return the sum of the linear map and the network."""
         state = self.fitted.state
         inner = rows @ state["inner"] + state["inner_offset"]

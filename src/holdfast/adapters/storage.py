@@ -263,7 +263,7 @@ def _check_maps(adapter: Adapter, where: str) -> None:
     """Refuse arrays that do not make up such a map, whoever computed their digest."""
     probe, expected = np.eye(1, adapter.fitted.source_space.dim), (1, adapter.fitted.target_space.dim)
     try:
-        image = adapter.transform(probe)
+        image = adapter.images(probe)
         finite = all(np.isfinite(values).all() for values in adapter.fitted.state.values())
         if image.shape == expected and finite:
             return

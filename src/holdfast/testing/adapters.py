@@ -255,7 +255,7 @@ def embeddings_of_another_model_or_dimension_are_refused(name: str, direction: D
         refused(partial(adapter.apply, other), DataError, words=re.escape(source.fingerprint))
     narrow = make_set(np.ones((2, 5)), source.fingerprint[9:])
     refused(lambda: adapter.apply(narrow), SpaceMismatchError, words=r"\(2, 5\)(.|\n)*\(items, 6\)")
-    refused(lambda: adapter.map(np.ones(6)), SpaceMismatchError, words=r"\(6,\)")
+    refused(lambda: adapter.map(np.ones(5)), SpaceMismatchError, words=r"\(5,\)")
 
 
 @CONTRACT.promise()
@@ -268,6 +268,94 @@ def one_model_other_spaces_and_no_overlap_are_refused(name: str) -> None:
         refused(partial(build(name).fit, *pair), SpaceMismatchError, words=r"Lorentz(.|\n)*hypersphere")
     others = make_set(new.vectors, "new", [f"x{row}" for row in range(80)])
     refused(lambda: build(name).fit(old, others), EmptyOverlapError)
+
+
+@CONTRACT.promise(direction=DIRECTIONS)
+def arrays_are_fitted_as_sets_are_and_mapped_by_transform(name: str, direction: Direction) -> None:
+    """X is what is mapped, in both directions; by name, the direction says which of old and new is."""
+    sets = eighty_items()
+    source = source_of(sets, direction)
+    target = sets[0] if source is sets[1] else sets[1]
+    numbered = [side.replace(ids=StringArray.of(f"row {row:02}" for row in range(80))) for side in sets]
+    expected = build(name, direction).fit(*numbered)
+    for adapter in (
+        build(name, direction).fit(source.vectors, target.vectors),
+        build(name, direction).fit(old=sets[0].vectors, new=sets[1].vectors),
+        build(name, direction).fit(old=numbered[0], new=numbered[1]),
+    ):
+        np.testing.assert_array_equal(adapter.transform(source.vectors), expected.map(source.vectors))
+        assert report_of(adapter).pairs == 80 and adapter.declared
+    wide = build(name, direction).fit(source.vectors.astype(np.float64), target.vectors.astype(np.float64))
+    np.testing.assert_array_equal(wide.map(source.vectors), expected.map(source.vectors))
+
+
+@CONTRACT.promise()
+def one_query_has_one_image(name: str) -> None:
+    """Vectors (S,) and (N, S) are mapped alike, and transform never takes raw rows for unit ones."""
+    sets = eighty_items()
+    adapter = build(name).fit(*sets)
+    image = adapter.transform(sets[1].vectors[3])
+    assert image.shape == (6,) and image.dtype == np.float32
+    np.testing.assert_array_equal(image, adapter.map(sets[1].vectors[3:4])[0])
+    np.testing.assert_allclose(adapter.transform(4 * sets[1].vectors), adapter.map(sets[1].vectors), atol=1e-6)
+
+
+@CONTRACT.promise()
+def options_are_got_and_set_and_a_copy_is_not_fitted(name: str) -> None:
+    """get_params returns what __init__ was given, as it was; set_params checks values and forgets the fit."""
+    sets = eighty_items()
+    adapter = build(name).fit(*sets)
+    options = adapter.get_params()
+    copied = type(adapter)(**options)
+    assert all(copied.get_params()[key] is value for key, value in options.items()), "an option is kept otherwise"
+    assert list(options) == list(inspect.signature(type(adapter)).parameters)
+    refused(lambda: copied.fingerprint, ConfigError, words="not fitted")
+    assert copied.set_params(**options).fit(*sets).fingerprint == adapter.fingerprint
+    before = adapter.fingerprint
+    assert adapter.set_params(direction="new_to_old").fingerprint == before, "nothing was changed"
+    refused(lambda: adapter.set_params(directoin="old_to_new"), ConfigError, words="Did you mean 'direction'")
+    refused(lambda: adapter.set_params(direction="upwards"), HoldfastError, words="direction")
+    assert adapter.get_params() == options and adapter.fingerprint == before, "a refusal changed something"
+    adapter.set_params(direction="old_to_new")
+    refused(lambda: adapter.fingerprint, ConfigError, words="not fitted")
+    other = build(name, "old_to_new").fit(*sets)
+    np.testing.assert_array_equal(adapter.fit(*sets).map(sets[0].vectors), other.map(sets[0].vectors))
+
+
+ARRAYS: dict[str, tuple[Callable[[Adapter, Array, Array], object], type[HoldfastError], str]] = {
+    "one side": (lambda adapter, x, y: adapter.fit(x), ConfigError, r"1 sides(.|\n)*fit\(X, Y\)"),  # type: ignore[call-overload]
+    "no side": (lambda adapter, x, y: adapter.fit(), ConfigError, "0 sides"),  # type: ignore[call-overload]
+    "three sides": (lambda adapter, x, y: adapter.fit(x, y, old=x), ConfigError, "3 sides"),  # type: ignore[call-overload]
+    "a set and an array": (
+        lambda adapter, x, y: adapter.fit(make_set(x, "old"), y),  # type: ignore[call-overload]
+        ConfigError, "a set of embeddings and a ndarray"),
+    "other lengths": (lambda adapter, x, y: adapter.fit(x, y[:-1]), DataError, "X has 80 rows, and Y has 79"),
+    "one row": (lambda adapter, x, y: adapter.fit(x[0], y[0]), DataError, r"X has the shape \(6,\)"),
+    "three axes": (lambda adapter, x, y: adapter.fit(old=x[None], new=y), DataError, r"old has the shape \(1, 80, 6\)"),
+    "whole numbers": (lambda adapter, x, y: adapter.fit(x, y.astype(int)), DataError, "Y is a ndarray of int64"),
+    "rows of unequal length": (
+        lambda adapter, x, y: adapter.fit([[1.0], [1.0, 2.0]], y),  # type: ignore[call-overload]
+        DataError, "X is a list"),
+    "texts": (lambda adapter, x, y: adapter.fit(np.array([["a"]]), y), DataError, "X is a ndarray of <U1"),
+    "NaN": (lambda adapter, x, y: adapter.fit(np.where(x == x[7, 0], np.nan, x), y), DataError, "NaN(.|\n)*'row 07'"),
+    "zero": (lambda adapter, x, y: adapter.fit(x * (np.arange(80) != 5)[:, None], y), DataError, "'row 05'"),
+    "whole numbers to map": (lambda adapter, x, y: adapter.transform(np.ones((2, 6), int)), DataError, "int64"),
+    "a set to map": (
+        lambda adapter, x, y: adapter.transform(make_set(x, "new")),  # type: ignore[arg-type]
+        DataError, r"call apply\(embeddings\)"),
+    "three axes to map": (lambda adapter, x, y: adapter.transform(x[None]), SpaceMismatchError, r"\(1, 80, 6\)"),
+    "another dimension": (lambda adapter, x, y: adapter.transform(x[:, :5]), SpaceMismatchError, r"\(80, 5\)"),
+}  # fmt: skip
+
+
+@CONTRACT.promise(case=ARRAYS)
+def arrays_that_cannot_be_used_are_refused_in_words(name: str, case: str) -> None:
+    old, new = (side.vectors for side in eighty_items())
+    action, error, words = ARRAYS[case]
+    adapter = build(name).fit(new, old)
+    before = adapter.fingerprint
+    refused(lambda: action(adapter, new, old), error, words=words)
+    assert adapter.fingerprint == before, "a refusal changed the fit"
 
 
 @CONTRACT.promise()
@@ -359,6 +447,7 @@ def every_option_is_documented_has_a_default_and_changes_something(name: str) ->
 def negative_seeds_are_refused(name: str) -> None:
     if "seed" in inspect.signature(ADAPTERS[name]).parameters:
         refused(lambda: build(name, seed=-1), ConfigError, words=r"seed=-1(.|\n)*at least 0")
+        refused(lambda: build(name).set_params(seed=-1), ConfigError, words=r"seed=-1(.|\n)*at least 0")
 
 
 @CONTRACT.promise()
