@@ -47,6 +47,8 @@ OWN_LOOP = {"docs/tutorials/own_loop.md"}
 """Blocks that build on one another, run by tests/test_own_loop.py."""
 WITH_A_SERVER = {"docs/tutorials/api_models.md"}
 """Pages whose code asks a server, which the test of their commands runs."""
+SERVING = "docs/tutorials/serving.md"
+"""Its code reads what its commands wrote."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -120,6 +122,28 @@ def test_the_commands_for_two_frozen_models_and_a_live_gallery(
     assert new.space == old.space and new.ids == old.ids and new.fingerprint != old.fingerprint
     assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
     live_gallery(capsys)
+
+
+@pytest.mark.slow
+def test_the_commands_and_the_code_for_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    lines = commands(SERVING)
+    assert [line[0] for line in lines] == ["embed", "adapt", "export", "export", "export"]
+    assert [main(line) for line in lines] == [0] * 5
+    monkeypatch.syspath_prepend("served/npz")
+    found = []
+    for block in blocks(SERVING, "python"):
+        names: dict[str, Any] = {"__name__": SERVING}
+        exec(compile(block, SERVING, "exec"), names)
+        found.append(names.get("queries"))
+    sys.modules.pop("reader")
+    assert np.shape(found[0]) == (1, 256) and found[2] is None
+    np.testing.assert_allclose(found[1], found[3], atol=1e-6)  # ONNX and NumPy
+
+
+def test_the_reader_of_arrays_is_the_one_that_exports_have() -> None:
+    assert (ROOT / "src/holdfast/export/reader.py").read_text(encoding="utf-8") in blocks(SERVING, "python")
 
 
 def live_gallery(capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +255,7 @@ def test_the_example_of_two_text_models(
 
 RUN = {
     f"docs/tutorials/{name}.md"
-    for name in ("images", "text_models", "api_models", "gallery", "files", "sessions", "suite")
+    for name in ("images", "text_models", "serving", "api_models", "gallery", "files", "sessions", "suite")
 }
 """Pages whose commands the tests above run."""
 
@@ -251,7 +275,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     ("page", "block"),
     [
         (page, block)
-        for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER)
+        for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER - {SERVING})
         for block in blocks(page, "python")
     ],
 )

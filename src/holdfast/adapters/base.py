@@ -21,6 +21,7 @@ from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
 from holdfast.geometry import Hypersphere, Space
 from holdfast.options import bound
+from holdfast.steps import Affine, Steps
 
 State = Mapping[str, NDArray[Any]]
 Side = EmbeddingSet | NDArray[np.floating]
@@ -95,6 +96,13 @@ class Adapter(ABC):
     @abstractmethod
     def images(self, rows: Floats) -> Floats:
         """Return the images (N, T), of any length, of unit rows (N, S); `map` and `transform` are for callers."""
+
+    def as_steps(self) -> Steps | None:
+        """Return what `images` computes as plain steps, for serving code without holdfast.
+
+        None, unless a subclass says more: such an adapter maps as well, and is not exported.
+        """
+        return None
 
     @property
     def options(self) -> dict[str, object]:
@@ -313,6 +321,11 @@ class AffineAdapter(Adapter):
         weights = self.fitted.state["weights"]
         images: Floats = rows @ weights[:-1] + weights[-1]
         return images
+
+    def as_steps(self) -> Steps:
+        """Return the one affine step."""
+        weights = self.fitted.state["weights"]
+        return (Affine(weights[:-1], weights[-1]),)
 
 
 def _kind(side: object) -> str:

@@ -24,6 +24,7 @@ from holdfast.adapters.moments import (
 )
 from holdfast.adapters.pairs import Direction
 from holdfast.errors import refuse
+from holdfast.steps import Affine, Mixture, Steps
 
 Assignment = Literal["hard", "soft"]
 
@@ -116,6 +117,15 @@ class Local(Adapter):
         for place, (_, w) in enumerate(zip(state["centres"], weights, strict=True)):
             images[nearest == place] = rows[nearest == place] @ w[:-1] + w[-1]
         return images
+
+    def as_steps(self) -> Steps:
+        """Return the choice among the maps, or the one map where all are the same."""
+        state = self.fitted.state
+        weights = state["weights"]
+        if (weights == weights[0]).all():  # one cluster, or an infinite shrinkage
+            return (Affine(weights[0, :-1], weights[0, -1]),)
+        temperature = self.temperature if self.assignment == "soft" else None
+        return (Mixture(state["centres"], weights[:, :-1], weights[:, -1], temperature),)
 
 
 def spherical_means(rows: Floats, count: int, rng: np.random.Generator) -> Floats:

@@ -20,6 +20,7 @@ from holdfast.adapters.moments import (
 )
 from holdfast.adapters.pairs import Direction
 from holdfast.errors import ConfigError, refuse
+from holdfast.steps import Affine, Steps
 
 
 class LowRank(Adapter):
@@ -73,6 +74,11 @@ class LowRank(Adapter):
         state = self.fitted.state
         images: Floats = rows @ state["left"] @ state["right"] + state["offset"]
         return images
+
+    def as_steps(self) -> Steps:
+        """Return the two affine steps."""
+        state = self.fitted.state
+        return (Affine.linear(state["left"]), Affine(state["right"], state["offset"]))
 
 
 def principal_images(moments: Moments, penalty: float) -> tuple[Floats, Floats]:

@@ -6,6 +6,7 @@ from holdfast.adapters.base import Adapter, State
 from holdfast.adapters.moments import Floats, PairedVectors
 from holdfast.adapters.pairs import Direction
 from holdfast.errors import SpaceMismatchError
+from holdfast.steps import Affine, Steps
 
 
 class MeanDrift(Adapter):
@@ -45,3 +46,7 @@ class MeanDrift(Adapter):
         """Return rows + shift."""
         images: Floats = rows + self.fitted.state["shift"]
         return images
+
+    def as_steps(self) -> Steps:
+        """Return the shift."""
+        return (Affine.shift(self.fitted.state["shift"]),)

@@ -13,6 +13,7 @@ from holdfast.adapters.base import Adapter, State
 from holdfast.adapters.moments import Floats, PairedVectors, best_penalty, fold_moments, ridge, total
 from holdfast.adapters.pairs import Direction
 from holdfast.errors import refuse
+from holdfast.steps import Affine, Gelu, Steps, Sum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,6 +94,12 @@ class ResidualMLP(Adapter):
         active = inner * scipy.special.ndtr(inner)  # GELU
         images: Floats = rows @ state["skip"] + state["skip_offset"] + active @ state["outer"] + state["outer_offset"]
         return images
+
+    def as_steps(self) -> Steps:
+        """Return the sum of the linear map and the network."""
+        state = self.fitted.state
+        skip, inner, outer = (Affine(state[name], state[f"{name}_offset"]) for name in ("skip", "inner", "outer"))
+        return (Sum(((skip,), (inner, Gelu(), outer))),)
 
     def _first_weights(self, pairs: PairedVectors) -> list[Tensor]:
         """Return the tensors named in `NAMES`: the ridge map, a random hidden layer, and nothing of it yet."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import refuse
 from holdfast.geometry.space import Side, Space
+from holdfast.steps import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,10 @@ class FlatSpace(Space):
         """Return the features themselves."""
         return features
 
+    def as_steps(self) -> Steps:
+        """Return no step."""
+        return ()
+
     def summed(self, points: Tensor) -> Tensor:
         """Return the points themselves."""
         return points
@@ -66,6 +71,7 @@ class InnerProduct(FlatSpace):
     """
 
     called = "inner-product"
+    metric = "inner product, the largest first"
 
     def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
         """Return the points themselves, without a copy: the same for queries and galleries."""
@@ -99,6 +105,7 @@ class Euclidean(FlatSpace):
     """
 
     called = "euclidean"
+    metric = "Euclidean distance, the nearest first"
     approximable = False  # to long rows all rows seem near: of ten neighbours, graphs of such rows found one or less
 
     def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import count_of, refuse
+from holdfast.steps import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,6 +47,8 @@ class Space(ABC):
     """What tells points of the space from other vectors, to be read after "expected"."""
     lengths_count: ClassVar[bool] = False
     """Whether the length of features says anything, or only their direction does."""
+    metric: ClassVar[str] = ""
+    """What ranks points, for people who search them without holdfast: a name, and how it is computed."""
     approximable: ClassVar[bool] = True
     """Whether graphs and clusters of gallery rows, built by their inner products, lead searches to what is near."""
 
@@ -93,6 +96,10 @@ class Space(ABC):
     @abstractmethod
     def project(self, features: Tensor) -> Tensor:
         """Map raw features (..., D) to points of the space."""
+
+    def as_steps(self) -> Steps | None:
+        """Return what `project` computes as plain steps; None where the space does not say it."""
+        return None
 
     def unproject(self, points: Tensor) -> Tensor:
         """Return features (..., D) that `project` maps to these points."""

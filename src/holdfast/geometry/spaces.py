@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.geometry.flat import Euclidean, InnerProduct
 from holdfast.geometry.space import Side, Space
+from holdfast.steps import Lift, Normalise, Steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +33,7 @@ class Hypersphere(Space):
     """
 
     points_are = "no zero vectors, and lengths from 1e-18 to 1e19, whose squares float32 can hold"
+    metric = "cosine: the inner product of unit vectors"
 
     def __init__(self, dim: int) -> None:
         super().__init__("hypersphere", dim)
@@ -52,6 +54,10 @@ class Hypersphere(Space):
         from holdfast.geometry import hypersphere
 
         return hypersphere.normalise(features)
+
+    def as_steps(self) -> Steps:
+        """Return the division by the length."""
+        return (Normalise(),)
 
     def canonical(self, points: Tensor) -> Tensor:
         """Divide points (..., D) by their length."""
@@ -108,6 +114,10 @@ class Lorentz(Space):
     """
 
     points_are = "points no farther from the origin than float32 can rank, 4/√K"
+    metric = (
+        "Lorentz distance, the nearest first: numbers are the space components s of points, t = √(1/K + |s|²), and "
+        "rows s·s' − t·t' rank as minus the distance does; neither a cosine nor a Euclidean distance does"
+    )
     lengths_count = True
 
     def __str__(self) -> str:
@@ -166,6 +176,10 @@ class Lorentz(Space):
         from holdfast.geometry import lorentz
 
         return lorentz.exp_map0(features, curvature=self.live_curvature)
+
+    def as_steps(self) -> Steps:
+        """Return the exponential map."""
+        return (Lift(float(self.live_curvature)),)
 
     def unproject(self, points: Tensor) -> Tensor:
         """Return the tangent vectors at the origin (..., D) that lead to the points: the logarithm."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.errors import DataError, unknown_name
 from holdfast.geometry.hypersphere import normalise
 from holdfast.models.specs import EmbeddingSpec
+from holdfast.steps import Affine, Normalise, Relu, Scale, Shorten, Step, Steps
 
 
 class EmbeddingNetwork(nn.Module):
@@ -25,6 +27,19 @@ class EmbeddingNetwork(nn.Module):
         super().__init__()
         self.spec = spec
         self.projection = build_projection(spec.projection, width, spec.dim)
+
+    def as_steps(self) -> Steps | None:
+        """Return what `forward` computes in evaluation mode as plain steps; None where it is more than that."""
+        return None
+
+    def embedding_as_steps(self) -> Steps:
+        """Return what `embed` computes in evaluation mode as plain steps."""
+        projection, zeta = layer_steps(self.projection), self.spec.zeta
+        if zeta is None:
+            return projection
+        if self.spec.lifts_directions:
+            return (*projection, Normalise(), Scale(zeta))
+        return (*projection, Scale(1 / math.sqrt(self.spec.dim)), Shorten(zeta))
 
     def embed(self, features: Tensor) -> Tensor:
         """Return the embeddings (B, D) of features (B, width)."""
@@ -56,6 +71,28 @@ def build_projection(name: str, width: int, dim: int) -> nn.Module:
             expected=f"--dim {width}, or a projection",
         )
     return layers[name]()
+
+
+def layer_steps(module: nn.Module) -> Steps:
+    """Return what the layers of `build_projection` compute in evaluation mode as plain steps, in float32.
+
+    Batch normalisation becomes a part of the linear layer before it.
+    """
+    steps: list[Step] = []
+    for layer in module if isinstance(module, nn.Sequential) else [module]:
+        state = {name: values.double().numpy() for name, values in layer.state_dict().items()}
+        if isinstance(layer, nn.Linear):
+            steps.append(Affine(state["weight"].T, state.get("bias", np.zeros(layer.out_features))))
+        elif isinstance(layer, nn.BatchNorm1d) and isinstance(before := steps.pop(), Affine):
+            factors = state["weight"] / np.sqrt(state["running_var"] + layer.eps)
+            offset = (before.offset - state["running_mean"]) * factors + state["bias"]
+            steps.append(Affine(before.weights * factors, offset))
+        else:
+            steps += {nn.ReLU: [Relu()], nn.Identity: []}[type(layer)]
+    return tuple(
+        Affine(step.weights.astype(np.float32), step.offset.astype(np.float32)) if isinstance(step, Affine) else step
+        for step in steps
+    )
 
 
 def tangent_vectors(embeddings: Tensor, zeta: float, *, directions: bool = False) -> Tensor:

@@ -10,6 +10,7 @@ from holdfast.errors import DataError
 from holdfast.geometry.hypersphere import normalise
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.specs import FeatureSpec
+from holdfast.steps import Normalise, Scale, Steps
 
 
 class FeatureEncoder(EmbeddingNetwork):
@@ -37,3 +38,9 @@ class FeatureEncoder(EmbeddingNetwork):
         if self.spec.projection == "none":
             return self.embed(features)
         return self.embed(math.sqrt(self.spec.width) * normalise(features))
+
+    def as_steps(self) -> Steps:
+        """Return what `forward` computes in evaluation mode as plain steps."""
+        if self.spec.projection == "none":
+            return self.embedding_as_steps()
+        return (Normalise(), Scale(math.sqrt(self.spec.width)), *self.embedding_as_steps())

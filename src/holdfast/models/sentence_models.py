@@ -38,7 +38,7 @@ class SentenceModel:
         self, folder: Path, max_length: int | None, truncate_dim: int | None, device: torch.device | str
     ) -> None:
         files = sentence_files(folder)
-        self._model = _loaded(folder, device)
+        self._model = opened_by_library(folder, device)
         _refuse_random(self._model, folder, files)
         if max_length is not None:
             _set_length(self._model, max_length, _longest(folder, self._model))
@@ -56,6 +56,7 @@ class SentenceModel:
             "dim": self.dim,
         }
         self.fingerprint = contract_fingerprint(contract)
+        self.folder, self.max_length = folder, contract["max_length"]
         self.prompts = _prompts(self._model.prompts, self._model.default_prompt_name)
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
@@ -66,7 +67,7 @@ class SentenceModel:
         return vectors
 
 
-def _loaded(folder: Path, device: torch.device | str, seed: int = 0) -> Any:
+def opened_by_library(folder: Path, device: torch.device | str, seed: int = 0) -> Any:
     """Open a model; what its weights lack is drawn, the same for every opening with one seed."""
     try:
         from sentence_transformers import SentenceTransformer
@@ -106,7 +107,7 @@ def _refuse_random(model: Any, folder: Path, files: Sequence[Path]) -> None:
             stored.update(tuple(arrays.get_slice(name).get_shape()) for name in arrays.keys())  # noqa: SIM118
     if needed <= stored:
         return
-    if not np.array_equal(_probe(model), _probe(_loaded(folder, model.device, seed=1))):
+    if not np.array_equal(_probe(model), _probe(opened_by_library(folder, model.device, seed=1))):
         raise ConfigError(
             f"The weights in '{folder}' lack a part of the network, which would stay random.",
             expected="weights for every part that the vectors depend on",

@@ -19,6 +19,10 @@ from holdfast.adapters import ADAPTERS, Adapter, Direction, PairReport, build_ad
 from holdfast.adapters.storage import load_adapter, save_adapter
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, HoldfastError, SpaceMismatchError
+from holdfast.export.exportable import of_adapter
+from holdfast.export.formats import export
+from holdfast.export.npz import NumpyArrays
+from holdfast.export.reader import Map
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.testing.contract import Check, Contract, refused
 
@@ -397,6 +401,26 @@ def saved_and_loaded_it_maps_alike_bit_for_bit(name: str, direction: Direction) 
     assert again.fingerprint == adapter.fingerprint and again.fitted.pairs == 80
     np.testing.assert_array_equal(again.apply(source).vectors, adapter.apply(source).vectors)
     assert again.apply(source).fingerprint == adapter.apply(source).fingerprint
+
+
+@CONTRACT.promise(direction=DIRECTIONS)
+def the_steps_it_is_exported_by_make_the_same_images(name: str, direction: Direction) -> None:
+    sets = eighty_items()
+    for beside, changed in (
+        ({}, {}),
+        *(({**beside}, {option: value}) for option, (beside, value) in ADAPTERS[name].effects.items()),
+    ):
+        adapter = build(name, direction, **{**beside, **changed}).fit(*sets)
+        model = of_adapter(adapter)
+        with tempfile.TemporaryDirectory() as folder:
+            if model.steps is None:
+                refused(
+                    partial(export, model, NumpyArrays(), folder), ConfigError, words="does not say what it computes"
+                )
+            else:
+                vectors = source_of(sets, direction).vectors
+                found = Map(export(model, NumpyArrays(), folder).folder)(vectors)
+                np.testing.assert_allclose(found, adapter.map(vectors), atol=1e-6)
 
 
 @CONTRACT.promise()
