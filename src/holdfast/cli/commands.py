@@ -25,6 +25,7 @@ FUNCTIONS = {
     "evaluate": "evaluate:evaluate",
     "evaluate combine": "evaluate_combine:combine",
     "evaluate chain": "evaluate_chain:chain",
+    "evaluate picture": "evaluate_picture:picture",
     "evaluate protocols": "evaluate:protocols",
     "bench": "bench:bench",
     "bench plan": "bench:plan",
