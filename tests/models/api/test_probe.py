@@ -66,5 +66,6 @@ def test_a_fingerprint_speaks_of_one_model_at_one_place() -> None:
         "declared:m",
         own[:-1] + ("0" if own[-1] != "0" else "1"),
     ]
+    assert own not in others
     assert list(of_address([*others, own], PLACE, 20, None)) == [own]
     assert of_address([own], PLACE, 21, None) == {}
