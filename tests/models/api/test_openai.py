@@ -45,8 +45,12 @@ def test_requests_hold_so_many_characters(server: ApiServer, settings: Build) ->
 
 def test_a_request_too_large_is_halved(server: ApiServer, settings: Build) -> None:
     server.most = 5
-    np.testing.assert_array_equal(opened(server, settings()).encode(TEXTS), expected())
+    encoder = opened(server, settings())
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected())
     assert sorted(map(len, server.texts[1:])) == [4, 5, 5, 5, 8, 9, 16], "15 texts, in halves, each with the probe"
+    done = len(server.requests)
+    encoder.encode(TEXTS)
+    assert [len(texts) for texts in server.texts[done:]] == [4, 4, 4, 4, 4], "as many as it took before"
     server.most = 1
     with pytest.raises(ApiError, match="request too large"):
         opened(server, settings()).encode(["x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -37,6 +38,7 @@ class OpenAiModel:
     ) -> None:
         self.address, self.settings = address, settings
         self._client = ApiClient(address, settings, dimensions)
+        self._most: float = math.inf  # texts of a request that the server did not find too large
         self._cache = None if settings.cache is None else VectorCache(settings.cache)
         probes = self._client.embed(PROBES)
         zero = not probes.any(axis=1).all()
@@ -80,10 +82,10 @@ class OpenAiModel:
         return np.stack([known[text] for text in whole]) if whole else np.empty((0, self.dim), np.float32)
 
     def _requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Divide texts into requests of at most so many characters; a longer text goes alone."""
+        """Divide texts into requests of at most so many texts and characters; a longer text goes alone."""
         some: list[str] = []
         for text in texts:
-            if some and sum(map(len, some)) + len(text) > self.settings.characters:
+            if some and (len(some) >= self._most or sum(map(len, some)) + len(text) > self.settings.characters):
                 yield some
                 some = []
             some.append(text)
@@ -91,13 +93,17 @@ class OpenAiModel:
             yield some
 
     def _asked(self, texts: list[str]) -> NDArray[np.float32]:
-        """Ask for texts, and for the first probe with them; in two requests where the server finds one too large."""
+        """Ask for texts, and for the first probe with them; in two requests where the server finds one too large.
+
+        Later requests are no larger than what it took then.
+        """
         try:
             *vectors, probe = self._client.embed([*texts, PROBES[0]])
         except TooMuchAtOnceError:
             if len(texts) == 1:
                 raise
             half = len(texts) // 2
+            self._most = min(self._most, half)
             return np.concatenate([self._asked(texts[:half]), self._asked(texts[half:])])
         cosine = float(probe @ self._probe) / max(float(np.linalg.norm(probe) * np.linalg.norm(self._probe)), 1e-300)
         if cosine < AGREEMENT:
