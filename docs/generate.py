@@ -28,6 +28,7 @@ import yaml
 
 import holdfast
 from holdfast.cli import main
+from holdfast.methods.base import CompatibilityMethod
 from holdfast.results import Part, Results
 
 ROOT = Path(__file__).parent.parent
@@ -258,6 +259,8 @@ def method_pages() -> dict[str, str]:
             described(told.documentation, told.options),
             f"Spaces: {', '.join(sorted(told.spaces))}."
             f"{'' if told.needs_old else ' Needs no old model.'}{' Only in sessions.' if told.sessions_only else ''}",
+            f"In [a training loop of your own](../tutorials/own_loop.md) it reads, beside embeddings, labels and "
+            f"what is kept of the old model: {needs(METHODS[name]())}.",
             code(f"holdfast methods {name}", "console"),
             "## Measured",
             *measured(name),
@@ -267,6 +270,13 @@ def method_pages() -> dict[str, str]:
     head = text("docs/methods/index.md.in")
     made["methods/index.md"] = head.replace("METHODS", table(["method", "what it does", "for", "spaces"], rows))
     return made
+
+
+def needs(method: CompatibilityMethod) -> str:
+    """Return in words what a method reads, with its default options, beside embeddings and labels."""
+    from holdfast.training.compatibility_loss import WANTED
+
+    return "; ".join(words for read, (words, _) in WANTED.items() if read in method.reads) or "nothing"
 
 
 def measured(name: str) -> Iterator[str]:

@@ -260,6 +260,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[HoldfastError], str]] = {
         lambda: p2s()(E, L, index=torch.tensor([0, 1, 2, 6])), DataError, "index runs from 0 to 6(.|\n)*0 to 5"),
     "double precision": (
         lambda: p2s(classifier="softmax")(E.double(), L), ConfigError, r"torch.float32(.|\n)*loss.double\(\)"),
+    "another device": (lambda: p2s()(E.to("meta"), L), ConfigError, r"on cpu, (.|\n)*on meta(.|\n)*loss.to\('meta'\)"),
     "an unknown method": (lambda: CompatibilityLoss("ndp"), ConfigError, "Did you mean 'ndpp'"),
     "no method": (lambda: CompatibilityLoss(nn.Linear(2, 2)), ConfigError, "a Linear"),  # type: ignore[arg-type]
     "an unknown option": (lambda: p2s(options={"wait": 1.0}), ConfigError, "no option 'wait'"),
@@ -424,6 +425,18 @@ def test_in_evaluation_mode_nothing_is_kept(name: str, scenes: dict[str, Scene])
     assert len(values) == 1
     after = own.loss.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize("name", [name for name, space in KNOWN if space == "hypersphere"])
+def test_a_copy_goes_on_by_itself(name: str, scenes: dict[str, Scene]) -> None:
+    own = OwnLoop(name, scenes["hypersphere"])
+    own.epoch(0, 1, slice(0, 1))
+    before = copy.deepcopy(own.loss.state_dict())
+    other = copy.deepcopy(own, {id(part): part for part in (own.scene, own.loader)})
+    other.epoch(0, 1, slice(1, 2))
+    assert all(torch.equal(values, before[key]) for key, values in own.loss.state_dict().items())
+    own.epoch(0, 1, slice(1, 2))
+    assert own.losses == other.losses
 
 
 @pytest.mark.parametrize(("name", "space"), KNOWN)

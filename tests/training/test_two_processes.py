@@ -80,3 +80,65 @@ def test_all_methods_in_two_processes(tmp_path: Path) -> None:
     for (name, options, loss, state), (_, _, other_loss, other_state) in zip(first, second, strict=True):
         assert state == other_state, (name, options)
         assert loss == loss and other_loss == other_loss and loss != other_loss  # finite, of different batches
+
+
+OWN_LOOP = """
+import json, sys
+import torch
+from pathlib import Path
+from torch.nn.parallel import DistributedDataParallel
+import holdfast
+
+torch.set_num_threads(1)
+rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+generator = torch.Generator().manual_seed(0)
+old, new = torch.randn(2, 16, 6, generator=generator)
+labels = torch.arange(16) % 4
+makes = {"old_embeddings": old, "old_labels": labels}
+
+def losses():
+    whole = holdfast.CompatibilityLoss("hot_refresh", options={"negatives": 0}, **makes)
+    trained = holdfast.CompatibilityLoss("p2s", classifier="normalised", **makes)
+    ndpp = holdfast.CompatibilityLoss("ndpp", options={"alpha_new": 1.0}, **makes)
+    return whole, trained, ndpp
+
+def measured(rows, wrapped):
+    contrast, trained, ndpp = losses()
+    leaf = new[rows].clone().requires_grad_()
+    module = wrapped(trained)
+    found = module(leaf, labels[rows])
+    found.backward()
+    ndpp.start_epoch(0, of=1, new_embeddings=new + rank)
+    return {
+        "contrast": contrast(new[rows], labels[rows], old=old[rows]).item(),
+        "loss": found.item(),
+        "gradient": trained.head.weight.grad.flatten().tolist(),
+        "targets": ndpp.method.targets.flatten().tolist(),
+    }
+
+alone = measured(slice(None), lambda loss: loss) if rank == 0 else None
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+found = measured(slice(8 * rank, 8 * rank + 8), DistributedDataParallel)
+(folder / f"{rank}.json").write_text(json.dumps([alone, found]))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_a_loss_in_a_loop_of_one_s_own_is_that_of_the_whole_batch(tmp_path: Path) -> None:
+    """Halves of a batch contrast with all of it; gradients are averaged; an epoch's start is that of the first."""
+    script = tmp_path / "loop.py"
+    script.write_text(textwrap.dedent(OWN_LOOP))
+    started = [
+        subprocess.Popen([sys.executable, script, str(rank), tmp_path], stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    for process in started:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said[-2000:]
+    (alone, first), (_, second) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    for name in ("contrast", "loss"):
+        assert first[name] != second[name]
+        assert (first[name] + second[name]) / 2 == pytest.approx(alone[name], rel=1e-5)
+    assert first["gradient"] == second["gradient"] == pytest.approx(alone["gradient"], rel=1e-4, abs=1e-6)
+    assert first["targets"] == second["targets"] == alone["targets"]

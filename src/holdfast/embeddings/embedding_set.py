@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,9 @@ class EmbeddingSet:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a value: nothing of it changes, and what holds it, such as a loss, is copied without its rows
 
     @property
     def dim(self) -> int:

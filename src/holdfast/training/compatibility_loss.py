@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
@@ -109,8 +110,8 @@ class HandStep(Step):
 
 def lacking(method: str, read: Read) -> ConfigError:
     """Build the error for what a method reads and was not given."""
-    expected, to_do = WANTED[read]
-    return ConfigError(f"{method} needs {expected}, and was given none.", expected=expected, to_do=to_do)
+    needed, to_do = WANTED[read]
+    return ConfigError(f"{method} needs {needed}, and was not given it.", to_do=to_do)
 
 
 class CompatibilityLoss(nn.Module):
@@ -189,6 +190,8 @@ class CompatibilityLoss(nn.Module):
         self.seed, self.check = seed, check
         self._model = (model,)  # in a tuple, so that its weights are not this module's
         self._refuse_lacking(old_embeddings, classifier, model)
+        old_embeddings = _converted(old_embeddings, "old_embeddings")
+        own_embeddings = _converted(own_embeddings, "own_embeddings")
         self.classes = _classes(old_embeddings, old_labels, classes)
         self.space = _space(space, self.method, old_embeddings, own_embeddings, classifier)
         old = self._old_model(old_embeddings, old_labels, old_classifier, old_classes, own_embeddings, own_labels)
@@ -654,6 +657,13 @@ def _built(method: str | CompatibilityMethod, options: Mapping[str, object] | No
     if options:
         raise ConfigError("Options beside a method that was built.", expected="them in its own arguments")
     return method
+
+
+def _converted(embeddings: object, what: str) -> EmbeddingSet | NDArray[np.float32] | None:
+    """Return arrays and tensors as float32 on the CPU, once; sets as they are."""
+    if embeddings is None or isinstance(embeddings, EmbeddingSet):
+        return embeddings
+    return checked_features(embeddings, what)
 
 
 def _classes(embeddings: object, labels: object, count: int | None) -> Classes | None:
