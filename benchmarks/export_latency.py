@@ -84,7 +84,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     from sentence_transformers import SentenceTransformer
 
     from holdfast.adapters import build_adapter
-    from holdfast.experiment import Experiment
+    from holdfast.experiment import HEAD_RECIPE, Experiment
     from holdfast.export import formats
     from holdfast.export.exportable import of_adapter, of_release
     from holdfast.export.formats import export
@@ -94,7 +94,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     from holdfast.models.seeding import seeded
     from holdfast.models.specs import EncoderSpec
     from holdfast.models.text_encoders import open_text_encoder
-    from holdfast.training.compatible_head import HEAD_RECIPE, train_head
+    from holdfast.training.compatible_head import train_head
 
     texts, labels, names = requests()
     old_model, new_model = open_text_encoder(OLD), open_text_encoder(NEW)

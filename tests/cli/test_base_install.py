@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 EXTRAS = ("jinja2", "markupsafe", "matplotlib", "transformers", "sentence_transformers", "tokenizers", "tensorboard",
-          "huggingface_hub", "pytorch_metric_learning", "psycopg", "pgvector", "httpx", "tenacity")  # fmt: skip
+          "huggingface_hub", "pytorch_metric_learning", "psycopg", "pgvector", "httpx", "tenacity",
+          "onnx", "onnxruntime", "onnxscript")  # fmt: skip
 RUNNER = """
 import contextlib, io, json, sys
 
