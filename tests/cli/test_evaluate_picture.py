@@ -45,6 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stored(name, seed, root)
     stored("fewer", 3, root, kept=slice(0, 18))
     stored("others", 4, root, labelled=False)
+    stored("turned", 1, root, kept=slice(None, None, -1))
     points = Lorentz(3).project(torch.from_numpy(np.random.default_rng(5).normal(0, 0.2, (24, 3)).astype(np.float32)))
     lorentz = EmbeddingSet(
         [f"item {row}" for row in range(24)], points.numpy(), "declared:curved", Lorentz(3), labels=LABELS,
@@ -116,6 +117,8 @@ def test_angles_are_those_between_the_files(capsys, files: Path, tmp_path: Path)
     angles = np.degrees(np.arccos((old * new).sum(axis=1)))
     assert found["panels"]["mine"]["groups"]["all"]["mean"] == pytest.approx(angles.mean(), abs=1e-3)
     assert "24 items" in said
+    _, turned, _ = draw(capsys, *given[:3], files / "turned", *given[4:])  # the same in another order
+    assert turned["panels"]["turned"] == found["panels"]["mine"]
     _, part, _ = draw(capsys, *given, "--classes", "class a", "class d")
     assert part["panels"]["mine"]["groups"]["all"]["mean"] == pytest.approx(angles[LABELS % 3 == 0].mean(), abs=1e-3)
 

@@ -35,7 +35,7 @@ def test_models_stand_over_each_other_in_one_chart(width: float) -> None:
     found = Histograms(quantity="radius", split=False, panels={"old": of(all=[1, 3, 0]), "mine": of(all=[0, 1, 1])})
     (chart,) = histogram_panels("Radii", found, place="a place", width=width)
     assert drawn(chart, "old model") == [25, 75, 0] and drawn(chart, "mine") == [0, 50, 50]
-    assert texts(chart, "key") == ["old model: mean 25, 4 items", "mine: mean 40, 2 items"]
+    assert texts(chart, "key") == ["old model: mean 25 of 4", "mine: mean 40 of 2"]
     assert texts(chart, "model") == ["a place"] and chart.width == width
     assert "old model: mean 25.000, 4 items, most of them between 20 and 40." in chart.told
     assert_page_ready(chart)

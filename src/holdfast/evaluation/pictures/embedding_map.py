@@ -173,9 +173,8 @@ def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
     best = (np.empty(0), np.empty((0, 2), np.int64))
     for start in range(0, len(names), _CLASSES_AT_ONCE):
         likeness = space.similarity(points[start : start + _CLASSES_AT_ONCE], points[start:]).numpy()
-        likeness[
-            np.tril_indices(len(likeness), 0, likeness.shape[1])
-        ] = -np.inf  # every pair once, no class with itself
+        again = np.tril_indices(len(likeness), 0, likeness.shape[1])  # every pair counts once, no class with itself
+        likeness[again] = -np.inf
         values = likeness.ravel()
         least = np.partition(values, -most)[-most] if len(values) > most else -np.inf
         kept = np.flatnonzero((values >= least) & (values > -np.inf))

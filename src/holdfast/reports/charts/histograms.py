@@ -141,7 +141,7 @@ def _panel(
         bottom, heights = corners[0][1], [corners[1][1], corners[2][1], corners[1][1]]
         places = [chart.value(right, 0)[0] for right in (0, 8, 17, 26)]
         _draw(chart, shape, heights, places, bottom)
-        items = f"mean {_number(shape.mean)}, {shape.items:,} items"
+        items = f"mean {_number(shape.mean)} of {shape.items:,}"
         chart.write(34, chart.height - down - 13, cut(f"{shape.name}: {items}", width - 36), across="page", up="page",
                     size=12, colour=SOFT, label="key")  # fmt: skip
     chart.write(0, chart.height - head - 16, "items in per cent", size=12, colour=SOFT, across="page", up="page")
