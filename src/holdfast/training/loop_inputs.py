@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, brief
 from holdfast.geometry import Space
 from holdfast.methods.base import EVERY_SPACE, Head, View
@@ -265,11 +265,11 @@ def features_set(embeddings: object, labels: object, classes: Classes | None, sp
     if labels is not None and classes is not None:
         rows = classes.rows(checked_classes(labels, len(vectors), f"{what.partition('_')[0]}_labels"), "old_labels")
     return EmbeddingSet(
-        ids=[f"row {row}" for row in range(len(vectors))],  # type: ignore[arg-type]  # made a StringArray
+        ids=StringArray.of(f"row {row}" for row in range(len(vectors))),
         vectors=vectors,
         fingerprint="declared:old",
         space=space.settled(),
         form="features",
         labels=rows,
-        class_names=None if classes is None else list(classes.names),  # type: ignore[arg-type]
+        class_names=None if classes is None else StringArray.of(classes.names),
     )
