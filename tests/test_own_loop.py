@@ -14,8 +14,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "own_loop.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 FIRST, *BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.S | re.M)
 HEADINGS = [re.findall(r"^## (.*)$", TEXT[: TEXT.index(block)], flags=re.M)[-1] for block in BLOCKS]
-PACKAGES = {"Lightning": ["lightning"], "sentence-transformers": ["datasets", "accelerate"]}
-"""What a block imports that the project does not."""
+THAT_WARN = ("Lightning", "sentence-transformers")
+"""Blocks on packages that warn of themselves."""
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +47,17 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("heading", "block"), [*zip(HEADINGS, BLOCKS, strict=True)], ids=HEADINGS)
 def test_the_block_runs(
     heading: str, block: str, scene: dict[str, Any], capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
-    for package in PACKAGES.get(heading, []):
-        pytest.importorskip(package)
     if "models/old" in block:
         request.getfixturevalue("folders")
     names = dict(scene)
     torch.manual_seed(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if heading in PACKAGES else "error")  # of those packages
+        warnings.simplefilter("ignore" if heading in THAT_WARN else "error")
         exec(compile(block, str(PAGE), "exec"), names)
     CHECKS.get(heading, lambda names, said: None)(names, capsys.readouterr().out)
 
