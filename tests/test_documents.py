@@ -31,6 +31,8 @@ from holdfast import load_embeddings
 from holdfast.bench.suite import read_suite
 from holdfast.cli import main
 from holdfast.methods import METHODS
+from holdfast.models.published_weights import quietly
+from holdfast.models.seeding import seeded
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -253,9 +255,53 @@ def test_the_example_of_two_text_models(
         assert word in answer.splitlines()[1]
 
 
+def dinov2_small(folder: Path) -> None:
+    """Save a network of DINOv2-small's width, two blocks deep and of random weights, as it is published."""
+    transformers = importlib.import_module("transformers")
+    settings = {
+        "hidden_size": 384,
+        "num_attention_heads": 6,
+        "num_hidden_layers": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    with seeded(0), quietly():
+        transformers.Dinov2Model(transformers.Dinov2Config(**settings)).save_pretrained(folder)
+    processor = {
+        "size": {"shortest_edge": 32}, "do_center_crop": True, "crop_size": {"height": 28, "width": 28}, "resample": 3,
+        "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+    }  # fmt: skip
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+
+
+@pytest.mark.slow
+def test_models_of_ones_own_in_at_most_five_commands(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = "docs/tutorials/own_models.md"
+    lines = commands(page)
+    (photos / "encoder.py").write_text(next(block for block in blocks(page, "python") if "# encoder.py" in block))
+    dinov2_small(photos / "models" / "dinov2-small")
+    own = [line for line in lines if any("encoder.py" in word for word in line) or line[0] == "evaluate"]
+    tower = [line for line in lines if line not in own]
+    assert len(own) == 4 and len(tower) == 5
+    codes = [main(line) for line in own]
+    assert codes[:3] == [0, 0, 0] and codes[3] in (0, 1), capsys.readouterr().err
+    capsys.readouterr()
+    assert [main(line) for line in tower] == [0] * 5, capsys.readouterr().err
+
+
 RUN = {
     f"docs/tutorials/{name}.md"
-    for name in ("images", "text_models", "serving", "api_models", "gallery", "files", "sessions", "suite")
+    for name in (
+        "images",
+        "text_models",
+        "serving",
+        "api_models",
+        "gallery",
+        "files",
+        "sessions",
+        "suite",
+        "own_models",
+    )
 }
 """Pages whose commands the tests above run."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.geometry import Hypersphere, Space
     from holdfast.methods import METHODS
     from holdfast.methods.base import CompatibilityMethod
+    from holdfast.models.named_models import open_release
     from holdfast.models.release import Release, load_release, save_release
     from holdfast.training.compatibility_loss import CompatibilityLoss
     from holdfast.training.encode import embed_images, encode
@@ -54,6 +55,7 @@ _HOMES = {
     "load_embeddings": "holdfast.embeddings.storage:load",
     "load_release": "holdfast.models.release",
     "open_link": "holdfast.adapters.adapt",
+    "open_release": "holdfast.models.named_models",
     "save_embeddings": "holdfast.embeddings.storage:save",
     "save_release": "holdfast.models.release",
     "train_release": "holdfast.training.train",
@@ -82,6 +84,7 @@ __all__ = [
     "load_embeddings",
     "load_release",
     "open_link",
+    "open_release",
     "save_embeddings",
     "save_release",
     "train_release",

@@ -102,12 +102,34 @@ _MACHINE = ("accelerator", "workers", "data_on_device")
 """Settings that do not change the result."""
 
 _LATER: dict[str, Any] = {
+    "trainable": {"last": None, "lora": None},
     "channels_last": False,
     "freeze_batch_norm": False,
     "relift_old": False,
     "augmentation": {"resized_crop": None, "auto_augment": None, "rand_augment": None},
 }
 """Settings that came after the first releases, and the value by which the former ones were trained."""
+
+
+@settings("what is trained")
+class Trainable:
+    """Which parts of a backbone learn; all when nothing is said. The projection always does.
+
+    Args:
+        last: The last so many of its blocks, with what comes after them; 0 for none.
+        lora: Low-rank additions of this rank to its layers alone (LoRA), which a release holds within its weights; with
+            the extra ``peft``.
+    """
+
+    last: Annotated[int | None, Field(ge=0, description="at least 0, or none")] = None
+    lora: Annotated[int | None, Field(ge=1, description="at least 1, or none")] = None
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.last is not None and self.lora is not None,
+            f"What is trained was given last={self.last} and lora={self.lora}.",
+            "one of the two",
+        )
 
 
 @settings("the recipe")
@@ -138,6 +160,8 @@ class Recipe:
             bfloat16.
         freeze_batch_norm: Let batch normalisation of a backbone with published weights keep its running statistics, and
             normalise by them in training, too; its scales and shifts are trained.
+        trainable: Which parts of a pretrained backbone learn: ``last``, its last blocks, or ``lora``, low-rank
+            additions of that rank; all of it when left out. What does not learn keeps its batch statistics.
         accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
         devices: Number of processes, one per device.
         workers: Processes that read images; 0 reads in the training process.
@@ -164,6 +188,7 @@ class Recipe:
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     channels_last: bool = False
     freeze_batch_norm: bool = False
+    trainable: Trainable = field(default_factory=Trainable)
     accelerator: str = "auto"
     devices: Annotated[int, Field(ge=1, description="at least 1")] = 1
     workers: Annotated[int, Field(ge=0, description="at least 0")] = 0
@@ -362,12 +387,12 @@ class Experiment:
     def __post_init__(self) -> None:
         refuse(self.seed < 0, f"The seed {self.seed}.", "a whole number of at least 0")
         refuse(
-            self.freeze_backbone and self.weights is None,
+            self.freeze_backbone and self.weights is None and not self.model.brings_weights,
             "A frozen backbone without weights would stay random.",
             "the folder of published weights (--weights FOLDER), or a backbone that is trained",
         )
         refuse(
-            self.recipe.freeze_batch_norm and self.weights is None,
+            self.recipe.freeze_batch_norm and self.weights is None and not self.model.brings_weights,
             "The recipe was given freeze_batch_norm=True, and without weights there are no statistics to keep.",
             "the folder of published weights (--weights FOLDER), or false",
         )

@@ -11,7 +11,8 @@ import torch
 
 from holdfast import save_release
 from holdfast.errors import ConfigError, HoldfastError, ReleaseError
-from holdfast.models.named_models import ENCODERS, known_of, name_of, open_release, open_releases
+from holdfast.models.named_models import ENCODERS, known_of, open_release, open_releases
+from holdfast.models.names import called
 from holdfast.models.own_modules import probe_images
 
 FILE = """
@@ -133,7 +134,7 @@ def test_an_encoder_goes_with_the_folder_that_needs_it(file: Path, tmp_path: Pat
 def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "at:noon").mkdir()
-    assert [name_of(one) for one in ("runs/a", "hf:b", "hf:x/b", "x/e.py:c", "at:noon")] == [
+    assert [called(one) for one in ("runs/a", "hf:b", "hf:x/b", "x/e.py:c", "at:noon")] == [
         "a",
         "b",
         "b",

@@ -41,13 +41,13 @@ CHANGES: dict[str, Any] = {
     "nesterov": True, "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0,
     "clip_norm": 0.01, "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
 }  # fmt: skip
-LATER = {"channels_last", "freeze_batch_norm", "data_on_device"}  # came after the first releases
+LATER = {"channels_last", "freeze_batch_norm", "trainable", "data_on_device"}  # came after the first releases
 OF_THE_MACHINE = {"accelerator", "devices", "workers", "data_on_device"}
 
 
 def test_every_setting_is_among_the_changes() -> None:
     assert {definition.name for definition in dataclasses.fields(Recipe)} == (
-        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view", "channels_last", "freeze_batch_norm"}
+        CHANGES.keys() | OF_THE_MACHINE | {"milestones", "old_view", "channels_last", "freeze_batch_norm", "trainable"}
     )
 
 

@@ -162,13 +162,15 @@ def images(
     batch_size: int = 512,
     workers: int = 0,
     device: str = "cpu",
+    encoder: str | None = None,
 ) -> int:
     """Embed images with releases.
 
     Args:
         data: A data set by name, a folder with one sub-folder of images per class, or a folder of images without
             classes.
-        release: Folders of releases.
+        release: Folders of releases; or models by name: hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model`
+            takes them.
         destination: Where embeddings go.
         sets: How data is read.
         settings: Of the command.
@@ -178,17 +180,18 @@ def images(
         batch_size: Images at a time.
         workers: Processes that read images.
         device: Where to compute: cpu, cuda, cuda:1, mps.
+        encoder: FILE.py:FUNCTION, which gives the module of yours that a release was made of; its folder holds no code.
 
     Examples:
         holdfast embed images photos --release runs/photos/old runs/photos/independent runs/photos/p2s
             --out runs/embedded
     """
     from holdfast.embeddings.embedding_set import joined
-    from holdfast.models.release import load_release
+    from holdfast.models.named_models import open_releases
     from holdfast.training.encode import embed_images
 
     folders = destination.folders(release, "release")
-    releases = {path: load_release(path) for path in folders}
+    releases = open_releases(list(folders), encoder)
     encoders = {path: encoder_for_images(path, found) for path, found in releases.items()}
     read: dict[tuple[object, ...], tuple[dict[str, list[ImageSet]], bool]] = {}  # rarely need two releases two readings
     made: list[Made] = []
@@ -199,7 +202,7 @@ def images(
             read[key] = _images_for(data, spec, sets, part)
         parts, labelled = read[key]
         for name, found in parts.items():
-            with counting_progress(f"{path.name} {name}", sum(map(len, found))) as on_batch:
+            with counting_progress(f"{folder.name} {name}", sum(map(len, found))) as on_batch:
                 embedded = [
                     embed_images(
                         releases[path], one, form=form, flip=flip, labelled=labelled, batch_size=batch_size,

@@ -103,9 +103,9 @@ class Given(NamedTuple):
         """Return the classes that it has seen, from its release, which must be the one that made its embeddings."""
         if self.release is None:
             return None
-        from holdfast.models.release import load_release  # which needs torch
+        from holdfast.models.named_models import known_of  # which needs torch
 
-        release = load_release(self.release)
+        release = known_of(self.release)
         if release.fingerprint != sides.gallery.fingerprint:
             raise ConfigError(
                 f"'{self.release}' has the fingerprint {release.fingerprint}, "

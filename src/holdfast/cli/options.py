@@ -132,12 +132,13 @@ class DataSets(Options):
     data_root: Path | None = None
     data_options: dict[str, Any] = field(default_factory=dict)
 
-    def images(self, data: str, encoder: EncoderSpec | None = None) -> RetrievalData:
+    def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
         """Open a data set of images by name or path, showing that it is being read.
 
         Args:
             data: Its name or path.
             encoder: Reads them as this one wants its images, where the options do not say otherwise.
+            exactly: Whatever the options say.
         """
         from holdfast.data.datasets import load_dataset, option_names
 
@@ -145,7 +146,8 @@ class DataSets(Options):
         if encoder is not None:
             wanted = {"image_size": encoder.image_size, "channels": encoder.channels, "fit": encoder.fit}
             accepted = option_names(data)
-            options = {**{name: value for name, value in wanted.items() if name in accepted}, **options}
+            of_encoder = {name: value for name, value in wanted.items() if name in accepted}
+            options = {**options, **of_encoder} if exactly else {**of_encoder, **options}
         with console.status(f"reading {data}"):
             return load_dataset(data, data_root(self.data_root), **options)
 
@@ -248,10 +250,10 @@ class TextModel(Options):
         Raises:
             ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
         """
-        from holdfast.models.release import load_release
+        from holdfast.models.named_models import open_release
         from holdfast.models.specs import FeatureSpec
 
-        release = load_release(folder)
+        release = open_release(folder)
         recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
         model = model or recorded.pop("model", None)
         if not isinstance(spec, FeatureSpec):
@@ -287,6 +289,60 @@ class TextModel(Options):
 
 
 @dataclass(frozen=True)
+class StartingModel(Options):
+    """A model that training starts from, and the code that models of one's own need.
+
+    Args:
+        model: Network and weights to start from, in place of --backbone and --weights: hf:FOLDER or timm:FOLDER, an
+            image model of these libraries; FILE.py:FUNCTION, a function of yours that returns
+            holdfast.Release.from_module(...); an installed encoder; or a release. It says how images are read.
+        encoder: FILE.py:FUNCTION (or hf:FOLDER, ...) that gives the module which a release was made of, where --old or
+            --model is the folder of such a release: it holds weights and no code.
+    """
+
+    model: str | None = None
+    encoder: str | None = None
+
+    def refuse_unused(self, old: Path | None) -> None:
+        """Refuse code that no release needs.
+
+        Args:
+            old: The old model, if there is one.
+        """
+        from holdfast.models.named_models import needs_module
+
+        named = [name for name in (old, self.model) if name is not None]
+        refuse(
+            self.encoder is not None and not any(needs_module(name) for name in named),
+            f"--encoder {self.encoder}, and no release needs it.",
+            "it only where --old or --model is the folder of a release that was made of a module of yours",
+        )
+
+    def opened(self, network: Network) -> Release | None:
+        """Open it, if there is one.
+
+        Args:
+            network: Of which only what such a model leaves open may be said.
+
+        Raises:
+            ConfigError: There is no such model, or something else says what it is.
+            ReleaseError: It takes no images.
+        """
+        if self.model is None:
+            return None
+        from holdfast.cli.embed import encoder_for_images
+        from holdfast.models.named_models import needs_module, open_release
+
+        said = sorted(network.changed & {"backbone", "backbone_options", "centre_crop", "mean", "std", "weights"})
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        refuse(bool(said), f"--model {self.model} with {options}.", "the model alone: it says so itself")
+        with console.status(f"opening {self.model}"):
+            release = open_release(self.model, self.encoder if needs_module(self.model) else None)
+        encoder_for_images(Path(self.model), release)
+        return release
+
+
+@dataclass(frozen=True)
 class Network(Options):
     """The network that is trained.
 
@@ -315,15 +371,21 @@ class Network(Options):
     weights: Path | None = None
     freeze_backbone: bool = False
 
-    def encoder(self, images: ImageSet, projection: str, zeta: float | None = None) -> EncoderSpec:
+    def encoder(
+        self, images: ImageSet, projection: str, zeta: float | None = None, start: EncoderSpec | None = None
+    ) -> EncoderSpec:
         """Return the encoder that these describe, for images like the given ones.
 
         Args:
             images: To be embedded.
             projection: From backbone to embedding, settled.
             zeta: Distance from the origin to which points of a space that has one reach.
+            start: The model that it goes on from, which says the rest.
         """
         from holdfast.models.specs import encoder_spec
+
+        if start is not None:
+            return start.going_on(dim=self.dim, projection=projection, zeta=zeta)
 
         channels, height, width = images.shape
         return encoder_spec(

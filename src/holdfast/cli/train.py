@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import print_json, print_table, training_progress
 from holdfast.cli.kept import tell_kept
-from holdfast.cli.options import DataSets, Network
+from holdfast.cli.options import DataSets, Network, StartingModel
 from holdfast.cli.training import Training
 from holdfast.config import Options, Settings
 from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
@@ -29,7 +29,7 @@ class Predecessor(Options):
     """The old model, which embedded the gallery.
 
     Args:
-        old: Its release.
+        old: Its release: a folder, hf:FOLDER, FILE.py:FUNCTION, ...; see --model.
         old_data: Its own training data, like --data, for methods that measure it there (advbct).
         scenario: Who sees what, where the old model is trained first: extended-data, extended-class, open-data,
             open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
@@ -50,18 +50,21 @@ class Predecessor(Options):
                 expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
             )
 
-    def release(self) -> Release | None:
+    def release(self, encoder: str | None = None) -> Release | None:
         """Open the old model, if one was given.
+
+        Args:
+            encoder: What gives the module that it was made of, where that is one's own.
 
         Raises:
             ReleaseError: It takes no images.
         """
         if self.old is None:
             return None
-        from holdfast.models.release import load_release
+        from holdfast.models.named_models import needs_module, open_release
         from holdfast.models.specs import EncoderSpec
 
-        old = load_release(self.old)
+        old = open_release(self.old, encoder if needs_module(self.old) else None)
         if not isinstance(old.encoder.spec, EncoderSpec):
             raise ReleaseError(
                 f"The release '{self.old}' takes {old.encoder.spec.input_words}, no images.",
@@ -142,6 +145,7 @@ def train(
     destination: Destination,
     predecessor: Predecessor,
     network: Network,
+    start: StartingModel,
     on: SpaceOptions,
     training: Training,
     sets: DataSets,
@@ -160,6 +164,7 @@ def train(
         destination: Where releases go.
         predecessor: The old model.
         network: What is trained.
+        start: What it starts from.
         on: What embeddings are points of.
         training: How models are trained.
         sets: How data is read.
@@ -171,14 +176,19 @@ def train(
     Examples:
         holdfast train --data photos --scenario extended-class --method p2s --out runs/photos
         holdfast train --data photos --old runs/photos/old --method bct --out runs/photos/bct
+        holdfast train --data photos --old hf:models/dinov2-small --model hf:models/dinov2-base --dim 384
+            --recipe.trainable.lora 8 --recipe.learning-rate 0.01 --out runs/photos/dinov2
     """
+    from holdfast.cli.embed import encoder_for_images
     from holdfast.models.heads import HEADS
     from holdfast.options import bound
     from holdfast.training.spaces import common_space, settle
 
     chosen = options_by_method(method, training.method_options)
     methods = {name: build_method(name, options) for name, options in chosen.items()}
-    old = _checked_predecessor(predecessor, methods, on)
+    first = start.opened(network)
+    spec = None if first is None else encoder_for_images(Path(str(start.model)), first)
+    old = _checked_predecessor(predecessor, methods, on, start)
     asked, projection = on.geometry, network.projection
     if asked.space is None and old is None:
         asked = replace(asked, space=common_space(methods.values()))
@@ -189,24 +199,26 @@ def train(
             found.space.clip_after(found.space.clip_after(None), on.zeta)
     bound(HEADS[str(head)], training.head_options, f"head '{head}'")
     settings = settings.resolved(space=asked.space, head=head, projection=projection)
-    images = sets.images(data)
+    images = sets.images(data, spec)
     experiments = training.experiments(
-        method, network, images.to_train_on(), head=str(head), projection=str(projection), zeta=on.zeta, geometry=asked
-    )
+        method, network, images.to_train_on(), head=str(head), projection=str(projection), zeta=on.zeta, geometry=asked,
+        start=spec,
+    )  # fmt: skip
     if not (destination.out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
         write_settings(destination.out, "train.yaml", settings)
     if predecessor.scenario is not None:
         releases = _comparison(images, experiments, destination, predecessor, network.backbone)
     else:
         old_data = None if predecessor.old_data is None else sets.images(predecessor.old_data)
-        releases = _models(images, experiments, destination, old, old_data)
+        before = Before(old, None if old is None else _as_it_takes_them(old, data, images, sets), old_data)
+        releases = _models(images, experiments, destination, before, first)
     write_settings(destination.out, "train.yaml", settings)
     destination.tell(releases)
     return 0
 
 
 def _checked_predecessor(
-    predecessor: Predecessor, methods: Mapping[str, CompatibilityMethod], on: SpaceOptions
+    predecessor: Predecessor, methods: Mapping[str, CompatibilityMethod], on: SpaceOptions, start: StartingModel
 ) -> Release | None:
     """Open the old model, if there is one; refuse one too many or too few for the methods."""
     from holdfast.data.scenarios import SCENARIOS
@@ -228,7 +240,13 @@ def _checked_predecessor(
     )
     if predecessor.scenario is not None and predecessor.scenario not in SCENARIOS:
         raise unknown_name("scenario", predecessor.scenario, SCENARIOS)
-    old = predecessor.release()
+    refuse(
+        predecessor.scenario is not None and start.model is not None,
+        f"--scenario {predecessor.scenario} with --model {start.model}.",
+        "--old RELEASE with --model; a scenario trains both models anew",
+    )
+    start.refuse_unused(predecessor.old)
+    old = predecessor.release(start.encoder)
     refuse(
         old is None and on.lift_old is not None,
         f"--lift-old {on.lift_old} without an old model.",
@@ -293,12 +311,40 @@ def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
     return replace(experiment, model=experiment.model.model_copy(update={"backbone": backbone, "backbone_options": {}}))
 
 
+@dataclass(frozen=True)
+class Before:
+    """The predecessor of a training.
+
+    Args:
+        old: The old model.
+        items: The data as it takes images; None where it takes them as the new model does.
+        data: Its own training data.
+    """
+
+    old: Release | None
+    items: RetrievalData | None
+    data: RetrievalData | None
+
+
+def _as_it_takes_them(old: Release, data: str, read: RetrievalData, sets: DataSets) -> RetrievalData | None:
+    """Read the data as the old model takes images; None where they were read so, or cannot be."""
+    from holdfast.data.datasets import option_names
+    from holdfast.models.specs import EncoderSpec
+
+    spec, images = old.encoder.spec, read.to_train_on()
+    if not isinstance(spec, EncoderSpec) or images.fit is None or "image_size" not in option_names(data):
+        return None
+    if images.shape == spec.input_shape and images.fit == spec.fit:
+        return None
+    return sets.images(data, spec, exactly=True)
+
+
 def _models(
     images: RetrievalData,
     experiments: Mapping[str, Experiment],
     destination: Destination,
-    old: Release | None,
-    old_data: RetrievalData | None,
+    before: Before,
+    first: Release | None,
 ) -> dict[str, Release]:
     """Train a model by every method on all images.
 
@@ -306,8 +352,8 @@ def _models(
         images: All images.
         experiments: By method.
         destination: Where the release goes; several get a folder each.
-        old: The old model.
-        old_data: Its own training data.
+        before: The predecessor.
+        first: The model that training starts from.
     """
     from holdfast.training.train import train_release
 
@@ -319,8 +365,10 @@ def _models(
                 images.to_train_on().compact(),
                 experiment,
                 out / name if several else out,
-                old=old,
-                old_images=None if old_data is None else old_data.to_train_on().compact(),
+                old=before.old,
+                old_images=None if before.data is None else before.data.to_train_on().compact(),
+                old_items=None if before.items is None else before.items.to_train_on().compact(),
+                encoder=first,
                 data_name=images.name,
                 cache=out / "cache" if several else None,
                 on_step=on_step,

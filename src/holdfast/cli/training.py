@@ -13,6 +13,7 @@ from holdfast.experiment import Experiment, Geometry, Recipe
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
+    from holdfast.models.specs import EncoderSpec
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Training(Options):
         projection: str,
         zeta: float | None = None,
         geometry: Geometry = Geometry(),  # noqa: B008 - immutable
+        start: EncoderSpec | None = None,
     ) -> dict[str, Experiment]:
         """Return what is trained, by method.
 
@@ -52,9 +54,10 @@ class Training(Options):
             projection: From backbone to embedding, settled.
             zeta: Distance from the origin to which points of a space that has one reach.
             geometry: What was said of the space.
+            start: The model that training goes on from.
         """
         base = Experiment(
-            model=network.encoder(images, projection, zeta),
+            model=network.encoder(images, projection, zeta, start),
             geometry=geometry,
             head=head,
             head_options=self.head_options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -66,6 +67,17 @@ class Encoder(EmbeddingNetwork):
             for layer in self._batch_norms():
                 layer.eval()
         return self
+
+    def going_on(self, spec: EncoderSpec, freeze_backbone: bool = False, freeze_batch_norm: bool = False) -> Encoder:
+        """Return a network that starts from this one's backbone, with a fresh projection.
+
+        Args:
+            spec: Of this backbone, with the projection and dimension of the new one.
+            freeze_backbone: See `Encoder`.
+            freeze_batch_norm: The same.
+        """
+        backbone = copy.deepcopy(self.backbone).requires_grad_(True)
+        return Encoder(spec, None, freeze_backbone, freeze_batch_norm, backbone=backbone)
 
     def _batch_norms(self) -> list[nn.Module]:
         return [layer for layer in self.backbone.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]

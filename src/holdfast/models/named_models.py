@@ -34,7 +34,6 @@ ENCODERS: Registry[Callable[[], Release]] = Registry(
 )
 """Encoders that installed packages offer under the entry-point group ``holdfast.encoders``."""
 
-SPELLINGS = "the folder of a release; hf:FOLDER or timm:FOLDER; FILE.py:FUNCTION; or the name of an installed encoder"
 _IN_FILE = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _PREFIXED = re.compile(r"(?P<library>[a-z]+):(?P<place>.+)")
 
@@ -79,21 +78,25 @@ def open_release(name: str | Path, encoder: str | None = None, *, weights: Kept 
     return _made(text, weights)
 
 
+def needs_module(name: str | Path) -> bool:
+    """Return whether a name is the folder of a release that was made of a module of one's own."""
+    return Path(name).is_dir() and load_record(name).encoder.needs_module
+
+
 def open_releases(names: Sequence[Path], encoder: str | None) -> dict[Path, Release]:
     """Open several releases, of which those that need a module of one's own are given the same one.
 
     Raises:
         ConfigError: None of them needs it; and see `open_release`.
     """
-    needy = [name for name in names if name.is_dir() and load_record(name).encoder.needs_module]
-    if encoder is not None and len(names) > 1 and not needy:
+    needy = [name for name in names if needs_module(name)]
+    if encoder is not None and not needy:
         raise ConfigError(
             f"The encoder {encoder} was given, and none of {', '.join(map(str, names))} was made of a module of yours.",
             expected="it only for a release that needs it",
             to_do="leave --encoder out.",
         )
-    alone = len(names) == 1
-    return {name: open_release(name, encoder if alone or name in needy else None) for name in names}
+    return {name: open_release(name, encoder if name in needy else None) for name in names}
 
 
 def known_of(name: str | Path) -> Known:
@@ -103,22 +106,11 @@ def known_of(name: str | Path) -> Known:
         ConfigError: See `open_release`.
         ReleaseError: A folder was altered since it was saved.
     """
-    if Path(name).is_dir() and load_record(name).encoder.needs_module:
+    if needs_module(name):
         record = load_record(name)
         return Known(record.fingerprint, space_from_record(record.space), load_classes(name))
     release = open_release(name)
     return Known(release.fingerprint, release.space, release.classes)
-
-
-def name_of(name: str | Path) -> str:
-    """Return what people call a model: the last part of what they named.
-
-    >>> name_of("runs/new"), name_of("hf:models/dinov2-small"), name_of("encoder.py:small")
-    ('new', 'dinov2-small', 'small')
-    """
-    text = str(name)
-    last = Path(text).resolve().name
-    return last if Path(text).is_dir() else last.rpartition(":")[2]
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
@@ -231,7 +223,9 @@ def _run(file: Path) -> ModuleType:
 
 def _raised(file: Path, error: BaseException) -> ConfigError:
     """Build the error for a file that raises, with the line of the file that did."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == file.resolve()
+    ]
     line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
     where = f"'{file}'" if line is None else f"'{file}', line {line},"
     return ConfigError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -154,6 +154,12 @@ class ModuleSpec(EncoderSpec):
         width = self.dim if self.projection == "none" else int(self.backbone_options["width"])
         backbone = OwnBackbone(body, width, self.module.output, preprocess)
         return Encoder(self, None, freeze_backbone, freeze_batch_norm, backbone=backbone)
+
+    def going_on(self, *, dim: int, projection: str = "linear", zeta: float | None = None) -> Self:
+        """Return the spec of a network that starts from this module; its weights will be its own."""
+        spec = super().going_on(dim=dim, projection=projection, zeta=zeta)
+        copied = self.module.model_copy(update={"weights": "copy", "weights_at": None})
+        return spec.model_copy(update={"module": copied})
 
     def contract(self) -> dict[str, Any]:
         """Return the plain values that decide embeddings beside the weights: none that only say where it came from."""
@@ -417,14 +423,20 @@ def parts_of(module: nn.Module) -> tuple[nn.Module, Preprocess | None]:
 
 
 def probe_images(shape: tuple[int, int, int], count: int) -> Tensor:
-    """Return fixed images (count, *shape), uint8 from 8 to 247: waves of other lengths and directions."""
+    """Return fixed images (count, *shape), uint8: waves of other lengths, directions, brightness and contrast each."""
     channels, *size = shape
     down, right = np.mgrid[0 : size[0], 0 : size[1]] * (2 * math.pi / max(size))
     waves = [
-        [np.sin((1 + image + channel) * down + (2 + 3 * image) * right + channel) for channel in range(channels)]
+        [
+            90
+            + 90 * image / count
+            + 10 * (channel % 3)
+            + (60 - 40 * image / count) * np.sin((1 + image + channel) * down + (2 + 3 * image) * right + channel)
+            for channel in range(channels)
+        ]
         for image in range(count)
     ]
-    return torch.from_numpy(np.rint(127.5 + 119.5 * np.array(waves)).astype(np.uint8))
+    return torch.from_numpy(np.rint(waves).astype(np.uint8))
 
 
 def same_probe(found: Sequence[float], recorded: Sequence[float]) -> bool:

@@ -6,7 +6,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from holdfast.models.embedding_network import EmbeddingNetwork
     from holdfast.models.encoder import Encoder
     from holdfast.models.feature_encoder import FeatureEncoder
+
+Spec = TypeVar("Spec", bound="EncoderSpec")
 
 LARGEST_IMAGE = 2**14
 
@@ -217,6 +219,17 @@ class EncoderSpec(EmbeddingSpec):
         """Channels, height and width that images are to be read at."""
         return self.channels, *sides(self.image_size)
 
+    def going_on(self, *, dim: int, projection: str = "linear", zeta: float | None = None) -> Self:
+        """Return the spec of a network that starts from this one's backbone, with a projection of its own.
+
+        Args:
+            dim: Dimension of its embeddings.
+            projection: From the backbone to them.
+            zeta: See `EmbeddingSpec`.
+        """
+        values = {"dim": dim, "projection": projection, "zeta": zeta, "lifts_directions": False}
+        return _checked(type(self), {**self.model_dump(), **values})
+
     @property
     def seen_sides(self) -> tuple[int, int]:
         """Height and width that the backbone sees."""
@@ -241,8 +254,13 @@ def encoder_spec(**values: Any) -> EncoderSpec:
                 f"The encoder has no option '{name}'.{nearest(name, EncoderSpec.model_fields)}",
                 expected=f"one of {', '.join(EncoderSpec.model_fields)}",
             )
+    return _checked(EncoderSpec, values)
+
+
+def _checked(kind: type[Spec], values: dict[str, Any]) -> Spec:
+    """Build a spec, or refuse in words what is wrong with its values."""
     try:
-        return EncoderSpec(**values)
+        return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
         name, message = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")

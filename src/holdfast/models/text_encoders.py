@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import Role
 from holdfast.errors import ConfigError, refuse
 from holdfast.models.api.settings import ApiSettings
+from holdfast.models.names import called
 from holdfast.models.text_folders import PREFIX, SOURCES, find_model
 from holdfast.registry import Registry
 
@@ -99,7 +100,7 @@ def short_name(model: str | Path) -> str:
     found = _service_of(model)
     if found is not None:
         return found[0].short_name(found[1])
-    return Path(str(model).removeprefix(PREFIX)).resolve().name
+    return called(str(model).removeprefix(PREFIX))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from holdfast.experiment import Experiment, recorded_decisions
 from holdfast.geometry import Space
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
-from holdfast.models.release import FrozenModel, Release, load_release, weights_digest
+from holdfast.models.release import FrozenModel, Release, load_record, load_release, weights_digest
 from holdfast.source_code import put_beside
 from holdfast.training.code import code_of
 from holdfast.training.run_state import CHECKPOINT, checkpoint_code
@@ -55,6 +55,8 @@ class Making:
         method: What keeps them compatible.
         old: The predecessor on that space; None without one.
         old_images: The predecessor's own training set.
+        old_items: The training set as the predecessor takes it; None where it takes the same.
+        encoder: The release whose backbone it starts from.
         start: Weights by name that the encoder starts from.
         frozen_model: How the frozen model is opened whose vectors the items are.
         data_name: Name of the data.
@@ -67,6 +69,8 @@ class Making:
     method: CompatibilityMethod
     old: Release | None
     old_images: LabelledItems | None
+    old_items: LabelledItems | None
+    encoder: Release | None
     start: Mapping[str, Tensor] | None
     frozen_model: FrozenModel | None
     data_name: str
@@ -108,6 +112,8 @@ class Making:
     def _initial_weights(self) -> str | None:
         if self.warm_start is not None:
             return self.old.fingerprint if self.old is not None else None
+        if self.encoder is not None:
+            return self.encoder.fingerprint
         if self.start is not None:
             return f"sha256 {weights_digest(self.start)}"
         return None if self.experiment.weights is None else _weights_name(self.experiment.weights)
@@ -118,6 +124,8 @@ class Making:
             data |= self.warm_start.digests()
         if self.method.needs_old and self.old_images is not None:
             data["old digest"] = self.old_images.digest()
+        if self.method.needs_old and self.old_items is not None:
+            data["digest as the old model takes it"] = self.old_items.digest()
         if self.learns_space and self.needed is not None:  # it will be lifted to a curvature that is not yet known
             data["lifted again"] = self.needed.fingerprint
         return data
@@ -139,18 +147,22 @@ class Making:
         return identity
 
 
-def finished(folder: Path, identity: Mapping[str, object]) -> Release | None:
+def finished(folder: Path, identity: Mapping[str, object], start: Release | None = None) -> Release | None:
     """Load the release that a run of this identity left in a folder; None where there is none yet.
 
     It is known whatever code trained it: `ReleaseRecord.code` tells.
+
+    Args:
+        folder: Where.
+        identity: What `Making.identity` returned.
+        start: The release that the run went on from, whose module it may need.
 
     Raises:
         ConfigError: The folder holds another release; it is not replaced.
     """
     if not (folder / "config.json").exists():
         return None
-    release = load_release(folder)
-    found = release.record.model_dump(mode="json")
+    found = load_record(folder).model_dump(mode="json")
     wanted = json.loads(json.dumps(identity))
     found["recipe"] = recorded_decisions(found["recipe"], wanted["recipe"])
     asked = (wanted.keys() - {"code"}) | (found.keys() & {"curvature_start"})
@@ -161,7 +173,12 @@ def finished(folder: Path, identity: Mapping[str, object]) -> Release | None:
             expected="an empty folder, or the same settings to continue",
             to_do="choose another --out, or remove that folder yourself; it is intact.",
         )
-    return release
+    return trained(folder, start)
+
+
+def trained(folder: Path, start: Release | None) -> Release:
+    """Load a release that went on from another, whose module it is given if it needs one."""
+    return load_release(folder, module=start if load_record(folder).encoder.needs_module else None)
 
 
 def set_aside(folder: Path, code: str) -> Path | None:
@@ -173,7 +190,7 @@ def set_aside(folder: Path, code: str) -> Path | None:
     """
     checkpoint = folder / CHECKPOINT
     if (folder / "config.json").exists():
-        found = load_release(folder).record.code
+        found = load_record(folder).code
     elif checkpoint.exists():
         found = checkpoint_code(checkpoint)
     else:

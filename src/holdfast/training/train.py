@@ -19,21 +19,23 @@ from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.data.resident import resident_inputs
 from holdfast.data.split import Split
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.experiment import Experiment
+from holdfast.errors import ConfigError, DataError, refuse
+from holdfast.experiment import Experiment, Trainable
 from holdfast.geometry import Space
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
 from holdfast.models.embedding_network import EmbeddingNetwork
+from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.lifting import lifted
-from holdfast.models.release import FrozenModel, Release, load_release, make_release, save_release, searching
+from holdfast.models.release import FrozenModel, Release, make_release, save_release, searching
 from holdfast.models.seeding import seeded
 from holdfast.models.specs import EncoderSpec
+from holdfast.models.trainable import add_lora, merge_lora, train_last
 from holdfast.training.encode import cached_embeddings, embed_features
 from holdfast.training.events import EventLog, TrainingStep
 from holdfast.training.loop import fit
-from holdfast.training.record import Making, finished, set_aside
+from holdfast.training.record import Making, finished, set_aside, trained
 from holdfast.training.run_state import CHECKPOINT, save_history
 from holdfast.training.spaces import settle
 from holdfast.training.warm_start import WarmStart, begin_warm, save_carried
@@ -49,6 +51,8 @@ def train_release(
     old: Release | None = None,
     old_images: LabelledItems | None = None,
     old_embeddings: EmbeddingSet | None = None,
+    old_items: LabelledItems | None = None,
+    encoder: Release | None = None,
     start: Mapping[str, Tensor] | None = None,
     frozen_model: FrozenModel | None = None,
     data_name: str = "",
@@ -73,6 +77,9 @@ def train_release(
         old_images: The predecessor's own training set, for methods that measure it there.
         old_embeddings: What the predecessor embedded of these very items, row by row, where it does not read them
             itself: a frozen model. Methods that measure its own training set measure it on these.
+        old_items: The same items as the predecessor takes them, where it reads images at another size.
+        encoder: A release, such as one of `Release.from_module`, whose backbone with its weights training starts from;
+            the model of the experiment is then this one, with another dimension and projection: see `going_on`.
         start: Weights by name that the encoder starts from instead of random ones; others stay random.
         frozen_model: For the record, how the frozen model is opened whose vectors the items are.
         data_name: Name of the data, for the record.
@@ -93,15 +100,24 @@ def train_release(
     """
     method = build_method(experiment.method, experiment.method_options)
     _check(items, experiment, method, old, alone=warm_start is None and select is None)
+    _refuse_random(experiment, encoder, pretrained=start is not None or warm_start is not None)
+    if old_items is not None and list(old_items.ids) != list(items.ids):
+        raise DataError(
+            f"The predecessor was given {len(old_items)} items of its own, which are not the {len(items)} to train on.",
+            expected="the same items in the same order, as it takes them",
+        )
     experiment, space, settled = _settled(experiment, method, old)
-    making = Making(items, experiment, space, method, settled, old_images, start, frozen_model, data_name, warm_start)
-    encoder, head = _networks(making)
+    making = Making(
+        items, experiment, space, method, settled, old_images, old_items, encoder, start, frozen_model, data_name,
+        warm_start,
+    )  # fmt: skip
+    network, head = _networks(making)
     record = making.record()
-    identity = making.identity(record, encoder)
+    identity = making.identity(record, network)
     checkpoint = folder / CHECKPOINT
     if again:
         set_aside(folder, record["code"])
-    release = finished(folder, identity)
+    release = finished(folder, identity, encoder)
     if release is not None:
         checkpoint.unlink(missing_ok=True)  # of a run that was stopped just before it did so
         return release
@@ -112,21 +128,22 @@ def train_release(
     first = fabric.global_rank == 0
     with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
         history = fit(
-            encoder, head, method, loader, encode_loader, space=space, class_names=items.class_names, old=old_model,
+            network, head, method, loader, encode_loader, space=space, class_names=items.class_names, old=old_model,
             optimizer=recipe.build_optimizer, scheduler=recipe.build_schedule(), fabric=fabric, epochs=recipe.epochs,
             seed=experiment.seed, clip_norm=recipe.clip_norm, channels_last=recipe.channels_last,
             checkpoint=checkpoint, identity=identity, select=select, on_step=log,
         )  # fmt: skip
-    method.on_session_end(encoder, head, encode_loader)
-    encoder.cpu(), head.cpu()
+    method.on_session_end(network, head, encode_loader)
+    network.cpu(), head.cpu()
+    merge_lora(network)
     if first:
         save_carried(method, folder)
         save_history(history, folder)
-        released = make_release(encoder, space.settled(), classifier=head, classes=items.class_names, **record)
+        released = make_release(network, space.settled(), classifier=head, classes=items.class_names, **record)
         release = _save(released, old, making.needed, folder)
         checkpoint.unlink(missing_ok=True)
     fabric.barrier()  # batch statistics differ between processes; the release is that of the first
-    return load_release(folder) if release is None else release
+    return trained(folder, encoder) if release is None else release
 
 
 def _check(
@@ -174,13 +191,55 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
     """Return the encoder and the classifier that training begins with."""
     experiment, classes = making.experiment, making.items.class_names
     with seeded(experiment.seed):
-        encoder = experiment.build_model(experiment.weights)
+        encoder = _network(experiment, making.encoder)
         head = build_head(experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options))
     if making.start is not None:
         encoder.load_state_dict(making.start, strict=False)
     if making.warm_start is not None:
         begin_warm(making.warm_start, making.old, encoder, head, making.method, classes)
+    trainable = experiment.recipe.trainable
+    if trainable.last is not None:
+        train_last(encoder, trainable.last)
+    if trainable.lora is not None:
+        with seeded(experiment.seed):
+            add_lora(encoder, trainable.lora)
     return encoder, head
+
+
+def _network(experiment: Experiment, start: Release | None) -> EmbeddingNetwork:
+    """Return the network that is trained: a new one, or one that goes on from the backbone of a release.
+
+    Raises:
+        ConfigError: The experiment is of another backbone, or the release is none of images.
+    """
+    if start is None:
+        return experiment.build_model(experiment.weights)
+    first, spec = start.encoder, experiment.model
+    if not isinstance(first, Encoder) or not isinstance(spec, EncoderSpec):
+        raise ConfigError(f"Training was to go on from a {start.encoder.spec.name}.", expected="a model of images")
+    if spec.contract() != first.spec.going_on(dim=spec.dim, projection=spec.projection, zeta=spec.zeta).contract():
+        raise ConfigError(
+            f"Training was to go on from {first.spec.name}, and the experiment is of a {spec.name}.",
+            expected="the spec of that release, but for dimension, projection and ζ",
+            to_do="Experiment(model=encoder.encoder.spec.going_on(dim=...)), of that very release.",
+        )
+    return first.going_on(spec, experiment.freeze_backbone, experiment.recipe.freeze_batch_norm)
+
+
+def _refuse_random(experiment: Experiment, start: Release | None, *, pretrained: bool) -> None:
+    """Refuse to keep parts of a network as they are that would be random, or to build one that has to be given."""
+    pretrained = pretrained or start is not None or experiment.weights is not None
+    if experiment.model.brings_weights and start is None and not pretrained:
+        raise ConfigError(
+            f"The experiment is of {experiment.model.name}, without its weights.",
+            expected="the release that holds them",
+            to_do="pass it: train_release(..., encoder=release).",
+        )
+    refuse(
+        not pretrained and experiment.recipe.trainable != Trainable(),
+        "The recipe was given trainable, and without weights what does not learn would stay random.",
+        "weights to start from (--weights FOLDER, --model hf:FOLDER), or nothing: to train all of it",
+    )
 
 
 def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
@@ -233,7 +292,7 @@ def _reading_model(old: Release, making: Making, cache: Path, fabric: Any) -> Ol
     settings = {"batch_size": recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
     own = None if making.old_images is None else cached_embeddings(old, making.old_images, cache, **settings)
     return OldModel(
-        embeddings=cached_embeddings(old, making.items, cache, **settings),
+        embeddings=cached_embeddings(old, making.old_items or making.items, cache, **settings),
         classes=old.classes,
         head=old.head,
         own_training=own,

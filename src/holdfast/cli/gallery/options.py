@@ -13,6 +13,7 @@ from holdfast.cli.console import print_json
 from holdfast.cli.gallery.common import DECLARED, Model, name_of, open_vectors, opened
 from holdfast.config import Options
 from holdfast.errors import refuse
+from holdfast.models.names import called
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
@@ -77,7 +78,7 @@ class NewModel(Options):
     """The model whose vectors the gallery is to hold.
 
     Args:
-        release: Its release.
+        release: Its release: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model` takes them.
         model: What you call the model of vectors made elsewhere, with --dim; or of an .npz, .npy or .parquet file.
         dim: Dimension of those vectors.
     """
@@ -114,10 +115,10 @@ class NewModel(Options):
             "it only with --model NAME; others say it themselves",
         )
         if self.release is not None:
-            from holdfast.models.release import load_release
+            from holdfast.models.named_models import known_of
 
-            release = load_release(self.release)
-            return Model(release.fingerprint, release.space, name_of(self.release))
+            known = known_of(self.release)
+            return Model(known.fingerprint, known.space, called(self.release))
         if embeddings is not None:
             found = open_vectors(embeddings, fingerprint=self.declared)
             return Model(found.fingerprint, found.space, self.model or name_of(embeddings))
@@ -134,7 +135,10 @@ class Embedding(Options):
     """What embeds, or embedded.
 
     Args:
-        release: A release; over texts a head over a frozen model.
+        release: A release: over images a folder, or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model` takes
+            them; over texts a head over a frozen model.
+        encoder: FILE.py:FUNCTION, which gives the module of yours that the release was made of; its folder holds no
+            code.
         text_model: Frozen model that embeds texts, openai:MODEL@BASE_URL for one behind an API; a head names its own.
         model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
         max_length: Tokens that count of every text.
@@ -144,6 +148,7 @@ class Embedding(Options):
     """
 
     release: Path | None = None
+    encoder: str | None = None
     text_model: str | None = None
     model: str | None = None
     max_length: int | None = None

@@ -71,13 +71,13 @@ class Queries(Embedding):
 
     def _images(self, sets: DataSets) -> EmbeddingSet:
         from holdfast.cli.embed import encoder_for_images
-        from holdfast.models.release import load_release
+        from holdfast.models.named_models import open_releases
         from holdfast.training.encode import embed_images
 
         if self.release is None:
             kind = "image" if self.data is None else "data"
             raise ConfigError(f"--{kind} without a model.", expected=KINDS[kind])
-        release = load_release(self.release)
+        release = open_releases([self.release], self.encoder)[self.release]
         encoder = encoder_for_images(self.release, release)
         images = _files(self.image, encoder) if self.data is None else sets.images(self.data, encoder).query
         with console.status("embedding the queries"):

@@ -26,7 +26,8 @@ class NewVectors(Embedding):
     """Where new vectors come from: files, or a model and the items.
 
     Args:
-        release: Release of the new model, with --data; a head over a frozen model, with --texts or --vectors.
+        release: Release of the new model, with --data: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast
+            train --model` takes them. With --texts or --vectors a head over a frozen model.
         data: The images by name or folder, whose ids are those of the gallery.
         texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
         vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
@@ -107,11 +108,11 @@ class NewVectors(Embedding):
     def _of_images(self, data: str, sets: DataSets) -> VectorSource:
         from holdfast.cli.embed import encoder_for_images
         from holdfast.galleries.sources import ImageItems, ReleaseVectors
-        from holdfast.models.release import load_release
+        from holdfast.models.named_models import open_releases
 
         if self.release is None:
             raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
-        release = load_release(self.release)
+        release = open_releases([self.release], self.encoder)[self.release]
         items = ImageItems.of(sets.images(data, encoder_for_images(self.release, release)))
         return ReleaseVectors(release, items, batch_size=self.batch_size or 512, device=device_named(self.device))
 

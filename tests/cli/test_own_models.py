@@ -1,0 +1,139 @@
+"""Every command that takes the folder of a release takes models by name; what is wrong with them is said in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast import Release, load_embeddings, load_release, open_release, save_release
+from holdfast.cli import main
+
+FILE = """
+import torch
+from torch import nn
+import holdfast
+
+class Own(nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 4, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+        self.last = nn.Linear(64, 8)
+
+    def forward(self, pixels):
+        return self.last(self.layers(pixels))
+
+def old():
+    return holdfast.Release.from_module(Own(0), image_size=16, mean=[0.5], std=[0.5])
+
+def new():
+    return holdfast.Release.from_module(Own(1), image_size=16, mean=[0.5], std=[0.5])
+"""
+LAST = "--recipe.trainable.last 1"
+QUICK = "--recipe.epochs 1 --recipe.accelerator cpu --recipe.batch-size 16"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Photos of four classes, and a file with two models."""
+    rng = np.random.default_rng(0)
+    for label in range(4):
+        pattern = rng.integers(0, 256, (4, 4, 3))
+        (tmp_path / "photos" / f"kind {label}").mkdir(parents=True)
+        for number in range(8):
+            noisy = np.clip(pattern + rng.normal(0, 40, pattern.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(noisy).resize((24, 20)).save(tmp_path / "photos" / f"kind {label}" / f"{number}.png")
+    (tmp_path / "encoder.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_upgrade_from_one_module_to_another(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(words: str) -> None:
+        assert main(words.split()) == 0, capsys.readouterr().err
+
+    run(f"train --data photos --old encoder.py:old --model encoder.py:new --dim 8 {QUICK} {LAST} --out runs/new")
+    run("embed images photos --part all --release encoder.py:old runs/new --encoder encoder.py:new --out runs/embedded")
+    sets = {name: load_embeddings(shop / f"runs/embedded/{name}/embeddings.safetensors") for name in ("old", "new")}
+    assert sets["old"].fingerprint == open_release("encoder.py:old").fingerprint
+    assert sets["new"].fingerprint == load_release("runs/new", module=open_release("encoder.py:new")).fingerprint
+    old, new = "runs/embedded/old", "runs/embedded/new"
+    assert main(f"evaluate --old {old} --new {new} --old-release encoder.py:old --new-release runs/new --report none "
+                "--out runs/report".split()) in (0, 1)  # fmt: skip
+    run("gallery create --gallery live --release encoder.py:old")
+    run(f"gallery import --gallery live --embeddings {old}")
+    run("gallery prepare --gallery live --release runs/new")
+    run("gallery backfill --gallery live --release runs/new --encoder encoder.py:new --data photos")
+    capsys.readouterr()
+    for words in ("encoder.py:old", "runs/new --encoder encoder.py:new"):
+        assert main(["gallery", "search", "--gallery", "live", "--image", "photos/kind 1/1.png", "--k", "1", "--json",
+                     "--release", *words.split()]) == 0  # fmt: skip
+        found = json.loads(capsys.readouterr().out)
+        assert found["queries"][0]["hits"][0]["id"] == "kind 1/1.png"
+
+
+def test_a_release_may_be_what_training_starts_from(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = save_release(open_release("encoder.py:new"), shop / "first")
+    words = (
+        f"train --data photos --method independent --model first --dim 6 {QUICK} --recipe.trainable.lora 2 --out runs/a"
+    )
+    assert main([*words.split(), "--encoder", "encoder.py:old"]) == 0, capsys.readouterr().err
+    made = load_release("runs/a", module=open_release("encoder.py:old"))
+    assert made.space.dim == 6 and made.record.initial_weights == Release.fingerprint.fget(
+        load_release(first, module=open_release("encoder.py:new"))
+    )
+    assert made.record.recipe["trainable"] == {"last": None, "lora": 2}
+    before, after = (one.encoder.state_dict() for one in (open_release("encoder.py:new"), made))
+    same = {name for name in before if np.array_equal(before[name], after[name])}
+    assert set(before) - same == {"backbone.body.last.weight"}, "low-rank additions to the linear layer alone"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("embed images photos --release encoder.py:big --out o", "no function 'big'"),
+        ("embed images photos --release nothing.py:big --out o", "There is no file 'nothing.py'"),
+        ("embed images photos --release hf:nothing --out o", "There is no folder 'nothing'"),
+        (
+            "embed images photos --release encoder.py:old --encoder encoder.py:old --out o",
+            "none of .* was made of a mod",
+        ),
+        ("embed images photos --release own --out o", "pass --encoder encoder.py:old"),
+        ("embed images photos --release own --encoder encoder.py:none --out o", "no function 'none'"),
+        ("embed texts x.csv --release encoder.py:old --out o", r"takes 3 × 16 × 16 pixels, no texts"),
+        ("train --data photos --old own --out o", "pass --encoder encoder.py:old"),
+        ("train --data photos --old encoder.py:old --encoder encoder.py:old --dim 8 --out o", "no release needs it"),
+        ("train --data photos --model encoder.py:new --backbone vit_s --method independent --out o", "with --backbone"),
+        ("train --data photos --model encoder.py:new --scenario extended-class --out o", "--scenario .* with --model"),
+        ("train --data photos --old encoder.py:old --model encoder.py:new --out o", "--dim 8"),
+        ("train --data photos --model encoder.py:new --dim 0 --method independent --out o", "dim"),
+        ("train --data photos --method independent --recipe.trainable.last 1 --out o", "would stay random"),
+        (
+            "train --data photos --method independent --model encoder.py:new --recipe.trainable.last 9 --out o",
+            "at most",
+        ),
+        (
+            "train --data photos --method independent --model encoder.py:new --recipe.trainable.lora 0 --out o",
+            "at least 1",
+        ),
+        ("gallery create --gallery g --release hf:nothing", "There is no folder 'nothing'"),
+        ("gallery create --gallery g --release st:nothing", "--text-model st:nothing"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(words: str, message: str, shop: Path, fails: Callable[..., str]) -> None:
+    save_release(open_release("encoder.py:old"), shop / "own")
+    (shop / "x.csv").write_text("id,text\n1,one\n")
+    said = fails(*words.split())
+    assert re.search(message, " ".join(said.split())), said
+
+
+def test_a_broken_file_is_named_with_its_line(shop: Path, fails: Callable[..., str]) -> None:
+    (shop / "encoder.py").write_text("import torch\n\nraise OSError('no weights here')\n")
+    said = fails("embed", "images", "photos", "--release", "encoder.py:old", "--out", "o")
+    assert "'encoder.py', line 3, raised OSError: no weights here." in said
