@@ -13,7 +13,7 @@ from PIL import Image
 
 from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.suite import Suite, suite_from
-from holdfast.data.face_alignment import TEMPLATE
+from holdfast.data.ijbc import TEMPLATE
 
 SIDE = 12
 PARTS = {"train": range(12), "val": range(12, 18), "query": range(18, 24), "gallery": range(18, 24)}

@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.optimize import minimize
 
 from holdfast.data.datasets import load_dataset
-from holdfast.data.face_alignment import TEMPLATE, aligned, similarity
+from holdfast.data.ijbc import TEMPLATE, aligned, similarity
 from holdfast.data.ijbc_truth import FaceTruth
 from holdfast.errors import DataError
 
