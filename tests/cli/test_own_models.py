@@ -94,9 +94,18 @@ def test_a_release_may_be_what_training_starts_from(shop: Path, capsys: pytest.C
     assert set(before) - same == {"backbone.body.last.weight"}, "low-rank additions to the linear layer alone"
 
 
+def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_release(open_release("encoder.py:old"), shop / "own")
+    assert main(["export", "own", "--encoder", "encoder.py:old", "--to", "onnx", "--out", "served"]) == 0, (
+        capsys.readouterr().err
+    )
+    assert any(file.suffix == ".onnx" for file in (shop / "served").rglob("*"))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("export own --to onnx --out served", "pass --encoder encoder.py:old"),
         ("embed images photos --release encoder.py:big --out o", "no function 'big'"),
         ("embed images photos --release nothing.py:big --out o", "There is no file 'nothing.py'"),
         ("embed images photos --release hf:nothing --out o", "There is no folder 'nothing'"),

@@ -22,6 +22,7 @@ def export(
     model: TextModel,
     text_model: str | None = None,
     base: Literal["copy", "keep"] = "copy",
+    encoder: str | None = None,
     json: bool = False,
 ) -> int:
     """Write an adapter, a head or a model of images for serving code that does not have holdfast.
@@ -41,6 +42,8 @@ def export(
         text_model: Frozen model of text whose vectors are mapped, for sentence-transformers; that on record of a head
             when left out.
         base: copy the weights of the text model, or keep them where they are and link to them.
+        encoder: FILE.py:FUNCTION, which gives the module of yours that a release of images was made of; its folder
+            holds no code.
         json: Print one JSON document with the contents of export.json.
 
     Examples:
@@ -61,10 +64,10 @@ def export(
         refuse_useless(given | model.changed, f"with --to {to}", others)
     refuse_filled(out)
     place = place_of(release_or_adapter)
-    opened = open_exportable(place)
+    opened = open_exportable(place, encoder)
     files = opened.source is not None and not opened.source.startswith(BEHIND_AN_API)
-    encoder = _text_encoder(place, model, text_model) if texts and files else None
-    known = formats(encoder, base)
+    of_texts = _text_encoder(place, model, text_model) if texts and files else None
+    known = formats(of_texts, base)
     with console.status(f"writing {to}, and comparing"):
         done = write(opened, known[to], out, list(known.values()))
     record = done.record

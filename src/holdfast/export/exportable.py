@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from holdfast.adapters.storage import ADAPTER_FILE, load_adapter
-from holdfast.errors import ReleaseError
+from holdfast.errors import ReleaseError, refuse
 from holdfast.geometry import Space
 from holdfast.steps import Normalise, Steps
 
@@ -80,16 +80,24 @@ class Exportable:
     network: nn.Module | None = None
 
 
-def open_exportable(folder: str | Path) -> Exportable:
+def open_exportable(folder: str | Path, encoder: str | None = None) -> Exportable:
     """Open an adapter, a head or a release of images; or the one of the two first that `holdfast adapt` saved below.
+
+    Args:
+        folder: Where it is.
+        encoder: What gives the module of a release that was made of one's own; see `holdfast.open_release`.
 
     Raises:
         ReleaseError: There is none, or it was altered.
+        ConfigError: A module of one's own is needed, or was given for something else.
     """
-    from holdfast.models.release import load_release
+    from holdfast.models.named_models import open_releases
 
     folder = place_of(folder)
-    return of_adapter(load_adapter(folder)) if (folder / ADAPTER_FILE).exists() else of_release(load_release(folder))
+    if (folder / ADAPTER_FILE).exists():
+        refuse(encoder is not None, f"The encoder {encoder}, for an adapter.", "it only for a release of images")
+        return of_adapter(load_adapter(folder))
+    return of_release(open_releases([folder], encoder)[folder])
 
 
 def place_of(folder: str | Path) -> Path:
