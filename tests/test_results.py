@@ -15,13 +15,14 @@ from pydantic import Field, ValidationError
 
 import holdfast
 from holdfast.errors import ConfigError, DataError
-from holdfast.results import Data, Disagreement, Interval, Number, Part, Results
+from holdfast.results import Data, Defined, Disagreement, Interval, Number, Part, Results
 
 
 class Score(Part):
     value: float
     chance: Number = None
     interval: Interval | None = None
+    gain: Defined = None
 
 
 class Tournament(Results):
@@ -102,6 +103,18 @@ def test_numbers_that_are_not_defined_are_none() -> None:
     found = made(rounds=[{"one": nan, "two": 0.0}])
     assert found.rounds == [{"one": None, "two": 0.0}]
     assert found.to_dict()["rounds"] == [{"one": None, "two": 0.0}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float64("-inf"), None])
+def test_computed_numbers_that_are_not_finite_are_none_and_those_of_files_are_refused(value: float | None) -> None:
+    assert Score(value=0.5, gain=value).gain is None
+    document = made().to_dict()
+    document["scores"]["one"]["gain"] = value
+    if value is None:
+        assert Tournament.parse(document).scores["one"].gain is None
+    else:
+        with pytest.raises(ConfigError, match=r"finite number at 'scores\.one\.gain'"):
+            Tournament.parse(document)
 
 
 def test_new_results_are_refused_where_something_is_missing_or_another_type() -> None:

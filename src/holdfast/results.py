@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo
 from pydantic_core import PydanticSerializationError
 
 from holdfast import documents
@@ -34,9 +34,16 @@ def _none_if_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
+def _none_unless_finite(value: Any, info: ValidationInfo) -> Any:
+    """Return None for what was computed and is NaN or infinite; in JSON neither may stand."""
+    return None if info.mode == "python" and isinstance(value, float) and not math.isfinite(value) else value
+
+
 Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
 """A number, or None where it is not defined; NaN becomes None."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Defined = Annotated[Finite | None, BeforeValidator(_none_unless_finite)]
+"""A finite number, or None where it is not defined; NaN and infinity that were computed become None."""
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Difference = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]

@@ -8,7 +8,6 @@ intervals from the same resampled queries.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from holdfast.adapters import Adapter, Direction
 from holdfast.adapters.held_out import HeldOut
@@ -25,7 +24,7 @@ from holdfast.errors import DataError, HoldfastError, refuse
 from holdfast.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.results import Count, Difference, Finite, Part, Positive, Several, Share
+from holdfast.results import Count, Defined, Difference, Finite, Part, Positive, Several, Share
 
 Kind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]
@@ -36,10 +35,6 @@ AGREEMENT = "overlap@10"
 UNSEEN = "unseen classes"
 GUARDS = ("recall@1", UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
-
-
-def _finite_or_none(value: Any) -> Any:
-    return value if value is None or math.isfinite(value) else None
 
 
 class Mean(NamedTuple):
@@ -160,7 +155,7 @@ class Measured(CandidateScores):
     cross: Score
     cross_minus_self_old: Gap
     self_new_minus_cross: Gap
-    recovered: Annotated[Finite | None, BeforeValidator(_finite_or_none)] = None
+    recovered: Defined = None
     own: Score | None = None
     unseen: Unseen | None = None
     failed: None = None

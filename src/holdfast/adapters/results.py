@@ -188,7 +188,7 @@ class AdaptResults(Results):
                 sentences=list(pair_sentences),
             ),
             models=Models(old=_model(names.old, held_out.old), new=_model(names.new, held_out.new)),
-            suspects=_suspects(suspects),
+            suspects=suspects and Suspects(**vars(suspects), sentence=suspects.sentence()),
             protocol=_protocol(comparison, direction),
             systems=Systems(self_old=comparison.self_old, self_new=comparison.self_new),
             candidates=list(comparison.candidates),
@@ -283,14 +283,6 @@ class AdaptResults(Results):
 
 def _model(name: str, embeddings: EmbeddingSet) -> FrozenModel:
     return FrozenModel(name=name, fingerprint=embeddings.fingerprint, dim=embeddings.dim)
-
-
-def _suspects(suspects: SuspectPairs | None) -> Suspects | None:
-    if suspects is None:
-        return None
-    return Suspects(
-        share=suspects.share, low=suspects.low, high=suspects.high, tested=suspects.tested, sentence=suspects.sentence()
-    )
 
 
 def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:

@@ -10,22 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import ConfigDict, Field
 
 from holdfast.bench.figure_values import FigureValue
-from holdfast.results import Count, Disagreement, Part, Positive, Results, Several, Share
+from holdfast.results import Count, Defined, Disagreement, Part, Positive, Results, Several, Share
 
 Rank = Annotated[float, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1)]
-
-
-def _none_unless_finite(value: Any, info: ValidationInfo) -> Any:
-    """Return None for what was computed and is NaN or infinite; in JSON neither may stand."""
-    return None if info.mode == "python" and isinstance(value, float) and not math.isfinite(value) else value
-
-
-Measured = Annotated[float | None, BeforeValidator(_none_unless_finite)]
-"""A number, or None where it is not defined."""
 
 
 class _Open(Part):
@@ -109,9 +100,9 @@ class _OneRun(_Open):
     method: str
     label: Name
     seed: int
-    p_up: Measured = None
-    p_comp: Measured = None
-    p_score: Measured = None
+    p_up: Defined = None
+    p_comp: Defined = None
+    p_score: Defined = None
 
     @property
     def p_metrics(self) -> dict[str, float | None]:
@@ -153,9 +144,9 @@ class Run(_OneRun):
     settings: dict[str, Any] = Field(default_factory=dict)
     varied: Varied | None = None
     metric: str
-    scores: dict[str, Measured] | None
-    measured: dict[str, dict[str, Measured]] = Field(default_factory=dict)
-    after_sessions: dict[str, list[Measured]] = Field(default_factory=dict)
+    scores: dict[str, Defined] | None
+    measured: dict[str, dict[str, Defined]] = Field(default_factory=dict)
+    after_sessions: dict[str, list[Defined]] = Field(default_factory=dict)
     verdict: str | None = None
     worse: list[str] | None = None
     seconds: Positive | None = None

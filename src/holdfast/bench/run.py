@@ -147,13 +147,11 @@ def _trial(place: Place, rows: Sequence[Row], cache: TaskCache) -> Trial:
         return Trial(place, rows[0].changes, None, None, failure, chosen=False)
     results = [result_of(row, cache) for row in rows]
     p_comp, p_up = _mean(result.p_comp for result in results), _mean(result.p_up for result in results)
-    recall = _mean(_recall_of(row, cache) for row in rows)
+    recall = _mean(
+        READINGS[row.score.kind].validation_recall(record["values"]) if (record := cache.record(row.score)) else None
+        for row in rows
+    )
     return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False, recall=recall)
-
-
-def _recall_of(row: Row, cache: TaskCache) -> float | None:
-    record = cache.record(row.score)
-    return None if record is None else READINGS[row.score.kind].validation_recall(record["values"])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -287,10 +285,6 @@ def _of_sessions(values: Values, metric: str) -> dict[str, Any]:
     }
 
 
-def _validation_recall(values: Values) -> float | None:
-    return _mean(session["validation_recall"] for session in values["sessions"])
-
-
 class Reading(NamedTuple):
     """How a row is read from its task.
 
@@ -312,7 +306,12 @@ class Reading(NamedTuple):
 
 READINGS = {
     "score": Reading(lambda task: task.needs["model"], ("new", "model"), _of_upgrade, measured=_with_p),
-    "sessions": Reading(lambda task: task, ("first",), _of_sessions, _validation_recall),
+    "sessions": Reading(
+        lambda task: task,
+        ("first",),
+        _of_sessions,
+        lambda values: _mean(session["validation_recall"] for session in values["sessions"]),
+    ),
 }
 """By the kind of the task that a row ends with."""
 

@@ -197,12 +197,9 @@ class ImageTasks:
             label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
             needs = {**sides, "model": new.task}
             task = Task("score", search.settings(), needs, float(search.images), label)
-            further = (self._classified(case, name, search, models),) if self._classifies else ()
+            classifies = self.suite.accuracy and self.part == EVALUATION
+            further = (self._classified(case, name, search, models),) if classifies else ()
             yield Scored(name, search.gate_metric, task, further)
-
-    @property
-    def _classifies(self) -> bool:
-        return self.suite.accuracy and self.part == EVALUATION
 
     def _classified(self, case: Case, name: str, search: Search, models: Mapping[str, Model]) -> Task:
         """Return the task that measures how well the classifiers of models name the classes of what is searched."""
