@@ -52,7 +52,7 @@ $(RUN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): pyproject.toml constraints.txt | $(RUN)/python
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report]'
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report]'
 	touch $@
 
 $(DEVELOPED): pyproject.toml constraints.txt | $(RUN)/python

@@ -95,7 +95,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'holdfast' has no attribute '{name}'")
     module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute or name)
+    from holdfast.extras import needing
+
+    with needing(f"holdfast.{name}"):
+        return getattr(import_module(module), attribute or name)
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@
 
     HoldfastError
     ├── ConfigError          (ValueError)    an option, a name or a file that people write
+    │   └── MissingExtraError (ImportError)  a package that only a part of this one needs is not installed
     ├── DataError            (ValueError)    images, labels or embeddings that cannot be used
     ├── SpaceMismatchError   (ValueError)    points of two different spaces or dimensions meet
     ├── EmptyOverlapError    (ValueError)    two sides share no class or no item where some are needed
@@ -21,7 +22,7 @@ A message has up to three parts: what was given, what was expected, and what to 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from operator import index
 
@@ -128,6 +129,20 @@ class HoldfastError(Exception):
 
 class ConfigError(HoldfastError, ValueError):
     """An option, a name or a file that people write is wrong."""
+
+
+class MissingExtraError(ConfigError, ImportError):
+    """A package is not installed that only a part of holdfast needs; see `holdfast.extras`.
+
+    Args:
+        given: What needs it.
+        to_do: The command that installs it.
+        packages: What is missing, as it is called where it is installed from.
+    """
+
+    def __init__(self, given: str, expected: str = "", to_do: str = "", *, packages: Sequence[str] = ()) -> None:
+        super().__init__(given, expected, to_do)
+        self.packages = tuple(packages)
 
 
 class DataError(HoldfastError, ValueError):

@@ -9,7 +9,8 @@ from importlib.metadata import EntryPoint, entry_points
 from sys import path as search_path
 from typing import Any, TypeVar
 
-from holdfast.errors import ConfigError, reason, unknown_name
+from holdfast.errors import ConfigError, MissingExtraError, reason, unknown_name
+from holdfast.extras import needing
 
 Thing = TypeVar("Thing")
 
@@ -69,7 +70,8 @@ class Registry(MutableMapping[str, Thing]):
     def _thing(self, name: str) -> Thing:
         if name not in self._things and name in self.places:
             module, _, attribute = self.places[name].partition(":")
-            self._things[name] = getattr(import_module(module), attribute)
+            with needing(f"The {self.kind} '{name}'"):
+                self._things[name] = getattr(import_module(module), attribute)
         if name not in self._things:
             raise self.unknown(name)
         return self._things[name]
@@ -132,7 +134,10 @@ class Registry(MutableMapping[str, Thing]):
 
     def _imported(self, entry: EntryPoint) -> Thing:
         try:
-            thing: Thing = entry.load()
+            with needing(f"The {self.kind} '{entry.name}' of the package '{_package(entry)}'"):
+                thing: Thing = entry.load()
+        except MissingExtraError:
+            raise
         except (Exception, SystemExit) as error:  # whatever a module of others does when it is imported
             raise ConfigError(
                 f"The {self.kind} '{entry.name}' of the package '{_package(entry)}' cannot be imported: "

@@ -9,8 +9,9 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -89,8 +90,12 @@ class ModelIdentity(Part):
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of what holdfast stands on, by name."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+    """Return the versions of what holdfast stands on, by name; what is not installed computed nothing."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 class Results(Part):

@@ -17,7 +17,7 @@ import yaml
 
 from holdfast.adapters import SuspectPairs, suspect_pairs
 from holdfast.adapters import storage as adapter_storage
-from holdfast.adapters.adapt import USUAL_HEADS, Choice, open_link, save_link, suitable_adapters
+from holdfast.adapters.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
 from holdfast.adapters.results import AdaptResults
 from holdfast.adapters.score_map import load_score_map
 from holdfast.adapters.storage import load_adapter
@@ -124,7 +124,7 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
     reached = precision(storage.load(entry["file"]).replace(labels=old.labels), old)
     assert reached > precision(old, old) + 0.02
     recipe = dataclasses.replace(HEAD_RECIPE, epochs=10, batch_size=32)
-    heads = {name: dataclasses.replace(one, recipe=recipe) for name, one in USUAL_HEADS.items()}
+    heads = {name: dataclasses.replace(one, recipe=recipe) for name, one in usual_heads().items()}
     choice = Choice(suitable_adapters(old, new), heads=heads, direction="new_to_old")
     assert [one["name"] for one in found["candidates"]] == [*choice.adapters, *(f"head {name}" for name in heads)]
     for one in found["candidates"]:

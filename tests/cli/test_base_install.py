@@ -1,39 +1,51 @@
-"""What the commands do in a Python that has none of the extras: every number, every verdict, and no page."""
+"""What commands do in a Python without the extras: every number and verdict, no page, no torch, and what to install."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-EXTRAS = ("jinja2", "markupsafe", "matplotlib", "transformers", "sentence_transformers", "tokenizers", "tensorboard",
-          "huggingface_hub", "pytorch_metric_learning", "psycopg", "pgvector", "httpx", "tenacity",
-          "onnx", "onnxruntime", "onnxscript")  # fmt: skip
+from holdfast.cli import COMMANDS
+from holdfast.extras import EXTRAS, extra_of, installing
+
+CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "rich", "pyarrow"}
+DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
+"""What the packages of extras bring with them, and a base installation does not have."""
 RUNNER = """
 import contextlib, io, json, sys
+from importlib.machinery import PathFinder
 
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in EXTRAS:
-            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+class Installed(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in ABSENT else super().find_spec(name, path, target)
 
 if __name__ == "__main__":
-    EXTRAS, commands = json.loads(sys.argv[1])
-    sys.meta_path.insert(0, Absent())
+    ABSENT, code, commands = json.loads(sys.argv[1])
+    sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
+    exec(code)
     from holdfast.cli import console, main
     done = []
     for words in commands:
         out, console.console.file = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out):
-            code = main(words)
+            try:
+                code = main(words)
+            except SystemExit as ended:  # of --help
+                code = ended.code or 0
         done.append([code, out.getvalue(), console.console.file.getvalue()])
     print(json.dumps(done))
 """
+ROOT = Path(__file__).parents[2]
 ITEMS, CLASSES = 120, 12
 
 
@@ -43,10 +55,14 @@ class Done(NamedTuple):
     said: str
 
 
-def without_extras(script: Path, *commands: list[Any]) -> list[Done]:
-    """Run commands one after another in a new Python that finds no package of an extra."""
+def without_extras(
+    script: Path, *commands: list[Any], present: tuple[str, ...] = ("train", "gallery"), code: str = ""
+) -> list[Done]:
+    """Run code, then commands one after another, in a new Python that finds no package but those of some extras."""
     script.write_text(RUNNER)
-    words = json.dumps([EXTRAS, [[*map(str, command)] for command in commands]])
+    absent = {package for extra, packages in EXTRAS.items() if extra not in present for package in packages}
+    absent |= set() if "train" in present else DRAWN_BY_OTHERS
+    words = json.dumps([sorted(absent), code, [[*map(str, command)] for command in commands]])
     ended = subprocess.run([sys.executable, str(script), words], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     return [Done(*one) for one in json.loads(ended.stdout.splitlines()[-1])]
@@ -134,3 +150,95 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
     assert json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["verdict"]
     assert "saved    " in adapted.said or adapted.code == 1
     assert not list(tmp_path.rglob("*.html"))
+
+
+PYTHON = """
+import holdfast
+from holdfast.errors import MissingExtraError
+from holdfast.extras import needing
+
+assert holdfast.Adapter and holdfast.Gallery and holdfast.EmbeddingSet and holdfast.evaluate and list(holdfast.METHODS)
+for name in ("fit", "encode", "Release", "CompatibilityLoss", "train_release", "load_release"):
+    try:
+        getattr(holdfast, name)
+    except MissingExtraError as error:
+        assert isinstance(error, ImportError) and "pip install 'holdfast[train]'" in str(error), error
+        assert f"holdfast.{name} needs torch" in str(error), error
+    else:
+        raise AssertionError(name)
+try:
+    with needing("This"):
+        import of_nobody
+except MissingExtraError:
+    raise
+except ModuleNotFoundError:
+    pass
+"""
+
+
+def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
+    files: Path, tmp_path: Path, postgres_url: str
+) -> None:
+    old, new, named = files / "old.npz", files / "new.npz", ["--old-model", "a", "--new-model", "b"]
+    quick, held, report = ["--resamples", 100], tmp_path / "held", tmp_path / "evidence"
+    at, made = ["--gallery", f"memory:{held}"], ["--vectors", new, "--model", "b"]
+    database = ["--gallery", postgres_url]
+    works: list[list[Any]] = [
+        ["--help"], ["methods"], ["methods", "bct"], ["data"], ["data", "list"], ["data", "glyphs"],
+        *([command, "--help"] for command in COMMANDS if command != "completion"),
+        ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", report],
+        ["evaluate", "chain", old, new, *quick, "--out", tmp_path / "chain"],
+        ["adapt", "--old", old, "--new", new, *named, *quick, "--out", tmp_path / "link"],
+        ["embed", "stored", new, "--model", "b", "--adapter", tmp_path / "link" / "adapter", "--out", tmp_path / "on"],
+        ["gallery", "create", *at, "--embeddings", old, "--model", "a"],
+        ["gallery", "search", *at, "--queries", old, "--model", "a", "--k", 2],
+        ["gallery", "rehearse", *at, *made, "--report", report, "--sample", 60, "--out", tmp_path / "rehearsal"],
+        ["gallery", "prepare", *at, "--model", "b", "--dim", 8, "--report", report],
+        ["gallery", "plan", *at, *made],
+        ["gallery", "swap", *at],
+        ["gallery", "backfill", *at, *made],
+        ["gallery", "complete", *at],
+        ["gallery", "doctor", *at],
+        ["gallery", "create", *database, "--embeddings", old, "--model", "a"],
+        ["gallery", "search", *database, "--queries", old, "--model", "a", "--k", 2],
+        ["gallery", "doctor", *database],
+    ]  # fmt: skip
+    refused: dict[str, list[Any]] = {
+        "needs torch": ["train", "--data", files, "--method", "independent", "--out", tmp_path / "no"],
+        "sessions`": ["sessions", "disjoint", "--data", files, "--method", "finetune", "--out", tmp_path / "no"],
+        "needs torch and matplotlib and pylance": ["demo", "--out", tmp_path / "no"],
+        "kind 'lance' need pylance": ["gallery", "create", tmp_path / "no", "--embeddings", old, "--model", "a"],
+        "'residual_mlp' needs torch": ["adapt", "--old", old, "--new", new, "--adapter", "residual_mlp", "--out", "no"],
+        "method 'p2s' needs torch": ["adapt", "--old", old, "--new", new, "--method", "p2s", "--out", tmp_path / "no"],
+        "embed`": ["embed", "images", files, "--release", "R", "--out", tmp_path / "no"],
+    }  # fmt: skip
+    done = without_extras(tmp_path / "run.py", *works, *refused.values(), present=("pgvector",), code=PYTHON)
+    for words, one in zip(works, done, strict=False):
+        verdict = words[0] == "adapt" or words[1:2] == ["rehearse"]
+        assert one.code in ((0, 1) if verdict else (0,)), (words, one)
+    told = dict(zip(refused, done[len(works) :], strict=True))
+    for words, one in told.items():
+        extra = "gallery" if "lance'" in words else "train,report,gallery" if "matplotlib" in words else "train"
+        assert one.code == 2 and words in one.said and installing(*extra.split(",")) in one.said, (words, one)
+    assert not (tmp_path / "no").exists()
+    adapted = done[works.index(next(one for one in works if one[0] == "adapt" and "--old" in one))]
+    assert "for want of an extra: residual_mlp, heads; pip install 'holdfast[train]'" in adapted.said
+    assert json.loads((report / "results.json").read_text())["versions"].keys() >= {"python", "numpy"}
+
+
+def test_every_dependency_of_an_extra_is_known_by_the_name_it_is_imported_by() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {
+        extra: {re.split(r"[\[<>=~! ]", one)[0] for one in needed}
+        for extra, needed in project["optional-dependencies"].items()
+    }
+    core = {re.split(r"[\[<>=~! ]", one)[0] for one in project["dependencies"]}
+    assert core == CORE
+    assert declared.keys() - {"all", "docs", "dev"} == EXTRAS.keys()
+    everything = re.search(r"\[(.*)\]", project["optional-dependencies"]["all"][0])
+    assert everything is not None and set(everything[1].split(",")) == EXTRAS.keys()
+    by_package = packages_distributions()
+    for extra, packages in EXTRAS.items():
+        for package in packages:
+            names = {name.lower() for name in by_package[package]}
+            assert names & {name.lower() for name in declared[str(extra_of(package))]}, (extra, package)

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from holdfast.adapters import ADAPTERS, Direction, ScoreMap, SuspectPairs, build_adapter, suspect_pairs
@@ -36,21 +35,30 @@ from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.intervals import Resampled
 from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
+from holdfast.extras import installed, installing, needing, require
 from holdfast.methods import build_method
-from holdfast.models.release import FrozenModel
 from holdfast.models.specs import EncoderSpec
-from holdfast.training.compatible_head import CompatibleHead, load_head, train_head
-from holdfast.training.train import OnStep
+
+if TYPE_CHECKING:
+    from holdfast.models.release import FrozenModel
+    from holdfast.training.compatible_head import CompatibleHead
+    from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
 
-USUAL_HEADS = {
-    "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
-    "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
-}
-"""What is tried unless a person says otherwise; two layers tell known classes better apart, and others worse."""
+def usual_heads() -> dict[str, Experiment]:
+    """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
+
+    Two layers tell known classes better apart than one, and others worse.
+    """
+    if not installed("train"):
+        return {}
+    return {
+        "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
+        "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
+    }
 
 
 @dataclass(frozen=True)
@@ -63,17 +71,21 @@ class Choice:
         heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
             batches of few items are smaller (`head_recipe`).
         direction: What the adapters map: the new queries, the old gallery, or each in turn.
+        usual: Whether this is what is compared where nothing was named; what is then left out for want of an extra is
+            told.
     """
 
-    adapters: Sequence[str] = tuple(ADAPTERS)
+    adapters: Sequence[str] = field(default_factory=lambda: fittable_adapters())
     adapter_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    heads: Mapping[str, Experiment] = field(default_factory=lambda: dict(USUAL_HEADS))
+    heads: Mapping[str, Experiment] = field(default_factory=usual_heads)
     direction: Directions = "both"
+    usual: bool = False
 
     def __post_init__(self) -> None:
         for name in self.adapters:
             if name not in ADAPTERS:
                 raise ADAPTERS.unknown(name)
+            require(f"Fitting the adapter '{name}'", ADAPTERS[name].extra, or_else="compare others")
         refuse(len(set(self.adapters)) < len(self.adapters), f"The adapters {', '.join(self.adapters)}.", "each once")
         refuse(not self.adapters and not self.heads, "Nothing to compare.", "an adapter or a method for a head")
         self._refuse_lost_options()
@@ -135,9 +147,32 @@ class Adapted:
         return _followed(self.comparison, self.recommendation)
 
 
+def fittable_adapters() -> tuple[str, ...]:
+    """Return the names of the adapters that can be fitted with what is installed; `left_out` tells of the others."""
+    return tuple(name for name, adapter in ADAPTERS.items() if adapter.extra is None or installed(adapter.extra))
+
+
 def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
-    """Return the names of the adapters that can be fitted between the dimensions of two models."""
-    return tuple(name for name, adapter in ADAPTERS.items() if old.dim == new.dim or not adapter.equal_dimensions)
+    """Return those of `fittable_adapters` that take the dimensions of two models."""
+    return tuple(name for name in fittable_adapters() if old.dim == new.dim or not ADAPTERS[name].equal_dimensions)
+
+
+def left_out(labelled: bool) -> tuple[str, ...]:
+    """Say, in a sentence for each extra that is not installed, what would be compared with it.
+
+    Args:
+        labelled: Whether there are labels, which heads need.
+    """
+    absent: dict[str, list[str]] = {}
+    for name, adapter in ADAPTERS.items():
+        if adapter.extra is not None and not installed(adapter.extra):
+            absent.setdefault(adapter.extra, []).append(name)
+    if labelled and not installed("train"):
+        absent.setdefault("train", []).append("heads")
+    return tuple(
+        f"Not compared, for want of an extra: {', '.join(names)}; {installing(extra)} compares them too."
+        for extra, names in absent.items()
+    )
 
 
 def adapt(
@@ -176,6 +211,7 @@ def adapt(
         EmptyOverlapError: No id occurs in both sets.
         SpaceMismatchError: A set is not on the hypersphere.
     """
+    unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
     choice = choice or Choice(suitable_adapters(old, new))
     direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
     refuse_lengths(old, new, "adapters and heads read")
@@ -199,7 +235,7 @@ def adapt(
             score_map=score_map_of(followed.fit(held_out.fit_old, held_out.fit_new), held_out, seed)
             if followed
             else None,
-            sentences=pairs.report.sentences(),
+            sentences=(*pairs.report.sentences(), *unasked),
         )
 
 
@@ -229,6 +265,8 @@ def candidates_of(
         return Link.of_adapter(choice.build(name).fit(old, new))
 
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet) -> Link:
+        from holdfast.training.compatible_head import train_head
+
         place = Path(tempfile.mkdtemp(dir=folder))
         return link_of_head(train_head(old, new, _for_items(experiment, len(old), seed), place, on_step=on_step))
 
@@ -290,6 +328,8 @@ def save_link(
     if name not in heads:
         raise unknown_name("candidate", name, [*choice.directed(), *heads])
     experiment = _for_items(choice.heads[name.removeprefix(HEAD)], len(old), seed)
+    from holdfast.training.compatible_head import train_head
+
     place = folder / "head"
     train_head(old, new, experiment, place, frozen_model=frozen_model, data_name=data_name, on_step=on_step)
     return place
@@ -309,6 +349,8 @@ def open_link(folder: str | Path) -> Link:
     """
     if (Path(folder) / ADAPTER_FILE).exists():
         return Link.of_adapter(load_adapter(folder))
+    with needing(f"Opening '{folder}', which holds no adapter and may hold a head,"):
+        from holdfast.training.compatible_head import load_head
     return link_of_head(load_head(Path(folder)))
 
 
@@ -375,15 +417,14 @@ def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FittedScoreMap
 
 
 def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
-    similarity = query.space.similarity(_points(query), _points(gallery))
-    values: NDArray[np.float64] = similarity.double().numpy()
-    return values
+    similarity = query.space.similarity_array(_points(query), _points(gallery))
+    return similarity.astype(np.float32).astype(np.float64)  # rounded, so that equal pairs tie wherever they stand
 
 
-def _points(embeddings: EmbeddingSet) -> torch.Tensor:
+def _points(embeddings: EmbeddingSet) -> NDArray[np.float64]:
     """Return points as similarities ask for them: a cosine must not see that vectors have other lengths."""
-    vectors, space = torch.from_numpy(np.array(embeddings.vectors)), embeddings.space
-    return space.project(vectors) if embeddings.form == "features" else space.canonical(vectors)
+    vectors, space = np.asarray(embeddings.vectors, np.float64), embeddings.space
+    return space.project_array(vectors) if embeddings.form == "features" else space.canonical_array(vectors)
 
 
 def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:

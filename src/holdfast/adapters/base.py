@@ -74,6 +74,9 @@ class Adapter(ABC):
     equal_dimensions: ClassVar[bool] = False
     """Whether it can be fitted only where both models have one dimension."""
 
+    extra: ClassVar[str | None] = None
+    """The extra that fitting needs (`holdfast.extras`); what is fitted maps without it."""
+
     turns: ClassVar[Literal["with each model", "with both models", "no"]] = "with each model"
     """Whether the images turn when the coordinates of either model are turned, or only when both are turned alike."""
     quick: ClassVar[Mapping[str, Any]] = {}

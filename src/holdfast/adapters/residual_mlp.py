@@ -13,6 +13,7 @@ from holdfast.adapters.base import Adapter, State
 from holdfast.adapters.moments import Floats, PairedVectors, best_penalty, fold_moments, ridge, total
 from holdfast.adapters.pairs import Direction
 from holdfast.errors import refuse
+from holdfast.extras import needing
 from holdfast.steps import Affine, Gelu, Steps, Sum
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class ResidualMLP(Adapter):
         "seed": ({}, 1),
     }
     minimum_pairs = 20
+    extra = "train"
 
     def __init__(
         self,
@@ -80,6 +82,8 @@ class ResidualMLP(Adapter):
 
     def solve(self, pairs: PairedVectors) -> State:
         """Train, and return the weights that were best on the held-out pairs."""
+        with needing("Fitting the adapter 'residual_mlp'", "fit another adapter"):
+            import torch  # noqa: F401
         order = np.random.default_rng(self.seed).permutation(len(pairs))
         held = min(max(1, round(self.held_out * len(pairs))), len(pairs) - 2)
         held_out, training = pairs.select(np.sort(order[:held])), pairs.select(np.sort(order[held:]))

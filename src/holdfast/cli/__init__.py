@@ -48,8 +48,10 @@ def _run(command: str, arguments: list[str]) -> int:
             raise unknown_name("command", command, COMMANDS, listing="holdfast --help")
         with heartbeat(" ".join(["holdfast", command, *(word for word in arguments[:1] if word.isalpha())])):
             from holdfast.cli.parsing import run_command
+            from holdfast.extras import needing
 
-            return run_command([command, *arguments])
+            with needing(f"`holdfast {command}`, as it was asked,"):
+                return run_command([command, *arguments])
     except HoldfastError as error:
         print_error(command, error, as_json=as_json)
     except BrokenPipeError:  # the reader of standard output has seen enough

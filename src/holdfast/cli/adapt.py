@@ -298,12 +298,13 @@ class Compared(Options):
         Raises:
             ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
         """
-        from holdfast.adapters.adapt import USUAL_HEADS, Choice
+        from holdfast.adapters.adapt import Choice, fittable_adapters, usual_heads
         from holdfast.methods import build_method
-        from holdfast.models.heads import build_head
         from holdfast.models.specs import EncoderSpec
 
         if self.head is not None:
+            from holdfast.models.heads import build_head
+
             build_head(self.head, 2, 2, self.head_options)
         named = options_by_method(self.method, self.method_options) if self.method else {}
         for name, options in named.items():
@@ -313,15 +314,16 @@ class Compared(Options):
                 "a method for one upgrade, such as p2s; `holdfast methods` lists them",
             )
         spec = EncoderSpec(projection=self.projection)
+        adapters: Sequence[str] = self.adapter
         heads = {name: Experiment(method=name, method_options=options, model=spec) for name, options in named.items()}
         if not self.adapter and not self.method:
-            heads = dict(USUAL_HEADS)
+            heads, adapters = usual_heads(), fittable_adapters()
         heads = {
             name: replace(one, head=self.head, head_options=self.head_options, recipe=self.recipe, seed=seed)
             for name, one in heads.items()
         }
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
-        return Choice(self.adapter, options, heads, self.direction)
+        return Choice(adapters, options, heads, self.direction)
 
     def suited(self, choice: Choice, pair: Pair) -> Choice:
         """Return the choice for these embeddings: every adapter that can be fitted, where none was named.
@@ -340,7 +342,7 @@ class Compared(Options):
             refuse_for_labels(name in self.changed and not pair.labelled, name)
         fitting = suitable_adapters(pair.old, pair.new)
         if not self.adapter and not self.method:
-            return replace(choice, adapters=fitting)
+            return replace(choice, adapters=fitting, usual=True)
         others = [name for name in choice.adapters if name not in fitting]
         refuse(
             bool(others),

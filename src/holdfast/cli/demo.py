@@ -16,6 +16,7 @@ from holdfast.cli.console import console, counting_progress, print_json, trainin
 from holdfast.cli.evidence import Pictures, Sides, write_evidence
 from holdfast.cli.options import DataSets
 from holdfast.config import Settings
+from holdfast.extras import require
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
@@ -60,6 +61,7 @@ def demo(
     Examples:
         holdfast demo --out runs/demo
     """
+    require("`holdfast demo`", "train", "report", "gallery")
     from holdfast.models.card import write_card  # help is printed without these
     from holdfast.reports.evaluation import summary_rows
     from holdfast.reports.markdown import markdown_table

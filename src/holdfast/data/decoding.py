@@ -7,13 +7,16 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from holdfast.errors import ConfigError, DataError
+from holdfast.extras import needing
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Shape = tuple[int, int, int]
 Fit = Literal["crop", "squash", "crop-bicubic", "squash-bicubic"]
@@ -38,6 +41,8 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
         DataError: The image cannot be read, or its numbers have no agreed range.
     """
     with opened(source, name) as image:
+        from PIL import ImageOps
+
         image.draft(MODES[shape[0]], (2 * max(shape[1:]), 2 * max(shape[1:])))
         ImageOps.exif_transpose(image, in_place=True)
         sized = fitted(_flattened(image, MODES[shape[0]], name), (shape[2], shape[1]), fit)
@@ -52,6 +57,8 @@ def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
     Raises:
         DataError: What Pillow, or whoever brings it to size, says.
     """
+    with needing("Reading images"):
+        from PIL import Image, UnidentifiedImageError
     try:
         with Image.open(source) as image:
             yield image
@@ -68,6 +75,8 @@ def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
 
 def _flattened(image: Image.Image, mode: str, name: str) -> Image.Image:
     """Convert to the mode; transparent parts become white, and 16-bit greys are scaled rather than cut off."""
+    from PIL import Image
+
     if image.mode.startswith("I") or image.mode == "F":
         return Image.fromarray(_eight_bit(np.asarray(image), image.mode, name)).convert(mode)
     if "A" in image.getbands() or "transparency" in image.info:
@@ -92,9 +101,12 @@ def _eight_bit(grey: NDArray[Any], mode: str, name: str) -> Pixels:
 def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
     """Resize to (width, height); "crop" keeps the aspect and cuts the longer side around the centre.
 
+    >>> from PIL import Image
     >>> fitted(Image.new("L", (40, 20)), (10, 10), "crop").size
     (10, 10)
     """
+    from PIL import Image
+
     if image.size == size:
         return image
     box = (0.0, 0.0, float(image.width), float(image.height))

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFont
 
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import SquareSize, readable_sides
@@ -26,9 +25,11 @@ from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import generator_of
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError
+from holdfast.extras import needing
 
 if TYPE_CHECKING:
     import torch
+    from PIL import ImageFont
     from torch import Tensor
 
 
@@ -112,14 +113,8 @@ def font_files() -> list[Path]:
     Fonts with few or misplaced characters (Computer Modern, display sizes) are left out, and so is LastResort,
     which draws a box for everything.
     """
-    try:
+    with needing("The data set 'glyphs', rendered from fonts that come with Matplotlib,"):
         import matplotlib
-    except ImportError as error:
-        raise ConfigError(
-            "The data set 'glyphs' is rendered from the fonts of matplotlib, which is not installed.",
-            expected="matplotlib",
-            to_do="pip install holdfast[report]",
-        ) from error
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     files = [folder / f"{family}{style}.ttf" for family, styles in _FONTS.items() for style in styles]
     missing = [path.name for path in files if not path.is_file()]
@@ -156,6 +151,8 @@ def _usable(character: str) -> bool:
 
 def render(characters: Sequence[str], fonts: Sequence[Path]) -> GlyphBank:
     """Draw every character in every font that has it, scaled to one box around its ink and centred."""
+    from PIL import ImageFont
+
     pixels = np.zeros((len(characters), len(fonts), CANVAS, CANVAS), np.uint8)
     outlines = np.zeros((len(characters), len(fonts), _COARSE, _COARSE), np.uint8)
     present = np.zeros((len(characters), len(fonts)), np.bool_)
@@ -170,6 +167,8 @@ def render(characters: Sequence[str], fonts: Sequence[Path]) -> GlyphBank:
 
 def _draw(font: ImageFont.FreeTypeFont, character: str, canvas: NDArray[np.uint8], outline: NDArray[np.uint8]) -> bool:
     """Draw into the canvas, and stretched into the outline; return whether there was enough ink to draw."""
+    from PIL import Image
+
     mask = font.getmask(character, mode="L")
     box = mask.getbbox()
     if box is None or max(box[2] - box[0], box[3] - box[1]) < _SMALLEST_INK:

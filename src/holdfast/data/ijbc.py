@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from holdfast.data.delimited import read_columns
 from holdfast.data.image_set import ImageSet
@@ -23,6 +22,9 @@ from holdfast.data.prepared_images import PreparedImages
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 OBTAINED = "NIST, on request (IARPA Janus Benchmark C), cropped and listed as for the insightface evaluation"
 UNLABELLED = "unlabelled"
@@ -153,6 +155,8 @@ def aligned(image: Image.Image, landmarks: NDArray[np.float64], side: int = SIDE
         landmarks: Both eyes, nose, both corners of the mouth, in pixels of the image, float64 (5, 2).
         side: Height and width to return; the template grows with it.
     """
+    from PIL import Image
+
     forward = similarity(landmarks, TEMPLATE * (side / SIDE))
     turn = np.linalg.inv(forward[:, :2])
     centre = np.array([0.5, 0.5])  # Pillow counts from the corners of pixels

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from holdfast.data.decoding import Fit, Pixels, Shape, opened
 from holdfast.data.images import FileImages, Rows
 from holdfast.errors import DataError
 
-Prepare = Callable[[Image.Image, NDArray[np.float64]], Image.Image]
+if TYPE_CHECKING:
+    from PIL import Image
+
+Prepare = Callable[["Image.Image", NDArray[np.float64]], "Image.Image"]
 """From an RGB image and the numbers of its row to an image of the size wanted."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
 
 from holdfast.data.decoding import Fit, check_target, fitted
 from holdfast.data.image_set import ImageSet
@@ -20,6 +20,9 @@ from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.revisited_truth import RevisitedTruth
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 OBTAINED = "the project page of the revisited benchmarks (revisitop, Radenović et al., CVPR 2018)"
 UNLABELLED = "unlabelled"
@@ -124,9 +127,12 @@ def crop_to_box(image: Image.Image, box: NDArray[np.float64], *, size: tuple[int
         size: Width and height to return.
         fit: "crop" or "squash".
 
+    >>> from PIL import Image
     >>> crop_to_box(Image.new("RGB", (40, 20)), np.array([10.4, -3, 20.4, 20]), size=(5, 5), fit="squash").size
     (5, 5)
     """
+    from PIL import ImageOps
+
     left, top, right, bottom = np.rint(box).astype(int).tolist()
     inside = max(left, 0), max(top, 0), min(right, image.width), min(bottom, image.height)
     if inside[0] >= inside[2] or inside[1] >= inside[3]:

@@ -293,11 +293,9 @@ def _labels(sets: Sequence[EmbeddingSet]) -> tuple[NDArray[np.int64] | None, Str
 
 def with_uncertainty(embeddings: EmbeddingSet) -> EmbeddingSet:
     """Return points with the column "uncertainty", float32 (N,) in [0, 1]; as they are on a space that knows none."""
-    import torch  # not needed to open or search a set
-
     if embeddings.form != "points" or not len(embeddings):
         return embeddings
-    values = embeddings.space.uncertainty(torch.from_numpy(np.array(embeddings.vectors)))
+    values = embeddings.space.uncertainty_array(np.asarray(embeddings.vectors))
     if values is None:
         return embeddings
-    return embeddings.replace(columns={**embeddings.columns, UNCERTAINTY: values.numpy().astype(np.float32)})
+    return embeddings.replace(columns={**embeddings.columns, UNCERTAINTY: values.astype(np.float32)})

@@ -23,6 +23,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import UNCERTAINTY
 from holdfast.errors import DataError, refuse
 from holdfast.evaluation.sides import matched
+from holdfast.geometry.lorentz_arrays import log_map0
 from holdfast.results import Part
 
 _FEWEST_BINS = 20  # over the values that occur
@@ -282,14 +283,9 @@ def _sample(
 
 def _tangents(embeddings: EmbeddingSet, curvature: float) -> NDArray[np.float64]:
     """Return tangent vectors at the origin (N, D); their lengths are the distances from the origin."""
-    import torch
-
-    from holdfast.geometry.lorentz import log_map0
-
-    points = torch.from_numpy(np.array(embeddings.vectors))
-    points = points if embeddings.form == "points" else embeddings.space.project(points)
-    tangents: NDArray[np.float64] = log_map0(points.double(), curvature=curvature).numpy()
-    return tangents
+    points = np.asarray(embeddings.vectors)
+    points = points if embeddings.form == "points" else embeddings.space.project_array(points)
+    return log_map0(points.astype(np.float64), curvature)
 
 
 def main_directions(tangents: NDArray[np.float64]) -> NDArray[np.float64]:

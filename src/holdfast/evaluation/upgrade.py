@@ -226,18 +226,15 @@ def label_margins(embeddings: EmbeddingSet) -> NDArray[np.float32]:
     Raises:
         DataError: The set has no labels or no items.
     """
-    import torch
-
     if embeddings.labels is None or not len(embeddings):
         raise DataError("An order by margin of items without labels.", expected="a labelled gallery with items")
     classes, labels = np.unique(embeddings.labels, return_inverse=True)
-    points = torch.from_numpy(np.array(embeddings.vectors))
-    space = embeddings.space
-    points = space.project(points) if embeddings.form == "features" else space.canonical(points)
-    means, _ = space.mean(points, torch.from_numpy(labels), len(classes))
+    space, rows = embeddings.space, np.asarray(embeddings.vectors)
+    points = space.project_array(rows) if embeddings.form == "features" else space.canonical_array(rows)
+    means = space.mean_array(points, labels, len(classes))
     margins = np.empty(len(embeddings), np.float32)
     for start in range(0, len(points), step := max(1, _SIMILARITIES_AT_ONCE // len(classes))):
-        similarity = space.similarity(points[start : start + step], means).numpy()
+        similarity = space.similarity_array(points[start : start + step], means)
         own = (np.arange(len(similarity)), labels[start : start + step])
         to_own = similarity[own]
         similarity[own] = -np.inf

@@ -18,9 +18,10 @@ from holdfast.errors import ConfigError, reason
 from holdfast.export.exportable import Exportable, Vectors
 from holdfast.export.formats import NO_STEPS, Format
 from holdfast.export.record import ExportRecord
+from holdfast.extras import installing
 from holdfast.steps import Affine, Gelu, Lift, Mixture, Normalise, Relu, Scale, Shorten, Step, Sum
 
-EXTRA = "pip install 'holdfast[onnx]'"
+EXTRA = installing("onnx")
 OPSET, FORMAT = 18, 9
 """Old enough for the runtimes of the last years."""
 SHORTEST = 1e-12

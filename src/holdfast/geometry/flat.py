@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from holdfast.errors import refuse
-from holdfast.geometry.space import Side, Space
+from holdfast.geometry.space import Array, Side, Space, sums_by_class
 from holdfast.steps import Steps
 
 if TYPE_CHECKING:
@@ -52,6 +53,27 @@ class FlatSpace(Space):
         """Return the plain means (C, D); zero for an absent class."""
         return sums / counts.clamp_min(1)[:, None]
 
+    def project_array(self, features: Array) -> Array:
+        """Return the features themselves."""
+        return features
+
+    def unproject_array(self, points: Array) -> Array:
+        """Return the points themselves."""
+        return points
+
+    def canonical_array(self, points: Array) -> Array:
+        """Return the points themselves."""
+        return points
+
+    def mean_array(self, points: Array, labels: NDArray[np.int64], num_classes: int) -> Array:
+        """Return the plain means (C, D); zero for an absent class."""
+        sums, counts = sums_by_class(points, labels, num_classes)
+        means: Array = sums / np.maximum(counts, 1)[:, None]
+        return means
+
+    def uncertainty_array(self, points: Array) -> None:
+        """Return None: these spaces know no uncertainty."""
+
     def clip_after(self, previous: float | None, given: float | None = None) -> None:
         """Return None: no model is trained here, so that there is nothing to clip.
 
@@ -80,6 +102,10 @@ class InnerProduct(FlatSpace):
     def similarity(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
         """Return the scaled inner products (n, m)."""
         return (scale * x if scale != 1 else x) @ y.T
+
+    def similarity_array(self, x: Array, y: Array) -> Array:
+        """Return the inner products (n, m)."""
+        return x @ y.T
 
     def paired_similarity(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the inner products (n,) of the rows."""
@@ -136,6 +162,11 @@ class Euclidean(FlatSpace):
 
         # from differences: the product form loses close points that are far from the origin
         return -scale * torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def similarity_array(self, x: Array, y: Array) -> Array:
+        """Return minus the Euclidean distances (n, m), float64."""
+        distances: Array = cdist(x, y)
+        return -distances
 
     def paired_similarity(self, x: Tensor, y: Tensor) -> Tensor:
         """Return minus the Euclidean distances (n,) of the rows."""

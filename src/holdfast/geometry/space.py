@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from holdfast.errors import count_of, refuse
 from holdfast.steps import Steps
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Side = Literal["query", "gallery"]
+Array = NDArray[Any]
+"""Of floating-point numbers; what comes back is of the type of what was given, unless said otherwise."""
 
 
 class SpaceRecord(TypedDict):
@@ -152,6 +155,33 @@ class Space(ABC):
         """Return a value in [0, 1] per point, or None where the space knows no uncertainty."""
         return None
 
+    # The same on arrays, for stored vectors. What a space does not say without torch, it is asked with torch.
+
+    def project_array(self, features: Array) -> Array:
+        """Return `project` of an array (..., D)."""
+        return _array(self.project(_tensor(features)))
+
+    def unproject_array(self, points: Array) -> Array:
+        """Return `unproject` of an array (..., D)."""
+        return _array(self.unproject(_tensor(points)))
+
+    def canonical_array(self, points: Array) -> Array:
+        """Return `canonical` of an array (..., D)."""
+        return _array(self.canonical(_tensor(points)))
+
+    def similarity_array(self, x: Array, y: Array) -> Array:
+        """Return `similarity` of arrays (n, D) and (m, D)."""
+        return _array(self.similarity(_tensor(x), _tensor(y)))
+
+    def mean_array(self, points: Array, labels: NDArray[np.int64], num_classes: int) -> Array:
+        """Return the means (C, D) of `mean`, of arrays."""
+        return _array(self.mean(_tensor(points), _tensor(labels), num_classes)[0])
+
+    def uncertainty_array(self, points: Array) -> Array | None:
+        """Return `uncertainty` of an array (N, D)."""
+        values = self.uncertainty(_tensor(points))
+        return None if values is None else _array(values)
+
     def clip_after(self, previous: float | None, given: float | None = None) -> float | None:
         """Return the length at which the next model's features are clipped, None where lengths do not count.
 
@@ -176,3 +206,27 @@ class Space(ABC):
     def settled(self) -> Space:
         """Return the space with what was learned about it as plain numbers."""
         return self
+
+
+def _tensor(rows: Array) -> Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(rows))
+
+
+def _array(rows: Tensor) -> Array:
+    values: Array = rows.numpy()
+    return values
+
+
+def sums_by_class(values: Array, labels: NDArray[np.int64], num_classes: int) -> tuple[Array, Array]:
+    """Sum values (N, D) by label; return the sums (C, D) and the counts (C,): `segments.segment_sum` of arrays.
+
+    >>> sums_by_class(np.array([[1.0], [2.0], [5.0]]), np.array([0, 0, 2]), 3)[0].ravel().tolist()
+    [3.0, 0.0, 5.0]
+    """
+    starts = np.append(0, np.cumsum(np.bincount(labels, minlength=num_classes)))
+    rows = np.argsort(labels, kind="stable")
+    chosen = csr_array((np.ones(len(rows), values.dtype), rows, starts), shape=(num_classes, len(values)))
+    sums: Array = chosen @ values
+    return sums, np.diff(starts).astype(values.dtype)

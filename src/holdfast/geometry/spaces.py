@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.geometry import lorentz_arrays
 from holdfast.geometry.flat import Euclidean, InnerProduct
-from holdfast.geometry.space import Side, Space
+from holdfast.geometry.space import Array, Side, Space, sums_by_class
 from holdfast.steps import Lift, Normalise, Steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_NONE = 1e-12  # as in `hypersphere`: shorter vectors are divided by that
 _SHORTEST = 1e-18  # of a shorter vector float32 cannot hold the square with all its digits
 
 
@@ -94,6 +96,32 @@ class Hypersphere(Space):
         from holdfast.geometry import hypersphere
 
         return hypersphere.normalise(sums / counts.clamp_min(1)[:, None])
+
+    def project_array(self, features: Array) -> Array:
+        """Divide features (..., D) by their length; zero stays zero."""
+        lengths = np.sqrt(np.square(features).sum(axis=-1, keepdims=True))
+        unit: Array = features / np.maximum(lengths, max(_NONE, np.finfo(features.dtype).tiny))
+        return unit
+
+    def canonical_array(self, points: Array) -> Array:
+        """Divide points (..., D) by their length."""
+        return self.project_array(points)
+
+    def unproject_array(self, points: Array) -> Array:
+        """Return the points themselves."""
+        return points
+
+    def similarity_array(self, x: Array, y: Array) -> Array:
+        """Return the cosines (n, m) of unit vectors."""
+        return x @ y.T
+
+    def mean_array(self, points: Array, labels: NDArray[np.int64], num_classes: int) -> Array:
+        """Return the mean direction of every class (C, D); zero for an absent one."""
+        sums, counts = sums_by_class(self.canonical_array(points), labels, num_classes)
+        return self.project_array(sums / np.maximum(counts, 1)[:, None])
+
+    def uncertainty_array(self, points: Array) -> None:
+        """Return None: a direction is as certain as any other."""
 
 
 class Lorentz(Space):
@@ -229,6 +257,31 @@ class Lorentz(Space):
         from holdfast.geometry import lorentz
 
         return lorentz.uncertainty(points, curvature=self.live_curvature)
+
+    def project_array(self, features: Array) -> Array:
+        """Map tangent vectors at the origin (..., D) to the points they reach."""
+        return lorentz_arrays.exp_map0(features, self.live_curvature)
+
+    def unproject_array(self, points: Array) -> Array:
+        """Return the tangent vectors at the origin (..., D) that lead to the points."""
+        return lorentz_arrays.log_map0(points, self.live_curvature)
+
+    def canonical_array(self, points: Array) -> Array:
+        """Return the points themselves."""
+        return points
+
+    def similarity_array(self, x: Array, y: Array) -> Array:
+        """Return minus the geodesic distances (n, m), float64."""
+        return -lorentz_arrays.distance(x, y, self.live_curvature)
+
+    def mean_array(self, points: Array, labels: NDArray[np.int64], num_classes: int) -> Array:
+        """Return the Lorentz centroid of every class (C, D); the origin for an absent one."""
+        sums, _ = sums_by_class(lorentz_arrays.ambient(points, self.live_curvature), labels, num_classes)
+        return lorentz_arrays.centroid(sums, self.live_curvature)
+
+    def uncertainty_array(self, points: Array) -> Array:
+        """Return 1 - ‖space‖ / time (N,)."""
+        return lorentz_arrays.uncertainty(points, self.live_curvature)
 
     def clip_after(self, previous: float | None, given: float | None = None) -> float:
         """Return ζ: 1.0 for a first model, 0.2 more than the predecessor's afterwards (HBCT, appendix A).

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from holdfast.errors import ConfigError
+from holdfast.extras import needing
 from holdfast.geometry import Space
 
 
@@ -17,13 +17,8 @@ def metric_learning() -> Any:
     Raises:
         ConfigError: It is not installed; the message says how to install it.
     """
-    try:
+    with needing("The triplet term", "leave out the head's option 'triplet'"):
         import pytorch_metric_learning
-    except ImportError as error:
-        raise ConfigError(
-            "The triplet term needs pytorch-metric-learning, which is not installed.",
-            to_do="pip install 'holdfast[triplet]', or leave out the head's option 'triplet'.",
-        ) from error
     return pytorch_metric_learning
 
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from holdfast.errors import ConfigError, reason
+from holdfast.extras import needing
 
 PUBLISHED: Mapping[str, str] = {
     "resnet18": "microsoft/resnet-18",
@@ -26,13 +27,8 @@ PUBLISHED: Mapping[str, str] = {
 
 def transformers_library() -> Any:
     """Import transformers, or say how to install it."""
-    try:
+    with needing("This backbone", "choose convnet, iresnet18 or iresnet50"):
         import transformers
-    except ImportError as error:
-        raise ConfigError(
-            "This backbone needs the transformers library, which is not installed.",
-            to_do="pip install 'holdfast[models]', or choose convnet, iresnet18 or iresnet50.",
-        ) from error
     return transformers
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from holdfast.errors import ConfigError, refuse
+from holdfast.extras import needing
 from holdfast.models.published_weights import quietly
 from holdfast.models.seeding import seeded
 from holdfast.models.text_folders import contract_fingerprint, file_digest, read_json, sentence_files
@@ -69,13 +70,8 @@ class SentenceModel:
 
 def opened_by_library(folder: Path, device: torch.device | str, seed: int = 0) -> Any:
     """Open a model; what its weights lack is drawn, the same for every opening with one seed."""
-    try:
+    with needing(f"The model '{folder}'"):
         from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise ConfigError(
-            f"'{folder}' is a model of the sentence-transformers library, which is not installed.",
-            to_do="pip install 'holdfast[text]'",
-        ) from error
     try:
         with quietly(), seeded(seed):
             return SentenceTransformer(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from holdfast.errors import ConfigError, refuse
+from holdfast.extras import needing
 from holdfast.models.text_folders import contract_fingerprint, file_digest, read_json
 
 LONGEST = 512
@@ -163,13 +164,8 @@ def _matrix(files: StaticFiles, truncate_dim: int | None) -> NDArray[np.float32]
 
 
 def _tokenizer(path: Path, max_length: int | None) -> Any:
-    try:
+    with needing("A model of static words"):
         from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigError(
-            "Static word embeddings need the tokenizers library, which is not installed.",
-            to_do="pip install 'holdfast[text]'",
-        ) from error
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises this very class

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.extras import needing
 
 PREFIX = "st:"
 """What may stand before a model of texts, to say that it is one of the sentence-transformers library."""
@@ -115,14 +116,9 @@ def _in_package(name: str) -> Path | None:
 
 
 def _from_hub(name: str) -> Path:
-    try:
+    with needing(f"'{name}' is no folder; to ask the hub for it"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
-    except ImportError as error:
-        raise ConfigError(
-            f"'{name}' is no folder, and the library that asks the hub for models is not installed.",
-            to_do="pip install 'holdfast[text]'",
-        ) from error
     wanted: dict[str, Any] = {"allow_patterns": list(_WANTED), "ignore_patterns": ["onnx/*", "openvino/*"]}
     try:
         try:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from holdfast.errors import ConfigError, refuse
+from holdfast.extras import needing
 from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.encoder import Encoder
 
@@ -71,13 +72,8 @@ def add_lora(encoder: EmbeddingNetwork, rank: int) -> None:
         ConfigError: The peft library is not installed, or the network has no such layers.
     """
     backbone = _backbone(encoder)
-    try:
+    with needing("A recipe with trainable.lora", "train the last blocks: --recipe.trainable.last 2"):
         from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise ConfigError(
-            "The recipe was given trainable.lora, and the peft library is not installed.",
-            to_do="pip install 'holdfast[peft]', or train the last blocks: --recipe.trainable.last 2",
-        ) from error
     attention = {id(part.out_proj) for part in backbone.modules() if isinstance(part, nn.MultiheadAttention)}
     named = [(name, part) for name, part in backbone.named_modules() if id(part) not in attention]  # reads weights only
     layers = [name for name, part in named if isinstance(part, nn.Linear)]

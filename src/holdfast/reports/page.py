@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
+from holdfast.extras import installing
 from holdfast.reports import formats
 from holdfast.wording import metric_name
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "report.html"
 PHONE = 350  # pixels that a chart has on a phone
-EXTRA = "pip install 'holdfast[report]'"
+EXTRA = installing("report")
 
 
 def pages_can_be_written() -> bool:

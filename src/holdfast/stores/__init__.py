@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigError, GalleryError, unknown_name, without_secrets
+from holdfast.errors import ConfigError, GalleryError, MissingExtraError, unknown_name, without_secrets
 from holdfast.registry import Registry
 from holdfast.stores.base import Store
 from holdfast.stores.disk import Disk
@@ -35,10 +35,6 @@ _DEFAULT = "lance"
 _KNOWN = ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…"]
 _SCHEME = re.compile(r"([a-zA-Z][\w+.-]*):(/*)")
 _POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+\w+)?:")
-_INSTALL = {
-    "lance": "pylance", "pyarrow": "pyarrow",
-    "psycopg": "'holdfast[pgvector]'", "pgvector": "'holdfast[pgvector]'",
-}  # fmt: skip
 
 
 def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> Store:
@@ -134,11 +130,10 @@ def _class(kind: str) -> Any:
     """Load the class of a kind of store."""
     try:
         return STORES[kind]
-    except ModuleNotFoundError as error:
-        install = _INSTALL.get((error.name or "").partition(".")[0])
-        if install is None:
-            raise
+    except MissingExtraError as error:
+        command = error.to_do.rstrip(".")
+        without = ", or keep the gallery in memory:PATH, which needs no extra" if kind == _DEFAULT else ""
         raise GalleryError(
-            f"Galleries of kind '{kind}' need the package '{error.name}', which is not installed.",
-            to_do=f"pip install {install}; the gallery, if there is one, is intact.",
+            f"Galleries of kind '{kind}' need {' and '.join(error.packages)}, which is not installed.",
+            to_do=f"{command}{without}; the gallery, if there is one, is intact.",
         ) from error

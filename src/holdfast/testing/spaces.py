@@ -168,6 +168,29 @@ def gradient_of_projection_is_finite_near_zero(space: Space, dtype: torch.dtype)
     assert near.grad is not None and torch.isfinite(near.grad).all()
 
 
+@CONTRACT.promise(dtype=DTYPES)
+def arrays_are_answered_as_tensors_are(space: Space, dtype: torch.dtype) -> None:
+    given = torch.cat([features(30, dtype), features(10, dtype, seed=1) * 1e-7, torch.zeros(1, 6, dtype=dtype)])
+    points, labels = space.project(given), torch.arange(41) % 5
+    rows = points.numpy()
+    with torch.no_grad():
+        pairs = {
+            "project": (space.project_array(given.numpy()), points),
+            "unproject": (space.unproject_array(rows), space.unproject(points)),
+            "canonical": (space.canonical_array(rows), space.canonical(points)),
+            "similarity": (space.similarity_array(rows[:9], rows), space.similarity(points[:9], points)),
+            "mean": (space.mean_array(rows, labels.numpy(), 6), space.mean(points, labels, 6)[0]),
+        }
+    for name, (found, expected) in pairs.items():
+        np.testing.assert_allclose(found, expected.numpy(), rtol=2e-5, atol=10 * TOLERANCE[dtype], err_msg=name)
+    for name in ("project", "unproject", "canonical", "mean"):
+        assert pairs[name][0].dtype == rows.dtype, name
+    ours, theirs = space.uncertainty_array(rows), space.uncertainty(points)
+    assert (ours is None) == (theirs is None)
+    if ours is not None and theirs is not None:
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5)
+
+
 @CONTRACT.promise()
 def uncertainty_is_none_or_in_the_unit_interval(space: Space) -> None:
     points = space.project(features(9, torch.float32))

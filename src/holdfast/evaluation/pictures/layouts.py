@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import refuse
+from holdfast.extras import needing
 
 LayoutName = Literal["tsne", "umap", "hyperboloid"]
 Plane = NDArray[np.float64]  # (N, 2)
@@ -43,18 +44,9 @@ class Package(NamedTuple):
         Raises:
             ConfigError: It is not installed.
         """
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings(
-                    "ignore", "Tensorflow not installed", ImportWarning
-                )  # for what is not used here
-                return import_module(self.module)
-        except ImportError as error:
-            raise ConfigError(
-                f"This layout is computed by {self.name}, which is not installed.",
-                expected=self.name,
-                to_do=f"pip install 'holdfast[{self.extra}]'",
-            ) from error
+        with needing("This layout"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # for what is not used here
+            return import_module(self.module)
 
 
 TSNE, UMAP = Package("sklearn.manifold", "scikit-learn", "tsne"), Package("umap", "umap-learn", "umap")

@@ -89,9 +89,7 @@ def index_form(embeddings: EmbeddingSet, vectors: Vectors, side: Side) -> Vector
     """
     space = embeddings.space
     if embeddings.form == "features" and len(vectors):
-        import torch
-
-        vectors = space.project(torch.from_numpy(vectors.astype(np.float64))).numpy().astype(np.float32)
+        vectors = space.project_array(vectors.astype(np.float64)).astype(np.float32)
     return space.index_form(vectors, side)
 
 

@@ -13,18 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ApiError, BudgetError, ConfigError
+from holdfast.errors import ApiError, BudgetError
+from holdfast.extras import needing
 from holdfast.models.api.address import Address
 from holdfast.models.api.settings import KEY_VARIABLE, ApiSettings
 
-try:
+with needing("A model behind an API"):
     import httpx
     import tenacity
-except ImportError as error:
-    raise ConfigError(
-        "A model behind an API needs the libraries httpx and tenacity, which are not installed.",
-        to_do="pip install 'holdfast[api]'",
-    ) from error
 
 LONGEST_PAUSE = 30.0
 """Seconds between two tries, where the server does not name a time."""

@@ -14,6 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.evaluation.chain import ChainResults
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.test_sets import CombinationResults
+from holdfast.extras import needing
 from holdfast.galleries.rehearsal.results import Rehearsal
 from holdfast.reports.charts.bars import agreement_bars, agreements, score_bars
 from holdfast.reports.charts.forest import candidate_dots, cell_dots, measured, sets_plot
@@ -35,14 +36,8 @@ def figure_of(results: Results) -> Figure:
     Raises:
         ConfigError: Matplotlib is missing, or the results hold nothing to draw.
     """
-    try:
+    with needing("A chart"):
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "Charts are drawn with Matplotlib, which is not installed.",
-            expected="Matplotlib",
-            to_do="pip install 'holdfast[report]'",
-        ) from error
     chart = _CHIEF[type(results)](results)
     chart.figure.set_facecolor("white")
     return chart.figure
