@@ -31,7 +31,7 @@ def test_a_task_that_was_begun_is_not_finished(cache) -> None:
 def test_a_finished_task_says_what_it_is_and_what_it_became(cache) -> None:
     cache.finish(TASK, {"map": 0.5}, 1.23456, "a machine")
     found = cache.record(Task("train", {"epochs": 3}, {"old": Task("train", {})}))
-    assert found == {
+    assert json.loads((cache.folder(TASK) / "cell.json").read_text()) == found.model_dump() == {
         "address": TASK.address, **TASK.identity(), "label": "p2s (glyphs)", "work": 12.0, "seconds": 1.235,
         "machine": "a machine", "values": {"map": 0.5},
     }  # fmt: skip
@@ -68,6 +68,16 @@ def test_a_record_without_what_records_have_is_damaged_too(cache, name) -> None:
     (cache.folder(TASK) / name).write_text("{}")
     with pytest.raises(DataError, match="Cannot read"):
         (cache.record if name == "cell.json" else cache.failure)(TASK)
+
+
+@pytest.mark.parametrize(("key", "value"), [("seconds", "long"), ("seconds", None), ("values", []), ("work", "1")])
+def test_a_record_of_values_of_another_type_is_damaged_too(cache, key: str, value: object) -> None:
+    cache.finish(TASK, {"map": 0.5}, 1.0)
+    path = cache.folder(TASK) / "cell.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    for read in (lambda: cache.record(TASK), cache.records):
+        with pytest.raises(DataError, match=rf"Cannot read '.*cell\.json': {key}: Input should be a valid"):
+            read()
 
 
 def test_the_record_of_another_task_is_refused(cache) -> None:

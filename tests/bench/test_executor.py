@@ -67,7 +67,7 @@ def test_what_is_needed_is_run_first_and_everything_once(cache) -> None:
     top = task("top", left, right, task("base"))
     run_tasks([top, left, task("top", left, right, base)], cache)
     assert ran(cache) == ["base", "left", "right", "top"]
-    assert cache.record(top)["values"] == {"sum": 6}
+    assert cache.record(top).values == {"sum": 6}
     run_tasks([top], cache)
     assert len(ran(cache)) == 4
 

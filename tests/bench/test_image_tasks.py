@@ -145,7 +145,7 @@ def test_the_upper_bound_may_see_everything(small: Small, tmp_path: Path) -> Non
         [row] = planned(suite).values()
         Bench(cache).run(suite)
         records = {role: cache.record(row.score.needs[role].needs["model"]) for role in ("new", "independent")}
-        counts[bound] = {role: record["values"]["images"] for role, record in records.items() if record}
+        counts[bound] = {role: record.values["images"] for role, record in records.items() if record}
     assert counts["everything"]["new"] == counts["new"]["new"] == counts["new"]["independent"]
     assert counts["everything"]["independent"] == 12 * 6 > counts["new"]["independent"]
 
@@ -232,7 +232,7 @@ def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[TaskC
     cache, suite, bench = ran
     rows = [row for row in Planner(suite, None, {}).rows() if row.label == "p2s"]
     tasks = {task.address: task for row in rows for task in own_tasks(row)}.values()
-    spent = sum((cache.record(task) or {})["seconds"] for task in tasks)
+    spent = sum(cache.record(task).seconds for task in tasks)
     told = sum(row.seconds for row in bench.rows if row.label == "p2s")
     assert len(tasks) == 4, "one model, its embeddings, two scores"
     assert told == pytest.approx(spent)

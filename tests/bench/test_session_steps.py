@@ -56,7 +56,7 @@ def test_every_learner_comes_to_what_it_comes_to_beside_the_others(plan, suite, 
     rows = {row.label: row for row in bench.rows if row.scenario == plan}
     for label, expected in records.items():
         found = cache.record(tasks[label])
-        records_found = [SessionRecord(**one) for one in found["values"]["sessions"]] if found else []
+        records_found = [SessionRecord(**one) for one in found.values["sessions"]] if found else []
         assert without_seconds(records_found) == without_seconds(expected)
         recall = {f"ar@{k}": value for k, value in average_recall([one.recall for one in expected]).items()}
         lost = forgetting([one.recall_by_home for one in expected])
@@ -81,7 +81,7 @@ def test_the_first_session_is_one_task_for_all_learners_but_one_that_has_to_watc
         "finetune": {"first"}, "cvs": {"first"}, "joint": {"first"}, "rwalk": set(),
     }  # fmt: skip
     prints = {
-        cache.record(row.score)["values"]["sessions"][0]["fingerprint"] for row in rows if row.scenario == "disjoint"
+        cache.record(row.score).values["sessions"][0]["fingerprint"] for row in rows if row.scenario == "disjoint"
     }  # type: ignore[index]
     assert len(prints) == 1  # that one trains it again, to the same weights
 
@@ -91,13 +91,12 @@ def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -
     tasks = [row.score for row in Planner(suite, None, {}).rows()]
     needed = [{one.address for one in task.needs.values()} for task in tasks]
     for row, task in zip(bench.rows, tasks, strict=True):
-        record = cache.record(task) or {}
-        parts = [list(one["seconds"].values()) for one in record["values"]["sessions"]]
-        shared = record["values"]["sessions"][0]["seconds"]["training"] if task.needs else 0.0
-        assert record["values"]["seconds"] == pytest.approx(sum(map(sum, parts)) - shared)
-        spent = (cache.record(task) or {})["seconds"] + sum(
-            (cache.record(one) or {})["seconds"] / sum(one.address in known for known in needed)
-            for one in task.needs.values()
+        record = cache.record(task)
+        parts = [list(one["seconds"].values()) for one in record.values["sessions"]]
+        shared = record.values["sessions"][0]["seconds"]["training"] if task.needs else 0.0
+        assert record.values["seconds"] == pytest.approx(sum(map(sum, parts)) - shared)
+        spent = cache.record(task).seconds + sum(
+            cache.record(one).seconds / sum(one.address in known for known in needed) for one in task.needs.values()
         )
         assert row.seconds == pytest.approx(spent)
 
@@ -148,7 +147,7 @@ def test_learners_are_tuned_by_the_validation_queries_of_their_plan(small, tmp_p
     for weight in weights:
         written = small(**values, methods={"cvs": {"options": {"model_weight": weight}}})
         (row,) = Planner(written, None, {}).rows()
-        recall[weight] = np.mean([one["validation_recall"] for one in cache.record(row.score)["values"]["sessions"]])
+        recall[weight] = np.mean([one["validation_recall"] for one in cache.record(row.score).values["sessions"]])
     tried = {trial["changes"]["options.model_weight"]: trial["validation_ar@1"] for trial in found.tuning}
     assert tried == pytest.approx(recall) and recall[weights[0]] != recall[weights[1]]
     best = max(weights, key=recall.__getitem__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
 from holdfast.galleries import Gallery
-from holdfast.galleries.backfill import FRUITLESS_PASSES
+from holdfast.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions
+from holdfast.galleries.gallery import GalleryOptions
 from holdfast.galleries.orders import ORDERS
 from holdfast.geometry import Hypersphere, Space
 from holdfast.stores.checks import damaged
@@ -79,6 +81,14 @@ def forms(embeddings: EmbeddingSet) -> dict[str, bytes]:
     """What a store keeps of points."""
     kept = embeddings.space.index_form(embeddings.vectors, "gallery")
     return {one: form.tobytes() for one, form in zip(embeddings.ids, kept, strict=True)}
+
+
+@pytest.mark.parametrize(("options", "taken"), [(BackfillOptions, Backfill), (GalleryOptions, Gallery)])
+def test_typed_options_are_those_of_the_signature(options: Any, taken: Callable[..., Any]) -> None:
+    """Names and types stand twice, for type checkers; defaults stand in the signature alone."""
+    parameters = inspect.signature(taken).parameters.values()
+    named = {one.name: one.annotation for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()} == named
 
 
 def test_a_backfill_gives_every_item_its_vector(shop, source, embed) -> None:

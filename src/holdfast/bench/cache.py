@@ -6,18 +6,51 @@ import errno
 import fcntl
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from holdfast.bench.tasks import Task, in_order
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
 
+Read = TypeVar("Read")
+
 RECORD, FAILURE, LOCKS = "cell.json", "failure.json", ".locks"
-RECORDED = ("address", "kind", "settings", "work", "seconds", "machine", "values")
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that knows none: nobody is kept out
+
+
+class TaskRecord(BaseModel):
+    """What was recorded of a finished task.
+
+    Args:
+        address: Its content address.
+        kind: What kind of step it was.
+        settings: What was asked for.
+        needs: Addresses of the tasks that it needed, by their role.
+        code: Which code made it; None in records that do not say so.
+        label: What people call it.
+        work: About how much there was to do.
+        seconds: How long it took.
+        machine: Where, in words.
+        values: What its step told, in words of that kind of step.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    address: str
+    kind: str
+    settings: Mapping[str, Any]
+    needs: Mapping[str, str] = {}
+    code: str | None = None
+    label: str = ""
+    work: float
+    seconds: float
+    machine: str
+    values: Mapping[str, Any]
 
 
 class TaskCache:
@@ -37,12 +70,12 @@ class TaskCache:
         """Return where a task's products are or will be."""
         return self.root / task.kind / task.address[:24]
 
-    def record(self, task: Task) -> dict[str, Any] | None:
-        """Return the record of a finished task: "values", "seconds" and what it is; None if it is not finished."""
-        found = self._read(self.folder(task) / RECORD, *RECORDED)
-        if found is not None and found["address"] != task.address:
+    def record(self, task: Task) -> TaskRecord | None:
+        """Return the record of a finished task; None if it is not finished."""
+        found = self._read(self.folder(task) / RECORD, TaskRecord.model_validate)
+        if found is not None and found.address != task.address:
             raise DataError(
-                f"The folder '{self.folder(task)}' is of another step, {found['address'][:24]}.",
+                f"The folder '{self.folder(task)}' is of another step, {found.address[:24]}.",
                 expected="folders as the bench made them",
                 to_do="remove it; it will be made again.",
             )
@@ -50,21 +83,20 @@ class TaskCache:
 
     def failure(self, task: Task) -> str | None:
         """Return why a task failed when it was last run; None if it did not."""
-        found = self._read(self.folder(task) / FAILURE, "reason")
-        return None if found is None else str(found["reason"])
+        return self._read(self.folder(task) / FAILURE, lambda content: str(content["reason"]))
 
     def finish(self, task: Task, values: Mapping[str, Any], seconds: float, machine: str = "") -> None:
         """Mark a task as finished."""
-        record = {
-            "address": task.address,
+        record = TaskRecord(
             **task.identity(),
-            "label": task.label,
-            "work": task.work,
-            "seconds": round(seconds, 3),
-            "machine": machine,
-            "values": dict(values),
-        }
-        self._write(self.folder(task) / RECORD, record)
+            address=task.address,
+            label=task.label,
+            work=task.work,
+            seconds=round(seconds, 3),
+            machine=machine,
+            values=dict(values),
+        )
+        self._write(self.folder(task) / RECORD, dict(record))
         (self.folder(task) / FAILURE).unlink(missing_ok=True)
 
     def fail(self, task: Task, reason: str, traceback: str = "") -> None:
@@ -135,24 +167,21 @@ class TaskCache:
         """Forget a task and what it made."""
         shutil.rmtree(self.folder(task), ignore_errors=True)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[TaskRecord]:
         """Return the records of all finished tasks, of whatever suite, for estimates."""
-        found = (self._read(path, *RECORDED) for path in sorted(self.root.glob(f"*/*/{RECORD}")))
+        found = (self._read(path, TaskRecord.model_validate) for path in sorted(self.root.glob(f"*/*/{RECORD}")))
         return [record for record in found if record is not None]
 
-    def _read(self, path: Path, *names: str) -> dict[str, Any] | None:
+    def _read(self, path: Path, made_of: Callable[[Any], Read]) -> Read | None:
         try:
-            found = dict(json.loads(path.read_text(encoding="utf-8")))
-            if not found.keys() >= set(names):
-                raise ValueError(f"it does not hold {', '.join(names)}")
-            return found
+            return made_of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _out_of_reach("read", path, error) from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             raise DataError(
-                f"Cannot read '{path}': {error}.",
+                f"Cannot read '{path}': {_wrong(error)}.",
                 expected="a record as the bench wrote it",
                 to_do=f"remove the folder '{path.parent}'; the step will be run again.",
             ) from error
@@ -160,6 +189,14 @@ class TaskCache:
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=1, sort_keys=True) + "\n"
         write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _wrong(error: Exception) -> str:
+    """Return in one line what is wrong with a file."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+    return f"there is no {error}" if isinstance(error, LookupError) else str(error)
 
 
 def _out_of_reach(what: str, path: Path, error: OSError) -> DataError:

@@ -164,7 +164,7 @@ def _values(spec: FigureSpec, found: Finished) -> Iterator[tuple[str, Any]]:
     for place, words in place_names(list(tasks)).items():
         record = found.cache.record(tasks[place])
         if record is not None:
-            yield words, record["values"]
+            yield words, record.values
 
 
 @gathered.register

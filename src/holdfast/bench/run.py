@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.bench import pictures  # noqa: F401 - says what figures that show models need
-from holdfast.bench.cache import TaskCache
+from holdfast.bench.cache import TaskCache, TaskRecord
 from holdfast.bench.executor import Progress, blocked_by, run_tasks
 from holdfast.bench.figures import LEARNER
 from holdfast.bench.gathering import Finished, figure_notes, figure_tasks, figure_values
@@ -148,7 +148,7 @@ def _trial(place: Place, rows: Sequence[Row], cache: TaskCache) -> Trial:
     results = [result_of(row, cache) for row in rows]
     p_comp, p_up = _mean(result.p_comp for result in results), _mean(result.p_up for result in results)
     recall = _mean(
-        READINGS[row.score.kind].validation_recall(record["values"]) if (record := cache.record(row.score)) else None
+        READINGS[row.score.kind].validation_recall(record.values) if (record := cache.record(row.score)) else None
         for row in rows
     )
     return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False, recall=recall)
@@ -185,7 +185,7 @@ def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
     record = None if model is None else cache.record(model)
     if record is None:
         return {}
-    values = record["values"]
+    values = record.values
     seen = {"images": values.get("images", values.get("pairs")), "classes": values.get("classes")}
     return {} if None in seen.values() else seen
 
@@ -225,15 +225,15 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
         reason = blocked_by(row.score, cache) or "it was not run"
         return Run(**head, scores=None, failure=reason)
     seconds = sum(
-        found["seconds"] / (sharing or {}).get(task.address, 1)
+        found.seconds / (sharing or {}).get(task.address, 1)
         for task in own_tasks(row)
         if (found := cache.record(task)) is not None
     )
     speed = _speed(cache.record(reading.trained(row.score)))
-    values = reading.values(record["values"], row.metric)
+    values = reading.values(record.values, row.metric)
     for further in row.further:
         known = cache.record(further)
-        scores = {} if known is None else known["values"]["scores"]
+        scores = {} if known is None else known.values["scores"]
         values["measured"] |= {name: reading.measured(of_one) for name, of_one in scores.items()}
     return Run(**head, **values, **speed, seconds=seconds)
 
@@ -245,9 +245,9 @@ def own_tasks(row: Row) -> list[Task]:
     return list({task.address: task for task in tasks}.values())
 
 
-def _speed(trained: Mapping[str, Any] | None) -> dict[str, float]:
+def _speed(trained: TaskRecord | None) -> dict[str, float]:
     """Return how fast a model was trained, where its task says so."""
-    values = {} if trained is None else trained["values"]
+    values = {} if trained is None else trained.values
     seen, seconds = values.get("seen"), values.get("seconds")
     if not seen or not seconds:
         return {}
@@ -363,7 +363,7 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
     sharing = Counter(task.address for row in rows for task in own_tasks(row))
     results = [result_of(row, cache, sharing) for row in rows]
     tasks = in_order(tasks_of(suite, rows))
-    machines = {record["machine"] for task in tasks if (record := cache.record(task)) is not None}
+    machines = {record.machine for task in tasks if (record := cache.record(task)) is not None}
     described = SuiteRecord(
         name=suite.name,
         title=suite.title,
@@ -432,13 +432,13 @@ def _speeds(cache: TaskCache, works: Mapping[str, float]) -> dict[tuple[str, str
     """
     found: dict[tuple[str, str], dict[bool, list[float]]] = {}
     for record in cache.records():
-        speed = record["seconds"] / max(works.get(record["address"], record["work"]), 1e-9)
-        own = record.get("code") == code_version()
-        found.setdefault(_alike(record["kind"], record["settings"]), {}).setdefault(own, []).append(speed)
+        speed = record.seconds / max(works.get(record.address, record.work), 1e-9)
+        own = record.code == code_version()
+        found.setdefault(_alike(record.kind, record.settings), {}).setdefault(own, []).append(speed)
     return {key: float(np.median(speeds.get(True) or speeds[False])) for key, speeds in found.items()}
 
 
-def _alike(kind: str, settings: dict[str, Any]) -> tuple[str, str]:
+def _alike(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     """Return what the speed of a task mostly hangs on: its kind, and the network where one is trained."""
     model = settings.get("experiment", {}).get("model", {})
     options, size = model.get("backbone_options", {}), model.get("centre_crop", model.get("image_size", ""))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
@@ -55,6 +55,23 @@ class Backfilled:
     lacking: int
     seconds: float
     stopped: str
+
+
+class BackfillOptions(TypedDict, total=False):
+    """What may be said of a backfill; what it means, and what it is when left out, says `Backfill`."""
+
+    order: str | None
+    batch: int
+    budget: int | None
+    rate: float | None
+    seconds: float | None
+    pieces: int
+    retries: int
+    pause: float
+    seed: int
+    class_column: str
+    pilot: float
+    on_step: Progress | None
 
 
 class Backfill:

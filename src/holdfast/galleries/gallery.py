@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from holdfast.errors import (
     count_of,
     refuse,
 )
-from holdfast.galleries.backfill import Backfill, Backfilled
+from holdfast.galleries.backfill import Backfill, Backfilled, BackfillOptions
 from holdfast.galleries.backup import Backup, back_up
 from holdfast.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
@@ -69,6 +69,13 @@ MAPPED_AT_ONCE = 16_384  # stored vectors that an adapter maps in one commit
 TRAFFIC_AT_ONCE = 1000  # retrieved items counted before they are written
 
 
+class GalleryOptions(TypedDict, total=False):
+    """How a gallery behaves in this process; what it means, and what it is when left out, says `Gallery`."""
+
+    count_traffic: bool
+    timeout: float
+
+
 class Gallery:
     """One gallery in one store; any number of processes may open it.
 
@@ -101,7 +108,7 @@ class Gallery:
         columns: Mapping[str, str] | None = None,
         note: str = "",
         disk: Disk | None = None,
-        **options: Any,
+        **options: Unpack[GalleryOptions],
     ) -> Gallery:
         """Create an empty gallery.
 
@@ -131,7 +138,7 @@ class Gallery:
         return gallery
 
     @classmethod
-    def open(cls, url: str, *, disk: Disk | None = None, **options: Any) -> Gallery:
+    def open(cls, url: str, *, disk: Disk | None = None, **options: Unpack[GalleryOptions]) -> Gallery:
         """Open a gallery; see `create` for the arguments.
 
         Raises:
@@ -558,7 +565,7 @@ class Gallery:
         linked = old.name in after or new.geometry != old.geometry
         return None if linked else Link(new.name, old.name, "forced", force)
 
-    def backfill(self, source: VectorSource, **options: Any) -> Backfilled:
+    def backfill(self, source: VectorSource, **options: Unpack[BackfillOptions]) -> Backfilled:
         """Give items the vectors of the prepared or active generation; see `Backfill` for the options."""
         return Backfill(self, source, **options).run()
 
