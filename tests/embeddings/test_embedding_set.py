@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -68,6 +69,14 @@ def test_select_keeps_rows_together() -> None:
     np.testing.assert_array_equal(chosen.vectors, embeddings.vectors[[4, 1]])
     assert list(embeddings.select(embeddings.labels == 0).ids) == ["item 0", "item 2", "item 4"]
     assert len(embeddings.select([])) == 0
+
+
+def test_a_pickled_set_is_the_same_set() -> None:
+    embeddings = build()
+    found = pickle.loads(pickle.dumps(embeddings))  # noqa: S301 - its own
+    assert found.digest() == embeddings.digest() and found.fingerprint == embeddings.fingerprint
+    with pytest.raises(TypeError, match="item assignment"):
+        found.columns["camera"] = np.zeros(4)
 
 
 def test_digest_covers_everything_but_the_name_of_the_model() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -437,6 +438,19 @@ def test_a_copy_goes_on_by_itself(name: str, scenes: dict[str, Scene]) -> None:
     assert all(torch.equal(values, before[key]) for key, values in own.loss.state_dict().items())
     own.epoch(0, 1, slice(1, 2))
     assert own.losses == other.losses
+
+
+@pytest.mark.parametrize("name", [name for name, space in KNOWN if space == "hypersphere"])
+def test_a_pickled_loss_is_the_same_loss(name: str, scenes: dict[str, Scene]) -> None:
+    """Processes that are spawned are handed one."""
+    own = OwnLoop(name, scenes["hypersphere"])
+    own.epoch(0, 1, slice(0, 1))
+    own.loss.eval()
+    other = pickle.loads(pickle.dumps(own.loss))  # noqa: S301 - its own
+    found = next(iter(own.loader))
+    with torch.no_grad():
+        values = [loss(own.model(found.inputs), found.labels, index=found.index).item() for loss in (own.loss, other)]
+    assert values[0] == values[1]
 
 
 @pytest.mark.parametrize(("name", "space"), KNOWN)

@@ -80,6 +80,12 @@ class EmbeddingSet:
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a value: nothing of it changes, and what holds it, such as a loss, is copied without its rows
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self._values(), "columns": dict(self.columns)}  # a read-only view cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "columns": MappingProxyType(state["columns"])})
+
     @property
     def dim(self) -> int:
         """Dimension D of the vectors."""

@@ -18,11 +18,28 @@ from holdfast.losses.boundary import boundary_violation, class_boundaries, elast
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from holdfast.methods.predecessor import class_source, require_old, select_known
 
+
+def released_gamma(epoch: int, epochs: int) -> float:
+    """Return (E − e + 1)/E in epoch e of E, in (0, 1 + 1/E]."""
+    return (epochs - epoch + 1) / epochs
+
+
+def linear_gamma(epoch: int, epochs: int) -> float:
+    """Return (E − e)/E in epoch e of E, in (0, 1]."""
+    return (epochs - epoch) / epochs
+
+
+def constant_gamma(epoch: int, epochs: int) -> float:
+    """Return 1."""
+    return 1.0
+
+
 GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
-    "released": lambda epoch, epochs: (epochs - epoch + 1) / epochs,
-    "linear": lambda epoch, epochs: (epochs - epoch) / epochs,
-    "constant": lambda epoch, epochs: 1.0,
+    "released": released_gamma,
+    "linear": linear_gamma,
+    "constant": constant_gamma,
 }
+"""Functions of epoch and epochs; named, so that a method that keeps one can be pickled."""
 
 
 class AdvBCT(CompatibilityMethod):

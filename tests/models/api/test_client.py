@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from api_server import DIM, Answer, ApiServer, vector_of
-from holdfast.errors import ApiError, BudgetError, ConfigError, HoldfastError
+from holdfast.errors import ApiError, BudgetError, ConfigError, DataError, HoldfastError
 from holdfast.models.api.address import Address
 from holdfast.models.api.client import ApiClient
 from holdfast.models.api.settings import ApiSettings
@@ -148,6 +148,7 @@ def test_limits_of_speed_space_requests(server: ApiServer, settings: Build, hour
         (Answer(body=b"<html>hello</html>"), "is no JSON"),
         (Answer(body=b""), "is no JSON"),
         (Answer(body=b"[" * 100_000), "is no JSON"),
+        (Answer(headers={"Content-Encoding": "gzip"}, body=b"no gzip"), "cannot be unpacked"),
         (Answer(body=[1]), "has no list 'data'"),
         (Answer(body={"data": [1, 2, 3]}), "has no list 'data'"),
         (Answer(change=lambda good: {"data": good["data"][:2]}), "2 vectors for 3 texts"),
@@ -161,6 +162,8 @@ def test_limits_of_speed_space_requests(server: ApiServer, settings: Build, hour
         (changed(embedding=["1"] * DIM), "finite numbers"),
         (changed(embedding=[None] * DIM), "finite numbers"),
         (changed(embedding=[True] * DIM), "finite numbers"),
+        (changed(embedding=[[1.0]] * DIM), "finite numbers"),
+        (changed(embedding=[*[[1.0]] * (DIM - 1), [1.0, 2.0]]), "finite numbers"),
         (changed(embedding=[1.0]), "vectors of 1 and 24 dimensions"),
         (changed(embedding="AAAA"), "no list of numbers"),
         (changed(embedding=[]), "no list of numbers"),
@@ -172,6 +175,12 @@ def test_what_is_refused_at_once(server: ApiServer, settings: Build, hours: Any,
         client(server, settings()).embed(TEXTS)
     assert hours.slept == [] and len(server.requests) == 1
     assert "No vector of this call is kept" in caught.value.to_do or "Nothing was sent there" in caught.value.to_do
+
+
+def test_a_text_that_utf_8_cannot_write_is_not_sent(server: ApiServer, settings: Build) -> None:
+    with pytest.raises(DataError, match="half of a pair of characters"):
+        client(server, settings()).embed(["a shoe", "a \ud83d shoe"])
+    assert server.requests == []
 
 
 def test_another_dimension_than_before(server: ApiServer, settings: Build) -> None:

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, reason
 
 FORM = "openai:MODEL@BASE_URL, such as openai:text-embedding-3-small@https://api.openai.com/v1"
-_PLACE = re.compile(r"(?P<model>\S+?)@(?P<url>[A-Za-z][A-Za-z0-9+.-]*://\S*)")
+_PLACE = re.compile(r"(?P<model>\S+?)@(?P<url>[A-Za-z][A-Za-z0-9+.-]*://[^\s\x00-\x1f\x7f]*)")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -47,7 +47,11 @@ class Address:
                 expected=FORM,
                 to_do="add @ and the URL of the server, up to what stands before /embeddings.",
             )
-        parts = urlsplit(found["url"])
+        try:
+            parts = urlsplit(found["url"])
+            (parts.hostname or "").encode("idna")  # as it will be looked up
+        except ValueError as error:
+            raise ConfigError(f"The URL of the server names no host: {reason(error)}.", expected=FORM) from error
         url = _checked(parts)
         if parts.scheme == "http" and not allow_http and not is_loopback(parts.hostname or ""):
             raise ConfigError(

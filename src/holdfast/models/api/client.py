@@ -7,13 +7,14 @@ import logging
 import math
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ApiError, BudgetError
+from holdfast.errors import ApiError, BudgetError, DataError, reason
 from holdfast.extras import needing
 from holdfast.models.api.address import Address
 from holdfast.models.api.settings import KEY_VARIABLE, ApiSettings
@@ -79,6 +80,7 @@ class ApiClient:
             BudgetError: A limit of tokens or money does not allow it; nothing was sent.
             TooMuchAtOnceError: The server wants less at a time.
             ApiError: The server refuses, cannot be reached, or does not answer as it should.
+            DataError: A text cannot be written as UTF-8.
         """
         meter, characters = self.settings.meter, sum(map(len, texts))
 
@@ -136,6 +138,15 @@ class ApiClient:
                     to_do="check the URL, and that the server runs; nothing was sent.",
                 ) from error
             raise _PassingError("cannot be reached any more") from error
+        except httpx.DecodingError as error:
+            raise self._odd("cannot be unpacked") from error
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"A text holds half of a pair of characters (a surrogate): {reason(error)}.",
+                expected="texts that UTF-8 can write",
+                to_do="repair the text where it was read, such as with text.encode('utf-8', 'replace').decode(). "
+                f"{self._kept()}",
+            ) from error
         except httpx.TransportError as error:
             raise _PassingError(f"broke the connection off ({type(error).__name__})") from error
 
@@ -221,10 +232,7 @@ class ApiClient:
             before = "of one dimension" if wanted is None else f"of {wanted}"
             asked = ", which were asked for (--truncate-dim)" if self.dim is None and wanted is not None else ""
             raise self._odd(f"has vectors of {found} dimensions, not {before}{asked}")
-        exact = [np.asarray(row) for row in rows]
-        with np.errstate(over="ignore"):
-            vectors = np.stack([row.astype(np.float32) if row.dtype.kind in "fi" else np.nan * np.empty(len(row))
-                                for row in exact]).astype(np.float32)  # fmt: skip
+        vectors = np.stack([_numbers(row) for row in rows])
         if not np.isfinite(vectors).all():
             first = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
             raise self._odd(f"has a vector, that of text {first} of the request, that is not all finite numbers")
@@ -289,6 +297,19 @@ def _refuse_passing(response: httpx.Response, now: float) -> None:
     status = response.status_code
     if (status == 429 and _code(response) != "insufficient_quota") or status == 408 or status >= 500:
         raise _PassingError(f"answered with status {status}", _retry_after(response.headers.get("retry-after"), now))
+
+
+def _numbers(row: list[Any]) -> NDArray[np.float32]:
+    """Return a vector (D,) as float32; NaN throughout where it holds anything but numbers.
+
+    >>> _numbers([1, 2.5]), _numbers([[1], [2]]), _numbers([[1], 2])
+    (array([1. , 2.5], dtype=float32), array([nan, nan], dtype=float32), array([nan, nan], dtype=float32))
+    """
+    with suppress(ValueError), np.errstate(over="ignore"):  # lists of several lengths within the list
+        exact = np.asarray(row)
+        if exact.ndim == 1 and exact.dtype.kind in "fi":
+            return exact.astype(np.float32)
+    return np.full(len(row), np.nan, np.float32)
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
