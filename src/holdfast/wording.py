@@ -19,6 +19,7 @@ _METRICS = {
     "map-trapezoid": "mAP by trapezoids",
     "mp": "mP",
     "ndcg": "nDCG",
+    "mrr": "MRR",
     "cmc": "CMC",
     "ar": "AR",
     "tar": "TAR",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, SpaceMismatchError
 from holdfast.geometry import Space
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+    import pyarrow as pa
 
 Role = Literal["query", "document", "both"]
 Form = Literal["features", "points"]
@@ -25,6 +30,30 @@ UNCERTAINTY = "uncertainty"
 _FINGERPRINT = re.compile(r"declared:.+|[a-z]+:[0-9a-f]{64}")
 _ROWS_AT_ONCE = 16_384
 _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
+
+
+class Told(TypedDict, total=False):
+    """What the columns of a table do not say, each left out where the table says it, or where this is what it is.
+
+    Args:
+        fingerprint: Which model made the vectors.
+        space: What they are points of; the hypersphere of their dimension.
+        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean".
+        role: What the items are to the model; "both".
+        id_column: Column of the ids; "id".
+        vector_column: Column of the vectors; "vector".
+        label_column: Column of the labels; "label".
+        cast: Accept other floating types than float32 and convert them.
+    """
+
+    fingerprint: str
+    space: Space
+    similarity: str
+    role: Role
+    id_column: str
+    vector_column: str
+    label_column: str
+    cast: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +102,95 @@ class EmbeddingSet:
         for definition in fields(cls):
             object.__setattr__(embeddings, definition.name, values[definition.name])
         return embeddings
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table, **told: Unpack[Told]) -> EmbeddingSet:
+        """Return the embeddings of an Arrow table.
+
+        Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
+        ``label`` (texts, whole numbers or a dictionary, whose order is kept) are read, further ones of numbers
+        kept. A table that `to_arrow` made says everything itself.
+
+        Args:
+            table: A pyarrow.Table.
+            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
+                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
+                are called otherwise. See `holdfast.embeddings.embedding_set.Told`.
+
+        Raises:
+            ConfigError: Both a space and a similarity were given, or one that is unknown.
+            DataError: Vectors cannot be used, or it is not known which model made them.
+            SpaceMismatchError: The table says another space than was given.
+        """
+        from holdfast.embeddings import tables
+
+        return tables.from_arrow(table, told)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a pyarrow.Table with the columns ``id``, ``vector``, ``label`` and those of the set.
+
+        Raises:
+            DataError: A column of the set is called as one of these.
+        """
+        from holdfast.embeddings import tables
+
+        return tables.to_arrow(self)
+
+    @classmethod
+    def from_pandas(cls, frame: pd.DataFrame, **told: Unpack[Told]) -> EmbeddingSet:
+        """Return the embeddings of a data frame.
+
+        Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
+        ``label`` (texts, whole numbers or categories, whose order is kept) are read, further ones of numbers
+        kept. A table that `to_pandas` made says everything itself.
+
+        Args:
+            frame: A pandas.DataFrame, whose index is not looked at.
+            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
+                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
+                are called otherwise. See `holdfast.embeddings.embedding_set.Told`.
+
+        Raises:
+            ConfigError: Both a space and a similarity were given, or one that is unknown.
+            DataError: Vectors cannot be used, or it is not known which model made them.
+            SpaceMismatchError: The table says another space than was given.
+        """
+        from holdfast.embeddings import tables
+
+        return tables.from_pandas(frame, told)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas.DataFrame with the columns of `to_arrow`; pandas has to be installed.
+
+        Raises:
+            DataError: A column of the set is called as one of these.
+        """
+        from holdfast.embeddings import tables
+
+        return tables.to_pandas(self)
+
+    @classmethod
+    def from_dataset(cls, dataset: datasets.Dataset, **told: Unpack[Told]) -> EmbeddingSet:
+        """Return the embeddings of a data set of the library datasets.
+
+        Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
+        ``label`` (texts, whole numbers or a ClassLabel, whose names are kept) are read, further ones of numbers
+        kept. One that was made of what `to_arrow` returns says everything itself.
+
+        Args:
+            dataset: A datasets.Dataset.
+            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
+                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
+                are called otherwise. See `holdfast.embeddings.embedding_set.Told`.
+
+        Raises:
+            ConfigError: Both a space and a similarity were given, or one that is unknown.
+            DataError: Vectors cannot be used, or it is not known which model made them.
+            SpaceMismatchError: The table says another space than was given.
+        """
+        from holdfast.embeddings import tables
+
+        return tables.from_dataset(dataset, told)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -75,7 +75,7 @@ def from_npz(
             expected="a complete .npy or .npz file of plain arrays (no pickled objects)",
             to_do="write it again with numpy.savez, or restore it from a copy.",
         ) from error
-    return _imported(path, arrays, fingerprint, _space_of(arrays, space, similarity), role)
+    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
 
 
 def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | None) -> Arrays:
@@ -149,10 +149,10 @@ def from_parquet(
         arrays[f"{name}s" if name in ("id", "label") else name] = (
             StringArray.from_arrow(values) if pa.types.is_large_string(values.type) else values.to_numpy()
         )
-    return _imported(path, arrays, fingerprint, _space_of(arrays, space, similarity), role)
+    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
 
 
-def _space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
+def space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
     """Return the space of the vectors and their form there."""
     refuse(space is not None and similarity is not None, f"The space {space} and the similarity '{similarity}'.",
            "one of the two")  # fmt: skip
@@ -160,9 +160,19 @@ def _space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tu
     return (space or Hypersphere(dim), "points") if similarity is None else space_named(similarity, dim)
 
 
-def _imported(
-    path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role
-) -> EmbeddingSet:
+def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role) -> EmbeddingSet:
+    """Return the set of arrays that came from elsewhere: ids and labels may be texts or numbers, or be missing.
+
+    Args:
+        path: Where from, for messages.
+        arrays: "vectors", and what else there is: "ids", "labels", "class_names", further columns.
+        fingerprint: Of the model.
+        where: Space and form of the vectors.
+        role: What the items are to the model.
+
+    Raises:
+        DataError: They break a promise of `EmbeddingSet`.
+    """
     _check_shapes(path, arrays)
     vectors = arrays.pop("vectors")
     ids, labels, names = (arrays.pop(name, None) for name in ("ids", "labels", "class_names"))

@@ -150,6 +150,28 @@ def discounted_gain(k: int | None = None) -> Metric:
     return metric
 
 
+def reciprocal_rank(k: int | None = None) -> Metric:
+    """Reciprocal of the place of the first relevant item, 0 where none is within k places (MRR, MRR@k).
+
+    First relevant items at ranks 0 and 2, places 1 and 3:
+
+    >>> reciprocal_rank()(Ranked.of([[0, 5], [2]], [9, 9])).round(4).tolist(), reciprocal_rank(2)(Ranked.of([[2]], [9]))
+    ([1.0, 0.3333], array([0.]))
+
+    Papers: Voorhees, The TREC-8 question answering track report, TREC 1999; with k = 10 the measure of MS MARCO.
+    """
+    k = None if k is None else count_of("k", k)
+
+    def metric(ranked: Ranked) -> NDArray[np.float64]:
+        answered = ranked.relevant > 0
+        result = np.full(len(ranked), np.nan)
+        places = ranked.ranks[ranked.offsets[:-1][answered]] + 1
+        result[answered] = np.where(places <= (np.inf if k is None else k), 1 / places, 0)
+        return result
+
+    return metric
+
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     "metrics",
@@ -158,6 +180,7 @@ METRICS: Registry[Metric] = Registry(
         "map@r": average_precision_at_r,
         "map-trapezoid": average_precision_by_trapezoids,
         "ndcg": discounted_gain(),
+        "mrr": reciprocal_rank(),
     },
     fits=callable,
     expected="a function from holdfast.evaluation.ranking.Ranked to one value per query",
@@ -171,6 +194,7 @@ FAMILIES: Registry[Callable[[int], Metric]] = Registry(
         "map@k": average_precision_at,
         "mp@k": precision_at,
         "ndcg@k": discounted_gain,
+        "mrr@k": reciprocal_rank,
     },
     fits=callable,
     expected="a function from k to a metric, offered under a name that ends in @k",

@@ -37,7 +37,7 @@ def rank_metrics(
 
     The gallery is ordered by descending similarity (float32 inner products in index form), ties by gallery row. Exact;
     memory stays bounded whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg",
-    and "recall@k", "cmc@k", "map@k", "ndcg@k" with a number for k; see `metrics`.
+    "mrr", and "recall@k", "cmc@k", "map@k", "ndcg@k", "mrr@k" with a number for k; see `metrics`.
 
     Args:
         query: Embeddings to search with.

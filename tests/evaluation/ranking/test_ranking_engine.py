@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.evaluation.ranking import counting, engine, scores, tiles
 from holdfast.evaluation.ranking.engine import Ranked, nearest_rows, rank, tied_ranks
 from holdfast.evaluation.ranking.row_lists import RowLists
+from holdfast.geometry import Hypersphere, Lorentz, Space
 
 
 def slow_ranks(
@@ -103,6 +104,25 @@ def test_ranks_with_torch_are_the_same(device: str | None, columns: int, tile_ro
     for i, row in enumerate(query @ gallery.T):
         expected, _ = slow_ranks(row, relevant[i].tolist(), ignore[i].tolist())
         assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from([Hypersphere, Lorentz]), st.booleans())
+def test_torch_ranks_bit_for_bit_as_numpy(seed: int, size: int, kind: type[Space], halved: bool) -> None:
+    """Random points, some of them twice, as they are or rounded to float16: the same ranks, and the same refusals."""
+    rng = np.random.default_rng(seed)
+    space = kind(int(rng.integers(1, 150)))  # type: ignore[call-arg]
+    rows = rng.normal(size=(size, space.dim)) / np.sqrt(space.dim)
+    rows = rows[rng.integers(0, size, size)].astype(np.float16 if halved else np.float32).astype(np.float32)
+    query = space.index_form(rows[rng.integers(0, size, 5)] + np.float32(1e-7), "query")
+    gallery = space.index_form(rows, "gallery")
+    relevant = RowLists.of([np.flatnonzero(rng.random(size) < 0.4) for _ in query])
+    by_numpy, by_torch = (rank(query, gallery, relevant, device=device) for device in (None, "cpu"))
+    np.testing.assert_array_equal(by_numpy.ranks, by_torch.ranks)
+    gallery[0, 0] = np.nan
+    for device in (None, "cpu"):
+        with pytest.raises(DataError, match="not finite"):
+            rank(query, gallery, relevant, device=device)
 
 
 def test_a_device_that_is_not_there() -> None:
