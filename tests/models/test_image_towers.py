@@ -14,7 +14,7 @@ import transformers
 
 from holdfast import load_release, save_release
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.models.image_towers import contract_of, open_tower
+from holdfast.models.image_towers import contract_of, open_tower, rebuild
 from holdfast.models.named_models import open_release
 from holdfast.models.published_weights import quietly
 from holdfast.models.release import release_of
@@ -163,6 +163,14 @@ def other_size(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**settings, "num_hidden_layers": 3}))
 
 
+def with_setting(name: str, value: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**settings, name: value}))
+
+    return change
+
+
 def write(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
@@ -175,6 +183,8 @@ def write(name: str, text: str) -> Callable[[Path], object]:
         (lambda folder: (folder / "preprocessor_config.json").unlink(), "what is done to images"),
         (lambda folder: (folder / "config.json").unlink(), r"(?s)holds .*with config\.json"),
         (write("config.json", '{"model_type": "own", "auto_map": {"AutoModel": "code.Own"}}'), "never run"),
+        (with_setting("attn_implementation", "kernels-community/flash-attn"), "code from elsewhere could run"),
+        (with_setting("vision_config", {"_attn_implementation": {"": "flash_attention_2"}}), "code from elsewhere"),
         (write("config.json", '{"model_type": "bert"}'), r"(?s)takes no images.*st:FOLDER"),
         (write("config.json", "{"), "Cannot read"),
     ],
@@ -186,6 +196,24 @@ def test_a_folder_that_is_no_image_model_is_refused(
     damage(folder)
     with pytest.raises(ConfigError, match=message):
         open_tower(str(folder))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"class": "pipeline", "options": {"model": "nobody/nothing", "trust_remote_code": True}},
+        {"class": "Dinov2Config"},
+        {"class": "Dinov2Model", "options": {"attn_implementation": "kernels-community/flash-attn"}},
+        {"settings": {"model_type": "dinov2", "attn_implementation": "kernels-community/flash-attn"}},
+        {"settings": {"model_type": "timm_wrapper", "model_args": {"checkpoint_path": "weights.pth"}}},
+    ],
+)
+def test_the_record_of_a_release_names_networks_alone(asked: dict[str, Any], tmp_path: Path) -> None:
+    folder, _ = saved("dinov2", tmp_path / "model")
+    origin = open_tower(str(folder)).spec.module
+    rebuild(origin)
+    with pytest.raises(ConfigError, match="nothing else is ever run|code from elsewhere could run"):
+        rebuild(origin.model_copy(update={"config": {**origin.config, **asked}}))
 
 
 def test_what_is_not_on_this_machine_is_not_downloaded() -> None:

@@ -344,6 +344,17 @@ def foreign_part(folder: Path) -> None:
     add_part(folder, "", "own_code.Part")
 
 
+def foreign_attention(name: str, *within: str) -> Callable[[Path], Any]:
+    named = {"attn_implementation": "kernels-community/flash-attn"}
+    values = dict.fromkeys(within, named) or named
+
+    def change(folder: Path) -> None:
+        settings = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+        write_json(folder / name, {**settings, **values})
+
+    return change
+
+
 def outside_part(folder: Path) -> None:
     add_part(folder, "../elsewhere", "sentence_transformers.models.Dense")
 
@@ -365,6 +376,8 @@ def cut_off(folder: Path) -> None:
         (pickled_part, "2_Dense' are pickled"),
         (foreign_part, "'own_code.Part', which is code of its own"),
         (outside_part, "names a folder outside"),
+        (foreign_attention("config.json"), "code from elsewhere could run"),
+        (foreign_attention("sentence_bert_config.json", "model_args"), "code from elsewhere could run"),
         (cut_off, r"Cannot read .*model.safetensors"),
         (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
         (lambda folder: (folder / "modules.json").unlink(), r"holds 1_Pooling(.|\n)*modules.json"),

@@ -16,17 +16,18 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from holdfast.data.decoding import Fit
-from holdfast.errors import ConfigError, reason
+from holdfast.errors import ConfigError, brief, reason, refuse
 from holdfast.models.encoder import Encoder
 from holdfast.models.own_modules import Contract, Kept, ModuleOrigin, module_encoder
 from holdfast.models.published_weights import transformers_library, with_weights
 from holdfast.models.seeding import seeded
-from holdfast.models.text_folders import cached_folder, read_json
+from holdfast.models.text_folders import cached_folder, read_json, refuse_foreign_code
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "_commit_hash")
 """Keys of ``config.json`` that do not change what a network computes, and that versions write otherwise."""
 
 _BACKBONE = "Backbone"
+_WITHOUT_POOLER = {"add_pooling_layer": False}
 
 
 def open_tower(place: str, output: str | None = None, weights: Kept = "copy") -> Encoder:
@@ -44,6 +45,7 @@ def open_tower(place: str, output: str | None = None, weights: Kept = "copy") ->
     transformers = transformers_library()
     folder = cached_folder(place, "an image model", "config.json")
     settings = read_json(folder / "config.json")
+    refuse_foreign_code(settings, str(folder / "config.json"))
     config = _config(transformers, folder)
     kind, config, options = _tower(transformers, config, settings, folder)
     contract = contract_of(folder / "preprocessor_config.json")
@@ -71,10 +73,19 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
     """Build the network that a record describes: without weights, or with those that stayed where they were.
 
     Raises:
-        ConfigError: This version of the library does not have it, or its weights are not there any more.
+        ConfigError: This version of the library does not have it, the record asks for something else than a network,
+            or its weights are not there any more.
     """
     transformers = transformers_library()
     kind = getattr(transformers, str(origin.config.get("class")), None)
+    options = origin.config.get("options")
+    network = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    refuse(
+        (kind is not None and not network) or options not in ({}, _WITHOUT_POOLER),
+        f"The record of the release of {origin.place} names {origin.config.get('class')} with {brief(options)}.",
+        "a network of the transformers library; nothing else is ever run",
+    )
+    refuse_foreign_code(origin.config, f"the record of the release of {origin.place}")
     if kind is None:
         raise ConfigError(
             f"The installed transformers {transformers.__version__} has no {origin.config.get('class')}.",
@@ -90,7 +101,7 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
             to_do="install the version that the release was made with; the release is intact.",
         ) from error
     config = _image_side(whole)
-    build = partial(kind, **origin.config["options"])
+    build = partial(kind, **options)
     if origin.weights == "copy":
         body: nn.Module = build(config)
         return body.eval()
@@ -216,7 +227,7 @@ def _tower(
             to_do="for a model of texts give --text-model st:FOLDER.",
         )
     pools = "add_pooling_layer" in signature(kind.__init__).parameters
-    return kind, vision, {} if not pools or _has_pooler(folder) else {"add_pooling_layer": False}
+    return kind, vision, {} if not pools or _has_pooler(folder) else _WITHOUT_POOLER
 
 
 def _has_pooler(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, brief
 from holdfast.extras import needing
 
 PREFIX = "st:"
@@ -138,7 +138,7 @@ def sentence_files(folder: Path) -> list[Path]:
     """Return the files of a sentence-transformers model that decide its vectors, sorted.
 
     Raises:
-        ConfigError: Its parts need code from the folder, or weights are pickled or missing.
+        ConfigError: Its parts or settings need code from elsewhere, or weights are pickled or missing.
     """
     places = [folder, *_module_folders(folder)]
     for place in places:
@@ -147,6 +147,9 @@ def sentence_files(folder: Path) -> list[Path]:
     deciding = [file for file in files if file.suffix in _DECIDING and file.name not in _WITHOUT_EFFECT]
     if not any(file.suffix == ".safetensors" for file in deciding):
         raise ConfigError(f"'{folder}' holds no weights.", expected="model.safetensors", to_do="download it again.")
+    for file in deciding:
+        if file.name.endswith("config.json"):
+            refuse_foreign_code(read_json(file), str(file))
     return sorted(file for file in deciding if file.is_file())
 
 
@@ -182,6 +185,41 @@ def _refuse_pickled(place: Path) -> None:
             to_do="where you trust the model, write it anew: "
             "SentenceTransformer(MODEL).save_pretrained(FOLDER); then give that folder.",
         )
+
+
+_PLAIN = ("eager", "sdpa")
+"""Implementations of attention that the libraries bring themselves; others are fetched from the hub, as code."""
+_FETCHING = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
+_UNPICKLING = ("checkpoint_path",)
+
+
+def refuse_foreign_code(settings: object, where: str) -> None:
+    """Refuse settings of a network by which a library would run code from elsewhere, or unpickle a file.
+
+    Args:
+        settings: What a JSON file holds; mappings and lists within it are looked at, too.
+        where: What it is of, for the message.
+
+    Raises:
+        ConfigError: One of them does.
+
+    >>> refuse_foreign_code({"hidden_size": 16, "text_config": {"attn_implementation": "sdpa"}}, "config.json")
+    """
+    if isinstance(settings, list):
+        for one in settings:
+            refuse_foreign_code(one, where)
+    if not isinstance(settings, Mapping):
+        return
+    for name, value in settings.items():
+        parts = list(value.values()) if isinstance(value, Mapping) else [value]
+        fetches = name in _FETCHING and any(part is not None and part not in _PLAIN for part in parts)
+        if fetches or (name in _UNPICKLING and value):
+            raise ConfigError(
+                f"'{where}' sets {name} to {brief(value)}, by which code from elsewhere could run.",
+                expected="settings of the network alone; no code of a model is ever run",
+                to_do="where you trust the model, take that setting out of the file.",
+            )
+        refuse_foreign_code(value, where)
 
 
 def read_json(path: Path) -> Any:

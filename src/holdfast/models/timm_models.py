@@ -7,6 +7,7 @@ folder, and nothing is downloaded or unpickled.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from holdfast.data.decoding import Fit
-from holdfast.errors import ConfigError, reason
+from holdfast.errors import ConfigError, reason, refuse
 from holdfast.models.encoder import Encoder
 from holdfast.models.own_modules import Contract, Kept, ModuleOrigin, module_encoder
 from holdfast.models.seeding import seeded
-from holdfast.models.text_folders import cached_folder, read_json
+from holdfast.models.text_folders import cached_folder, read_json, refuse_foreign_code
 
 _FITS: Mapping[tuple[bool, str], Fit] = {
     (False, "bilinear"): "crop",
@@ -109,7 +110,17 @@ def contract_of(settings: Mapping[str, Any]) -> Contract:
 
 
 def _built(library: Any, config: Mapping[str, Any]) -> nn.Module:
-    """Build an architecture without a classifier, with weights of its own drawing."""
+    """Build an architecture without a classifier, with weights of its own drawing.
+
+    Raises:
+        ConfigError: The library does not have it, or would fetch it, or unpickle weights.
+    """
+    refuse(
+        not re.fullmatch(r"\w[\w.]*", str(config["architecture"])),
+        f"The architecture '{config['architecture']}'.",
+        "the name of one that timm has itself; nothing is fetched",
+    )
+    refuse_foreign_code(config["options"], str(config["architecture"]))
     try:
         with seeded(0):
             model: nn.Module = library.create_model(
