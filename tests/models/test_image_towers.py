@@ -212,7 +212,7 @@ def test_the_record_of_a_release_names_networks_alone(asked: dict[str, Any], tmp
     folder, _ = saved("dinov2", tmp_path / "model")
     origin = open_tower(str(folder)).spec.module
     rebuild(origin)
-    with pytest.raises(ConfigError, match="nothing else is ever run|code from elsewhere could run"):
+    with pytest.raises(ConfigError, match=r"nothing else is ever run|code from elsewhere could run"):
         rebuild(origin.model_copy(update={"config": {**origin.config, **asked}}))
 
 

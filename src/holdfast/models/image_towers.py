@@ -78,7 +78,7 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
     """
     transformers = transformers_library()
     kind = getattr(transformers, str(origin.config.get("class")), None)
-    options = origin.config.get("options")
+    options = origin.config.get("options", {})
     network = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
     refuse(
         (kind is not None and not network) or options not in ({}, _WITHOUT_POOLER),
