@@ -27,6 +27,7 @@ from holdfast.adapters.pairs import Direction
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError, HoldfastError, ReleaseError, SpaceMismatchError, reason
 from holdfast.geometry import Hypersphere, space_from_record
+from holdfast.hub import front_matter
 from holdfast.source_code import Standing, combined, digest_of, standing
 from holdfast.version import __version__
 
@@ -106,6 +107,40 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
             to_do="free space or choose another folder; an adapter that was there before is intact.",
         ) from error
     return folder
+
+
+def adapter_card(adapter: Adapter) -> str:
+    """Return a short description in Markdown, with front matter that the hub reads.
+
+    Raises:
+        ConfigError: The adapter was not fitted.
+    """
+    fitted = adapter.fitted
+    searches = adapter.direction == "new_to_old"
+    maps = "queries of the new model, to search what the old one embedded" if searches else (
+        "a gallery of the old model, to be searched with the new one")  # fmt: skip
+    tags = ["embeddings", "retrieval", "backward-compatible", "adapter", adapter.kind]
+    lines = [
+        front_matter({"library_name": "holdfast", "pipeline_tag": "feature-extraction", "tags": tags}),
+        f"# Adapter `{adapter.fingerprint[:20]}`",
+        "",
+        f"- {adapter.kind} {adapter.options or ''}".rstrip(),
+        f"- maps {maps}",
+        f"- from `{fitted.source}`, {fitted.source_space.dim} dimensions",
+        f"- to `{fitted.target}`, {fitted.target_space.dim} dimensions",
+        f"- fitted on {fitted.pairs:,} items that both models embedded",
+        "",
+        "```python",
+        "import holdfast",
+        "",
+        'adapter = holdfast.Adapter.from_pretrained("FOLDER_OR_NAME")',
+        "mapped = adapter.transform(vectors)",
+        "```",
+        "",
+        "Vectors and adapters are as sensitive as what was embedded: both may be inverted.",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def adapter_code(kind: str) -> str:

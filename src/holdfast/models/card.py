@@ -1,4 +1,4 @@
-"""The card of a release: what a person reads first in its folder."""
+"""The card of a release: what a person reads first in its folder, and the hub in its front matter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ReleaseError
+from holdfast.hub import front_matter, on_the_hub
 
 if TYPE_CHECKING:
     from holdfast.models.release import Release, ReleaseRecord
@@ -31,6 +32,14 @@ def model_card(release: Release, table: str = "") -> str:
     """Return a short description in Markdown, with a table of measured results if there is one."""
     record = release.record
     lines = [
+        front_matter(
+            {
+                "library_name": "holdfast",
+                "pipeline_tag": "feature-extraction" if record.frozen_model else record.encoder.task,
+                "base_model": on_the_hub((record.frozen_model or {}).get("model")),
+                "tags": ["embeddings", "retrieval", "backward-compatible", record.method],
+            }
+        ),
         f"# Embedding model `{record.fingerprint[:20]}`",
         "",
         f"- {record.encoder.name}, {record.encoder.dim} dimensions, on the {release.space}",

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from holdfast.data.decoding import Fit
 from holdfast.data.image_size import ImageSize
 from holdfast.errors import HoldfastError, ReleaseError, SpaceMismatchError, reason, refuse
 from holdfast.geometry import Hypersphere, Space, space_from_record
+from holdfast.hub import fetched, pushed
 from holdfast.methods.base import Head
 from holdfast.models.card import model_card
 from holdfast.models.embedding_network import EmbeddingNetwork
@@ -203,6 +205,79 @@ class Release:
         refuse(weights not in get_args(Kept), f"weights={weights!r}.", "'copy' or 'keep'")
         encoder = module_encoder(module, contract, preprocess=preprocess, output=output, dim=dim, origin=kept)
         return release_of(encoder, space)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        module: nn.Module | Release | None = None,
+        preprocess: Preprocess | None = None,
+        revision: str | None = None,
+        token: str | None = None,
+        cache_dir: str | Path | None = None,
+        endpoint: str | None = None,
+        local_files_only: bool = False,
+    ) -> Release:
+        """Open a release from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
+
+        Args:
+            name: A folder, or ``owner/name`` on the hub (``pip install 'holdfast[hub]'``).
+            module: What it was made of, where that was a module of your own; see `load_release`.
+            preprocess: What prepares pixels for it.
+            revision: Branch, tag or commit there.
+            token: For models that are not public.
+            cache_dir: Where copies are kept; the cache of the hub when left out.
+            endpoint: Address of another hub.
+            local_files_only: Ask nobody: take the copy in the cache.
+
+        Raises:
+            MissingExtraError: It is no folder, and huggingface_hub is not installed.
+            ReleaseError: It cannot be fetched, or is not what was saved.
+        """
+        folder = fetched(
+            name, revision=revision, token=token, cache_dir=cache_dir, endpoint=endpoint,
+            local_files_only=local_files_only,
+        )  # fmt: skip
+        return load_release(folder, module=module, preprocess=preprocess)
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write a release to a folder, with a card that the hub reads, and return its path.
+
+        Raises:
+            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+        """
+        return save_release(self, folder)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        endpoint: str | None = None,
+        message: str = "Upload with holdfast",
+    ) -> str:
+        """Save a release and push it to Hugging Face's hub, and return its address; the repository is made if need be.
+
+        Args:
+            name: ``owner/name``.
+            private: Whether only its owner sees a repository that is made now.
+            token: Of whoever may write there; the one that ``hf auth login`` keeps when left out.
+            revision: Branch to write to.
+            endpoint: Address of another hub.
+            message: Of the commit.
+
+        Raises:
+            MissingExtraError: huggingface_hub is not installed.
+            ReleaseError: The hub refuses, or cannot be reached.
+        """
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+            self.save_pretrained(folder)
+            return pushed(
+                Path(folder), name, private=private, token=token, revision=revision, endpoint=endpoint, message=message
+            )
 
     @property
     def fingerprint(self) -> str:

@@ -134,6 +134,9 @@ class EmbeddingSpec(BaseModel, ABC):
     def input_words(self) -> str:
         """Say what it takes, for the card of a release."""
 
+    task: ClassVar[str] = "image-feature-extraction"
+    """What the hub calls such a model."""
+
 
 class EncoderSpec(EmbeddingSpec):
     """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
@@ -276,6 +279,8 @@ class FeatureSpec(EmbeddingSpec):
         frozen: Fingerprint of the frozen model; embeddings of another one are not understood.
         width: Dimension of its embeddings.
     """
+
+    task = "feature-extraction"
 
     frozen: str
     width: int = Field(ge=1)
