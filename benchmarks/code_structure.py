@@ -97,7 +97,7 @@ def _takes_anything(tree: ast.Module) -> int:
 def _in_circles(source: Path, trees: dict[Path, ast.Module]) -> set[str]:
     """Return modules that import each other in a circle when they are loaded; not for types, not within functions."""
     names = {_module(source, path): path for path in trees}
-    needs = {name: {one for one in _imports(trees[path]) if one in names} for name, path in names.items()}
+    needs = {name: _imports(trees[path], set(names)) & set(names) for name, path in names.items()}
     reached = {name: _reach(name, needs) for name in names}
     return {name for name in names if name in reached[name]}
 
@@ -107,13 +107,15 @@ def _module(source: Path, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imports(tree: ast.Module) -> set[str]:
+def _imports(tree: ast.Module, known: set[str]) -> set[str]:
+    """Return modules that are imported; what is imported from a package is the package where it is no module of it."""
     found: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
             found |= {one.name for one in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+            within = (f"{node.module}.{one.name}" for one in node.names)
+            found |= {one if one in known else node.module for one in within}
     return found
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from holdfast.errors import refuse
 from holdfast.geometry.space import Array, Side, Space, sums_by_class
@@ -165,6 +164,8 @@ class Euclidean(FlatSpace):
 
     def similarity_array(self, x: Array, y: Array) -> Array:
         """Return minus the Euclidean distances (n, m), float64."""
+        from scipy.spatial.distance import cdist  # commands that only list spaces start without SciPy
+
         distances: Array = cdist(x, y)
         return -distances
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 Array = NDArray[Any]
 
@@ -54,6 +53,8 @@ def log_map0(x: Array, curvature: float) -> Array:
 
 def distance(x: Array, y: Array, curvature: float) -> Array:
     """Return the geodesic distances (n, m), float64, of points (n, D) and (m, D)."""
+    from scipy.spatial.distance import cdist  # commands that only list spaces start without SciPy
+
     squares = np.square(x).sum(axis=-1)[:, None] - np.square(y).sum(axis=-1)
     delays = squares / (time(x, curvature)[:, None] + time(y, curvature))
     excess = np.maximum(cdist(x, y, "sqeuclidean") - np.square(delays), 0) * curvature / 2

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from holdfast.errors import count_of, refuse
 from holdfast.steps import Steps
@@ -225,6 +224,8 @@ def sums_by_class(values: Array, labels: NDArray[np.int64], num_classes: int) ->
     >>> sums_by_class(np.array([[1.0], [2.0], [5.0]]), np.array([0, 0, 2]), 3)[0].ravel().tolist()
     [3.0, 0.0, 5.0]
     """
+    from scipy.sparse import csr_array  # commands that only list spaces start without SciPy
+
     starts = np.append(0, np.cumsum(np.bincount(labels, minlength=num_classes)))
     rows = np.argsort(labels, kind="stable")
     chosen = csr_array((np.ones(len(rows), values.dtype), rows, starts), shape=(num_classes, len(values)))
