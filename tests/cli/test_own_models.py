@@ -13,6 +13,8 @@ from PIL import Image
 
 from holdfast import Release, load_embeddings, load_release, open_release, save_release
 from holdfast.cli import main
+from holdfast.export.exportable import open_exportable
+from holdfast.models.release import load_record
 
 FILE = """
 import torch
@@ -66,6 +68,7 @@ def test_an_upgrade_from_one_module_to_another(shop: Path, capsys: pytest.Captur
     old, new = "runs/embedded/old", "runs/embedded/new"
     assert main(f"evaluate --old {old} --new {new} --old-release encoder.py:old --new-release runs/new --report none "
                 "--out runs/report".split()) in (0, 1)  # fmt: skip
+    run(f"evaluate picture --old {new} --new {old} --kind angles --old-release runs/new --out angles.svg")
     run("gallery create --gallery live --release encoder.py:old")
     run(f"gallery import --gallery live --embeddings {old}")
     run("gallery prepare --gallery live --release runs/new")
@@ -100,6 +103,8 @@ def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFix
         capsys.readouterr().err
     )
     assert any(file.suffix == ".onnx" for file in (shop / "served").rglob("*"))
+    named, saved = open_exportable("encoder.py:old"), load_record("own")
+    assert named.fingerprint == saved.fingerprint, "a name does as well as a folder"
 
 
 @pytest.mark.parametrize(

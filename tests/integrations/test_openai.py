@@ -95,6 +95,9 @@ def test_what_is_refused(links: Links, api: ApiServer) -> None:
         linked.embeddings.create(input="x", model="other")
     with pytest.raises(ConfigError, match="encoding_format='base64'"):
         linked.embeddings.create(input="x", model="m", encoding_format="base64")
+    for given in ([], [[1, 2]], [1, 2]):
+        with pytest.raises(DataError, match="tokens are not taken"):
+            linked.embeddings.create(input=given, model="m")
     client.change = lambda rows: rows[:, :3]
     with pytest.raises(SpaceMismatchError, match="3 dimensions"):
         linked.embeddings.create(input="x", model="m")

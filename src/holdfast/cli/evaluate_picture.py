@@ -243,9 +243,9 @@ def _seen(release: Path | None, models: Models) -> tuple[str, ...] | None:
     """Return the classes that the old model has seen, from the release that made its embeddings."""
     if release is None:
         return None
-    from holdfast.models.release import load_release
+    from holdfast.models.named_models import known_of
 
-    found = load_release(release)
+    found = known_of(release)
     refuse(
         found.fingerprint != models.first.fingerprint,
         f"'{release}' has the fingerprint {found.fingerprint}, the old embeddings {models.first.fingerprint}.",

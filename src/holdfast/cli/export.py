@@ -32,8 +32,8 @@ def export(
     and how much it differs.
 
     Args:
-        release_or_adapter: Folder of an adapter, of a head or of a release of images; or what `holdfast adapt` wrote,
-            whose adapter or head is taken.
+        release_or_adapter: Folder of an adapter, of a head or of a release of images; what `holdfast adapt` wrote,
+            whose adapter or head is taken; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model` takes them.
         to: sentence-transformers is a folder that SentenceTransformer opens, text model included, for adapters and
             heads that are chains of layers; onnx is one model for vectors or images; npz is arrays with a short
             reader that needs NumPy alone, for adapters and heads.

@@ -84,7 +84,7 @@ def open_exportable(folder: str | Path, encoder: str | None = None) -> Exportabl
     """Open an adapter, a head or a release of images; or the one of the two first that `holdfast adapt` saved below.
 
     Args:
-        folder: Where it is.
+        folder: Where it is; or any other name of a model of images that `holdfast.open_release` takes.
         encoder: What gives the module of a release that was made of one's own; see `holdfast.open_release`.
 
     Raises:
@@ -101,12 +101,16 @@ def open_exportable(folder: str | Path, encoder: str | None = None) -> Exportabl
 
 
 def place_of(folder: str | Path) -> Path:
-    """Return the folder itself, or that of the adapter or head in it.
+    """Return the folder itself, or that of the adapter or head in it; the name of a model as it is.
 
     Raises:
         ReleaseError: There is nothing of the kind.
     """
+    from holdfast.models.named_models import names_model
+
     folder = Path(folder)
+    if names_model(folder):
+        return folder
     for place in (folder, folder / "adapter", folder / "head"):
         if (place / _CONFIG).exists() or (place / ADAPTER_FILE).exists():
             return place

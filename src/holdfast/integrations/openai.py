@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, DataError, brief
 from holdfast.integrations.linked import LinkedModel, Side
 from holdfast.models.text_encoders import TextEncoder
 
@@ -111,7 +111,7 @@ class LinkedEmbeddings:
 
         Raises:
             ConfigError: It is another model, or vectors were asked for as text.
-            DataError: The client did not answer one finite vector for every text.
+            DataError: There is no text, or the client did not answer one finite vector for every text.
         """
         if model != self.name:
             raise ConfigError(
@@ -124,6 +124,8 @@ class LinkedEmbeddings:
                 f"encoding_format={options['encoding_format']!r}.", expected="float: vectors are computed with"
             )
         texts = [input] if isinstance(input, str) else list(input)
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise DataError(f"input={brief(input)}.", expected="a text, or a list of texts; tokens are not taken")
         answer = self._embeddings.create(input=[self.prefix + text for text in texts], model=model, **options)
         mapped = self.linked.mapped([one.embedding for one in answer.data], len(texts), self.side)
         found = copy.copy(answer)

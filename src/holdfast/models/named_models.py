@@ -78,6 +78,12 @@ def open_release(name: str | Path, encoder: str | None = None, *, weights: Kept 
     return _made(text, weights)
 
 
+def names_model(text: str | Path) -> bool:
+    """Return whether this is written as the name of a model, rather than as the folder of a release."""
+    text = str(text)
+    return not Path(text).is_dir() and bool(_IN_FILE.fullmatch(text) or _PREFIXED.fullmatch(text) or text in ENCODERS)
+
+
 def needs_module(name: str | Path) -> bool:
     """Return whether a name is the folder of a release that was made of a module of one's own."""
     return Path(name).is_dir() and load_record(name).encoder.needs_module

@@ -85,13 +85,19 @@ def histograms(
 
     Raises:
         ConfigError: Classes are to be kept apart, and items have no class names.
-        DataError: A new model embedded other items, or embeddings do not have the quantity.
+        DataError: There is no item or nothing to compare, a new model embedded other items, or embeddings do not have
+            the quantity.
         SpaceMismatchError: The quantity is of two models, and these are of different spaces.
     """
     measure = MEASURES[quantity]
     for name, embeddings in new.items():
         if embeddings.ids != old.ids:
             raise DataError(f"'{name}' and the old model embedded different items.", expected="the same, in one order")
+    if not len(old) or (measure.alone is None and not new):
+        raise DataError(
+            f"A histogram of {len(old)} items by {1 + len(new)} models.",
+            expected="one item at least, and for what is between two models an old and a new one",
+        )
     seen = seen_items(old, old_classes)
     if old_classes is not None and seen is None:
         raise ConfigError(
