@@ -40,6 +40,15 @@ def install(page: Path, folder: Path) -> None:
     (metadata / "entry_points.txt").write_text("\n\n".join(entries))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_installer_finds_the_module_beside_its_test(page: Path) -> None:
+    """Two modules in a folder, of which none is named, are refused by setuptools."""
+    (block,) = re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    package = tomllib.loads(block)
+    places = [place for group in package["project"]["entry-points"].values() for place in group.values()]
+    assert package["tool"]["setuptools"]["py-modules"] == [place.partition(":")[0] for place in places]
+
+
 @pytest.mark.slow
 def test_the_packages_of_all_pages_pass_their_own_tests(tmp_path: Path) -> None:
     for page in PAGES:

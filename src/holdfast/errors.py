@@ -190,10 +190,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     >>> nearest("p2z", ["p2s", "bct"])
     " Did you mean 'p2s'?"
-    >>> nearest("zzz", ["p2s", "bct"])
-    ''
+    >>> nearest("zzz", ["p2s", "bct"]), nearest("cat", ["complaint"])
+    ('', '')
     """
-    matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.55)
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
 

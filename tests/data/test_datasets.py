@@ -52,6 +52,17 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
         load_dataset("omniglott")
 
 
+def test_what_is_no_data_set_may_have_been_meant_as_a_folder() -> None:
+    with pytest.raises(ConfigError, match=r"Expected: a folder of images .*, or one of glyphs, .*\nNext: check the path"):
+        load_dataset("fotos")
+
+
+def test_a_file_of_texts_is_told_where_texts_go(tmp_path: Path) -> None:
+    (tmp_path / "requests.csv").write_text("id,text\n1,x\n")
+    with pytest.raises(DataError, match="holdfast embed texts"):
+        load_dataset(tmp_path / "requests.csv")
+
+
 def test_a_misspelt_option_gets_the_nearest_before_anything_is_read(tmp_path: Path) -> None:
     for name in ("glyphs", "omniglot", tmp_path):
         with pytest.raises(ConfigError, match=r"has no option 'image_siz'\. Did you mean 'image_size'"):

@@ -256,7 +256,7 @@ def test_columns_that_could_be_anything_are_refused(
         ("a.csv", 'text\n"x', "Cannot read"),
         ("a.csv", "text,text\nx,y\n", "several columns 'text'"),
         ("a.csv", "text\n", "holds no texts"),
-        ("a.csv", "", "columns none"),
+        ("a.csv", "", "is empty"),
         ("a.csv", b"text\n\xff", "Cannot read"),
         ("a.csv", "text\nx\n \n", "1 of 2 texts are empty: '00000001'"),
         ("a.csv", "id,text\nn,x\nn,y\n", "Ids occur more than once: 'n'"),

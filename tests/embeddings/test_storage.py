@@ -57,6 +57,12 @@ def test_the_file_is_plain_safetensors_with_a_short_header(embeddings, tmp_path)
     assert "Straße" not in json.dumps(header, ensure_ascii=False)
 
 
+def test_a_folder_is_answered_with_the_file_in_it(embeddings, tmp_path) -> None:
+    storage.save(embeddings, tmp_path / "embeddings.safetensors")
+    with pytest.raises(DataError, match=r"give the file in this folder, '.*embeddings\.safetensors'"):
+        storage.load(tmp_path)
+
+
 def test_an_empty_set_and_one_without_labels(embeddings, tmp_path) -> None:
     empty = embeddings.select([])
     assert len(storage.load(storage.save(empty, tmp_path / "e.safetensors"), verify=True)) == 0

@@ -430,6 +430,20 @@ def test_names_that_lead_nowhere_are_refused(name: str, tmp_path: Path, monkeypa
         open_text_encoder(name)
 
 
+def test_a_misspelt_package_with_a_model_gets_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages without weights, however near their name, are not proposed."""
+    for name, file in (("wordmodel", "wordmodel/weights.safetensors"), ("wordmodul", "wordmodul.py")):
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "RECORD").write_text(f"{file},,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"of this name\. Did you mean 'wordmodel'\?"):
+        open_text_encoder("wordmodl")
+    with pytest.raises(ConfigError, match=r"of this name\.\n"):
+        open_text_encoder("entirelyother")
+
+
 def test_a_package_without_weights_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"package 'numpy' has weights \(.safetensors\) in these folders: none"):
         open_text_encoder("numpy")

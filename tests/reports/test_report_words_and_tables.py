@@ -54,6 +54,13 @@ def test_a_backfill_that_brings_nothing_is_said(results: EvaluationResults) -> N
     assert "would bring nothing more" in finding("p2s", record).next_steps[0]
 
 
+def test_a_model_that_is_no_better_when_re_embedded_is_not_advised(results: EvaluationResults) -> None:
+    record = results.evaluations["independent"]
+    for change, says in ((0.0, "Keep the old model"), (0.01, "Do not search the old gallery")):
+        worse = record.model_copy(update={"self_new": record.self_new | {"map": record.self_old["map"] + change}})
+        assert finding("independent", worse).next_steps[0].startswith(says)
+
+
 def test_a_point_gate_does_not_claim_an_interval(evaluated: Callable[..., Evaluation]) -> None:
     record = evaluated("p2s", gate="point", curve=False)
     assert "judged by its sign alone" in finding("p2s", record).sentences[0]

@@ -238,8 +238,8 @@ class Words:
         unseen = one.unseen
         if unseen is None:
             return (
-                "What is lost on classes that nothing was learnt from was not measured: none was set aside, which "
-                "takes labels and at least four classes."
+                "What is lost on classes that nothing was learnt from was not measured: none was set aside. "
+                "That takes labels, at least four classes, and a share of unseen classes above 0 (--unseen-share)."
             )
         change, classes = 100 * (unseen.cross - unseen.self_old), self.comparison.unseen_classes
         return (

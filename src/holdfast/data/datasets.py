@@ -23,7 +23,7 @@ from holdfast.data.image_folder import image_folder
 from holdfast.data.omniglot import omniglot
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.tiny_imagenet import tiny_imagenet_32
-from holdfast.errors import DataError
+from holdfast.errors import ConfigError, DataError, nearest
 from holdfast.options import bound, option_types
 from holdfast.registry import Registry
 
@@ -158,10 +158,17 @@ def reader_of(path: Path) -> Callable[..., RetrievalData]:
     if path.suffix == ".npz":
         return arrays
     if path.exists():
-        raise DataError(f"{path} is no folder and no .npz file.", expected="a folder of images, or an .npz file")
+        raise DataError(f"{path} is no folder and no .npz file.",
+            expected="a folder of images, or an .npz file",
+            to_do="texts are embedded with `holdfast embed texts FILE`, and linked with `holdfast adapt`.",
+        )
     if os.sep in str(path):
         raise DataError(f"There is no folder {path}.", expected="a folder of images, or an .npz file")
-    raise DATASETS.unknown(str(path))
+    raise ConfigError(
+        f"Unknown data set or folder '{path}'.{nearest(str(path), DATASETS.names())}",
+        expected=f"a folder of images (one sub-folder per class), an .npz file, or one of {', '.join(DATASETS.names())}",
+        to_do="check the path; `holdfast data` describes the data sets that have a name.",
+    )
 
 
 def _folder(name: str, folder: str, obtained: str, root: Path | None) -> Path:

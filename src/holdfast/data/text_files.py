@@ -44,6 +44,8 @@ def texts(
     wanted = {"text": text_column, "label": label_column, "id": id_column}
     names = {role: _column(path, role, columns, name) for role, name in wanted.items()}
     values = {role: _written(path, name, columns[name]) for role, name in names.items() if name is not None}
+    if not columns:
+        raise DataError(f"'{path}' is empty.", expected="a line with the names of columns, and at least one text below")
     if "text" not in values:
         raise DataError(
             f"'{path}' has the columns {', '.join(columns) or 'none'}.",

@@ -152,8 +152,11 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
             buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         refuse_other_kind(path)
+        within = sorted(path.glob("*.safetensors"))
         raise DataError(
-            f"Cannot open '{path}': {error}.", expected="a file of embeddings", to_do="`holdfast embed` writes one."
+            f"Cannot open '{path}': {error}.",
+            expected="a file of embeddings",
+            to_do=f"give the file in this folder, '{within[0]}'." if within else "`holdfast embed` writes one.",
         ) from error
     try:
         (length,) = struct.unpack_from("<Q", buffer, 0)

@@ -203,16 +203,17 @@ def vector_contract(source: str, dim: int) -> Contract:
         name="vectors",
         dtype="float32",
         shape=("batch", dim),
-        words=f"vectors of the model {source}, whole, of any length but 0",
+        words=f"vectors of the model {source}, not shortened, normalised or not, none of them all zeros",
     )
 
 
 def image_contract(spec: EncoderSpec) -> Contract:
     """Return what an encoder of images reads: all but the fitting to its size is a part of it."""
     manner, _, curve = spec.fit.partition("-")
+    size = "{} × {} pixels".format(*spec.input_shape[1:])
     fit = {
-        "crop": "until both sides reach that size, and cut around the centre",
-        "squash": "to that size, whatever their aspect",
+        "crop": f"until both sides reach {size}, and cut around the centre",
+        "squash": f"to {size}, whatever their aspect",
     }[manner]
     colours = {1: "grey", 3: "RGB"}.get(spec.channels, f"of {spec.channels} channels")
     cut = "the middle that is seen, " if spec.centre_crop is not None else ""

@@ -6,7 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, distribution
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def find_model(name: str | Path) -> Path:
     if _HUB_NAME.fullmatch(name) and not path.exists():
         return _from_hub(name)
     raise ConfigError(
-        f"There is no text model '{name}': no such folder, and no installed package of this name.",
+        f"There is no text model '{name}': no such folder, and no installed package of this name.{_similar_package(name)}",
         expected=SOURCES,
         to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
     )
@@ -95,6 +96,15 @@ def _in_cache(name: str) -> Path | None:
         return Path(snapshot_download(name, local_files_only=True))
     except (LocalEntryNotFoundError, OSError, ValueError):
         return None
+
+
+def _similar_package(name: str) -> str:
+    """Return ``" Did you mean 'x'?"`` for an installed package with a model and nearly this name, or nothing."""
+    installed = {str(one.name) for one in distributions()}
+    for close in get_close_matches(name, sorted(installed), n=3, cutoff=0.7):
+        if any(file.suffix == ".safetensors" for file in distribution(close).files or []):
+            return f" Did you mean '{close}'?"
+    return ""
 
 
 def _in_package(name: str) -> Path | None:

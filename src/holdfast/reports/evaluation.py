@@ -206,6 +206,12 @@ def _next_step(record: Evaluation) -> str:
             "Keep the old model, or evaluate by a metric in which the two differ (--gate-metric): this one may be as "
             "good as it gets."
         )
+    if record.verdict == "not compatible" and _no_better(record):
+        return (
+            "Keep the old model: by these numbers not even re-embedding the gallery with the new one would bring more. "
+            "Train a better model first (more data or epochs; “holdfast train --help” has the options), and look whether "
+            "--old and --new were given the right way round."
+        )
     if record.verdict == "not compatible":
         return (
             "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
@@ -216,6 +222,12 @@ def _next_step(record: Evaluation) -> str:
     if (record.score("self_new") or 0) <= (record.score("cross") or 0):
         return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
     return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."
+
+
+def _no_better(record: Evaluation) -> bool:
+    """Whether the new model scores no more on its own gallery than the old one on its own."""
+    new, old = record.score("self_new"), record.score("self_old")
+    return new is not None and old is not None and new <= old
 
 
 def _notes(record: Evaluation) -> list[str]:

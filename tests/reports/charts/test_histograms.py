@@ -37,8 +37,16 @@ def test_models_stand_over_each_other_in_one_chart(width: float) -> None:
     assert drawn(chart, "old model") == [25, 75, 0] and drawn(chart, "mine") == [0, 50, 50]
     assert texts(chart, "key") == ["old model: mean 25 of 4", "mine: mean 40 of 2"]
     assert texts(chart, "model") == ["a place"] and chart.width == width
-    assert "old model: mean 25.000, 4 items, most of them between 20 and 40." in chart.told
+    assert "old model: mean 25.000, 4 items, most often between 20 and 40." in chart.told
     assert_page_ready(chart)
+
+
+def test_a_title_that_names_the_axis_is_not_repeated() -> None:
+    found = Histograms(quantity="radius", split=False, panels={"mine": of(all=[1, 3, 0])})
+    (other,) = histogram_panels("Picture", found)
+    words = other.told.partition(". ")[0]
+    (same,) = histogram_panels(words.capitalize(), found)
+    assert same.told == other.told.removeprefix(f"{words}. ") != other.told
 
 
 def test_classes_that_are_apart_have_a_chart_for_each_model_on_one_scale() -> None:

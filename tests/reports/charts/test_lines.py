@@ -289,7 +289,7 @@ def test_a_histogram_is_as_high_as_its_shares() -> None:
     assert all(data.edges.tolist() == found.edges and data.baseline == 0 for data in steps.values())
     assert [{x for x, _ in points(lines(chart, f"mean {group}")[0])} for group in groups] == [{0.32}, {0.45}]
     assert {"seen 0.320", "not seen 0.450"} <= set(words(chart))
-    assert "mean 0.320, 10 items, most of them between 0.3 and 0.4" in chart.told
+    assert "mean 0.320, 10 items, most often between 0.3 and 0.4" in chart.told
 
 
 def test_panels_share_one_scale(hyperbolic: SimpleNamespace, make_results: Callable[..., EvaluationResults]) -> None:

@@ -119,14 +119,15 @@ def _panel(
     for shape, edges in shapes:
         mode = shape.values.index(max(shape.values))
         told.append(
-            f"{shape.name}: mean {score(shape.mean)}, {shape.items:,} items, most of them between {edges[mode]:g} and "
+            f"{shape.name}: mean {score(shape.mean)}, {shape.items:,} items, most often between {edges[mode]:g} and "
             f"{edges[mode + 1]:g}."
         )
     (ends, across) = close_ticks(*limits)
     up = round_ticks(0.0, max(max(shape.values) for shape, _ in shapes) if most is None else most, 4)
     head = _TOP * bool(name) + _KEY * len(shapes)
     size = (width, head + 34 + 210)
-    chart = Chart(f"{title} {name}".strip(), f"{words}. {' '.join(told)}", size, (34, head + 34, 18, 46), ends,
+    lead = "" if words.casefold() in title.casefold() else f"{words}. "
+    chart = Chart(f"{title} {name}".strip(), f"{lead}{' '.join(told)}", size, (34, head + 34, 18, 46), ends,
                   (up[0], up[-1]))  # fmt: skip
     chart.x_axis(across, words)
     chart.y_axis(up, "")

@@ -501,7 +501,7 @@ def uncertainty_plot(name: str, found: Histogram, limits: Range, *, width: float
         mode = values.index(max(values))
         told.append(
             f"{GROUPS[group]}: mean {score(found.groups[group].mean)}, {found.groups[group].items:,} items, "
-            f"most of them between {edges[mode]:g} and {edges[mode + 1]:g}."
+            f"most often between {edges[mode]:g} and {edges[mode + 1]:g}."
         )
     (ends, across), up = close_ticks(*limits), round_ticks(0.0, max(map(max, groups.values())), 4)
     title, size = f"Uncertainty of {name}", (width, height)
