@@ -53,7 +53,7 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
 
 
 def test_what_is_no_data_set_may_have_been_meant_as_a_folder() -> None:
-    with pytest.raises(ConfigError, match=r"Expected: a folder of images .*, or one of glyphs, .*\nNext: check the path"):
+    with pytest.raises(ConfigError, match=r"Expected: a folder of images .*, or one of glyphs, .*\nNext: check"):
         load_dataset("fotos")
 
 

@@ -92,8 +92,11 @@ def hold_out(
         DataError: The sets' labels contradict each other, or there are too few pairs to measure anything.
     """
     refuse(not 0 < share < 1, f"A held-out share of {share:g}.", "above 0 and below 1")
-    refuse(not 0 <= unseen_share < 1, f"A share of {unseen_share:g} unseen classes (unseen_share).",
-           "at least 0 and below 1, such as 0.1")
+    refuse(
+        not 0 <= unseen_share < 1,
+        f"A share of {unseen_share:g} unseen classes (unseen_share).",
+        "at least 0 and below 1, such as 0.1",
+    )
     refuse(most < FEWEST_UNLABELLED, f"At most {most} held-out items.", f"at least {FEWEST_UNLABELLED}")
     old, new = paired(old, new)
     if old.labels is None:

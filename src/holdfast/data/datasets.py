@@ -158,15 +158,17 @@ def reader_of(path: Path) -> Callable[..., RetrievalData]:
     if path.suffix == ".npz":
         return arrays
     if path.exists():
-        raise DataError(f"{path} is no folder and no .npz file.",
+        raise DataError(
+            f"{path} is no folder and no .npz file.",
             expected="a folder of images, or an .npz file",
             to_do="texts are embedded with `holdfast embed texts FILE`, and linked with `holdfast adapt`.",
         )
     if os.sep in str(path):
         raise DataError(f"There is no folder {path}.", expected="a folder of images, or an .npz file")
+    known = DATASETS.names()
     raise ConfigError(
-        f"Unknown data set or folder '{path}'.{nearest(str(path), DATASETS.names())}",
-        expected=f"a folder of images (one sub-folder per class), an .npz file, or one of {', '.join(DATASETS.names())}",
+        f"Unknown data set or folder '{path}'.{nearest(str(path), known)}",
+        expected=f"a folder of images (one sub-folder per class), an .npz file, or one of {', '.join(known)}",
         to_do="check the path; `holdfast data` describes the data sets that have a name.",
     )
 

@@ -226,8 +226,8 @@ def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:
         raise ConfigError(
             f"{size} of {classes} classes is {count}.",
             expected=f"from 2 to {classes} classes",
-            to_do="give more classes or another share: --scenario-options.old-fraction 0.5, or a whole number of classes in a "
-            "chain.",
+            to_do="give more classes or another share (--scenario-options.old-fraction 0.5), or a whole number of "
+            "classes in a chain.",
         )
     return count
 

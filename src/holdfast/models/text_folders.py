@@ -48,7 +48,8 @@ def find_model(name: str | Path) -> Path:
     if _HUB_NAME.fullmatch(name) and not path.exists():
         return _from_hub(name)
     raise ConfigError(
-        f"There is no text model '{name}': no such folder, and no installed package of this name.{_similar_package(name)}",
+        f"There is no text model '{name}': no such folder, and no installed package of this name."
+        f"{_similar_package(name)}",
         expected=SOURCES,
         to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
     )

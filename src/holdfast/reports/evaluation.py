@@ -208,9 +208,9 @@ def _next_step(record: Evaluation) -> str:
         )
     if record.verdict == "not compatible" and _no_better(record):
         return (
-            "Keep the old model: by these numbers not even re-embedding the gallery with the new one would bring more. "
-            "Train a better model first (more data or epochs; “holdfast train --help” has the options), and look whether "
-            "--old and --new were given the right way round."
+            "Keep the old model: by these numbers not even re-embedding the gallery with the new one would bring "
+            "more. Train a better model first (more data or epochs; “holdfast train --help” has the options), and look "
+            "whether --old and --new were given the right way round."
         )
     if record.verdict == "not compatible":
         return (
