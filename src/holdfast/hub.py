@@ -13,6 +13,9 @@ import yaml
 
 from holdfast.errors import ReleaseError, reason
 from holdfast.extras import needing
+from holdfast.logs import logger
+
+_log = logger("hub")
 
 FILES = ("config.json", "README.md", "classes.json", "model.safetensors", "head.safetensors", "adapter.safetensors")
 """All that a release or an adapter consists of."""
@@ -84,6 +87,7 @@ def fetched(
             to_do=f"check the name and the connection; or fetch it where there is one, `hf download {name}{at} "
             "--local-dir FOLDER`, and give FOLDER.",
         ) from error
+    _log.info("%s is in %s", name, folder)
     return Path(folder)
 
 
@@ -128,4 +132,5 @@ def pushed(
             expected="a repository owner/name that this token may write to",
             to_do="`hf auth login`, check the name, and push again; what is here is intact.",
         ) from error
+    _log.info("pushed %s to %s", folder, repository)
     return str(repository)

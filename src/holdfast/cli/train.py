@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import print_json, print_table, training_progress
+from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.kept import tell_kept
 from holdfast.cli.options import DataSets, Network, StartingModel
 from holdfast.cli.training import Training
 from holdfast.config import Options, Settings
 from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
 from holdfast.experiment import Geometry
+from holdfast.extras import require
 from holdfast.methods import build_method
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.experiment import Experiment
     from holdfast.methods.base import CompatibilityMethod
     from holdfast.models.release import Release
+    from holdfast.training.loggers import OpenLogger
 
 
 @dataclass(frozen=True)
@@ -112,16 +114,32 @@ class Destination(Options):
 
     Args:
         out: Folder for the releases; an interrupted run continues, a finished one is kept.
-        tensorboard: Also write TensorBoard's event files.
+        logger: Also write the numbers of training as TensorBoard's event files (tensorboard), or a table (csv).
+        tensorboard: The same as --logger tensorboard.
         again: Train anew what other code trained, of holdfast or of your method; what was there is kept beside it, as
             FOLDER.before-1.
         json: Print one JSON document with the releases.
     """
 
     out: Path
+    logger: list[Literal["tensorboard", "csv"]] = field(default_factory=list)
     tensorboard: bool = False
     again: bool = False
     json: bool = False
+
+    def loggers(self) -> list[OpenLogger]:
+        """Return what opens the loggers that were asked for.
+
+        Raises:
+            MissingExtraError: What one needs is not installed.
+        """
+        from holdfast.training.loggers import LOGGERS
+
+        if self.tensorboard:
+            console.print("--tensorboard is now --logger tensorboard, and does the same.")
+            require("The logger tensorboard", "tensorboard")
+        names = dict.fromkeys([*self.logger, *(["tensorboard"] if self.tensorboard else [])])
+        return [LOGGERS[name] for name in names]
 
     def tell(self, releases: Mapping[str, Release]) -> None:
         """Print what there is now, and which of it was trained by other code."""
@@ -300,7 +318,7 @@ def _comparison(
         destination.out,
         data_name=f"{images.name}, {scenario.name}",
         on_run=training_progress,
-        tensorboard=destination.tensorboard,
+        loggers=destination.loggers(),
         again=destination.again,
     )
 
@@ -372,7 +390,7 @@ def _models(
                 data_name=images.name,
                 cache=out / "cache" if several else None,
                 on_step=on_step,
-                tensorboard=destination.tensorboard,
+                loggers=destination.loggers(),
                 again=destination.again,
             )
     return releases

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -38,6 +39,7 @@ from holdfast.galleries.state import GalleryState, Generation, Link, Progress, a
 from holdfast.galleries.status import Status, status
 from holdfast.galleries.vector_check import VectorCheck, check_vectors
 from holdfast.geometry import Space
+from holdfast.logs import logger
 from holdfast.stores import open_store
 from holdfast.stores.base import (
     Changes,
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
 
 Metadata = Mapping[str, Sequence[Any]]
+
+_log = logger("galleries")
 
 ROWS_AT_ONCE = 50_000  # written in one commit
 MAPPED_AT_ONCE = 16_384  # stored vectors that an adapter maps in one commit
@@ -237,7 +241,9 @@ class Gallery:
         after = advance(state, event)
         if after != state:
             changes = replace(changes, remainders=remainders(after))
-        return self.store.commit(changes, after.to_record(), event)
+        committed = self.store.commit(changes, after.to_record(), event)
+        _log.log(INFO if after != state else DEBUG, "%s: %s, active %s", event["kind"], after.phase, after.active)
+        return committed
 
     # Rows
 

@@ -1,16 +1,17 @@
-"""The log of a training run: one JSON object a line, and the same for TensorBoard where that is wanted."""
+"""The log of a training run: one JSON object a line, and the same for other loggers where that is wanted."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from holdfast.errors import ConfigError
+from holdfast.training.loggers import OpenLogger
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,11 +49,11 @@ class EventLog:
     Args:
         folder: Where the file is written.
         every: Steps between two lines.
-        tensorboard: Also write TensorBoard's event files into the folder.
+        loggers: Open what else is told the numbers; see `holdfast.training.loggers`.
         then: Told every event as well, such as a progress bar.
 
     Raises:
-        ConfigError: The folder cannot be written, or TensorBoard was asked for and is not installed.
+        ConfigError: The folder cannot be written, or what a logger needs is not installed.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class EventLog:
         folder: Path,
         *,
         every: int = 20,
-        tensorboard: bool = False,
+        loggers: Sequence[OpenLogger] = (),
         then: Callable[[TrainingStep], object] | None = None,
     ) -> None:
         self._path = folder / "events.jsonl"
@@ -70,7 +71,7 @@ class EventLog:
         except OSError as error:
             raise _cannot_write(folder, error) from error
         self._every, self._then = every, then
-        self._writer = _tensorboard_writer(folder) if tensorboard else None
+        self._loggers = [opened(folder) for opened in loggers]
         self._images, self._since = 0, time.monotonic()
 
     def __call__(self, event: TrainingStep) -> None:
@@ -98,15 +99,11 @@ class EventLog:
             self._file.flush()
         except OSError as error:
             raise _cannot_write(self._path, error) from error
-        if self._writer is not None:
-            done = event["epoch"] * event["steps"] + event["step"]
-            for name, value in {
-                "loss": line["loss"],
-                **line["terms"],
-                **line.get("measures", {}),
-                "learning_rate": line["learning_rate"],
-            }.items():
-                self._writer.add_scalar(name, value, done)
+        numbers = {"loss": line["loss"], **line["terms"], **line.get("measures", {})}
+        for logger in self._loggers:
+            logger.log_metrics(
+                {**numbers, "learning_rate": line["learning_rate"]}, event["epoch"] * event["steps"] + event["step"]
+            )
         self._images, self._since = 0, time.monotonic()
 
     def _continued(self, epoch: int, step: int) -> TextIO:
@@ -123,24 +120,14 @@ class EventLog:
         """Close the files."""
         if self._file is not None:
             self._file.close()
-        if self._writer is not None:
-            self._writer.close()
+        for logger in self._loggers:
+            logger.finalize("finished")
 
     def __enter__(self) -> EventLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _tensorboard_writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError(
-            "TensorBoard was asked for and is not installed.", to_do="pip install 'holdfast[tensorboard]'"
-        ) from error
-    return SummaryWriter(str(folder))
 
 
 def _finite(value: Any) -> Any:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from holdfast.errors import DataError
 from holdfast.geometry import Space
+from holdfast.logs import logger
 from holdfast.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View
 from holdfast.methods.predecessor import rows_by_name
 from holdfast.training.encode import encode_features, encode_prototypes
@@ -29,6 +30,8 @@ from holdfast.training.schedules import Schedule, constant
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+_log = logger("training")
 
 
 def fit(
@@ -274,6 +277,8 @@ class _Run:
             means["score"] = self._score(self.select, epoch)
             self.state.keep_if_best(epoch, means["score"])
         self.state.history.epochs.append(means | self.state.measures)
+        told = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
+        _log.info("epoch %d of %d: %s", epoch + 1, self.epochs, told)
         self.state.save(epoch + 1, 0)
 
     def _score(self, select: Callable[[nn.Module], float], epoch: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import Experiment, Trainable
 from holdfast.geometry import Space
+from holdfast.logs import logger
 from holdfast.methods import build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
 from holdfast.models.embedding_network import EmbeddingNetwork
@@ -34,11 +35,14 @@ from holdfast.models.specs import EncoderSpec
 from holdfast.models.trainable import add_lora, merge_lora, train_last
 from holdfast.training.encode import cached_embeddings, embed_features
 from holdfast.training.events import EventLog, TrainingStep
+from holdfast.training.loggers import OpenLogger
 from holdfast.training.loop import fit
 from holdfast.training.record import Making, finished, set_aside, trained
 from holdfast.training.run_state import CHECKPOINT, save_history
 from holdfast.training.spaces import settle
 from holdfast.training.warm_start import WarmStart, begin_warm, save_carried
+
+_log = logger("training")
 
 OnStep = Callable[[TrainingStep], object]
 
@@ -60,7 +64,7 @@ def train_release(
     warm_start: WarmStart | None = None,
     select: Callable[[nn.Module], float] | None = None,
     on_step: OnStep | None = None,
-    tensorboard: bool = False,
+    loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> Release:
     """Train one model and save it as a release.
@@ -89,7 +93,7 @@ def train_release(
         select: Scores the encoder after every epoch; the weights of the first best epoch are kept. ``data_name`` should
             say what it scores on: a finished release is known by that.
         on_step: Told after every step; see `fit`.
-        tensorboard: Also write TensorBoard's event files beside ``events.jsonl``.
+        loggers: Open what is told the numbers beside ``events.jsonl``; see `holdfast.training.loggers`.
         again: Train anew what other code trained, or code that is not recorded; the folder of before is kept under
             another name, ``FOLDER.before-1``.
 
@@ -122,11 +126,12 @@ def train_release(
         checkpoint.unlink(missing_ok=True)  # of a run that was stopped just before it did so
         return release
     recipe = experiment.recipe
+    _log.info("training %s on %d items for %d epochs, in %s", experiment.method, len(items), recipe.epochs, folder)
     fabric = recipe.build_fabric()
     loader, encode_loader = _loaders(making, fabric)
     old_model = _old_model(making, old_embeddings, cache or folder, fabric)
     first = fabric.global_rank == 0
-    with EventLog(folder, tensorboard=tensorboard, then=on_step) if first else nullcontext() as log:
+    with EventLog(folder, loggers=loggers, then=on_step) if first else nullcontext() as log:
         history = fit(
             network, head, method, loader, encode_loader, space=space, class_names=items.class_names, old=old_model,
             optimizer=recipe.build_optimizer, scheduler=recipe.build_schedule(), fabric=fabric, epochs=recipe.epochs,
@@ -336,7 +341,7 @@ def train_upgrade(
     *,
     data_name: str = "",
     on_run: OnRun | None = None,
-    tensorboard: bool = False,
+    loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> dict[str, Release]:
     """Train the old model on its share of the images, then every new model on theirs.
@@ -351,7 +356,7 @@ def train_upgrade(
         folder: Every release goes to a sub-folder of its name.
         data_name: Name of the data, for the record.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
-        tensorboard: Also write TensorBoard's event files.
+        loggers: Open what is told the numbers of each run; see `train_release`.
         again: Train anew what other code trained; see `train_release`.
 
     Returns:
@@ -362,7 +367,7 @@ def train_upgrade(
     if not (folder / "old").exists():
         # a damaged image is told now: without it the data, and so the old model, would be others
         images.images.preload(np.union1d(split.old, split.new))
-    shared: dict[str, Any] = {"data_name": data_name, "tensorboard": tensorboard, "again": again}
+    shared: dict[str, Any] = {"data_name": data_name, "loggers": loggers, "again": again}
 
     def run(name: str, images: ImageSet, experiment: Experiment, **predecessor: Any) -> Release:
         if on_run is None:

@@ -1,0 +1,79 @@
+"""Loggers of a training run, and what `logging` is told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.galleries import Gallery
+from holdfast.geometry import Hypersphere
+from holdfast.training.events import EventLog, TrainingStep
+from holdfast.training.loggers import LOGGERS
+
+
+class Recorded:
+    """A logger of Lightning's kind that keeps what it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.steps, self.status = folder, [], ""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.steps.append((step, metrics))
+
+    def finalize(self, status: str) -> None:
+        self.status = status
+
+
+def event(epoch: int, step: int) -> TrainingStep:
+    loss = np.float32(2 - epoch - step / 4)
+    return {"epoch": epoch, "epochs": 2, "step": step, "steps": 2, "loss": loss, "terms": {"task": loss},
+            "measures": {"share": 0.5}, "learning_rate": 0.1, "images": 8}  # fmt: skip
+
+
+def test_every_logger_is_told_what_the_log_holds(tmp_path: Path) -> None:
+    told: list[Recorded] = []
+
+    def recorded(folder: Path) -> Recorded:
+        told.append(Recorded(folder))
+        return told[-1]
+
+    with EventLog(tmp_path, every=1, loggers=[*LOGGERS.values(), recorded]) as log:
+        for epoch, step in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            log(event(epoch, step))
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    (own,) = told
+    assert own.status == "finished" and own.folder == tmp_path and [step for step, _ in own.steps] == [0, 1, 2, 3]
+    assert [one["loss"] for _, one in own.steps] == [line["loss"] for line in lines] == [2, 1.75, 1, 0.75]
+    (table,) = (tmp_path / "csv").rglob("metrics.csv")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [float(row["loss"]) for row in rows] == [2, 1.75, 1, 0.75]
+    assert rows[0].keys() == {"step", "loss", "task", "share", "learning_rate"}
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(one.step, one.value) for one in events.Scalars("loss")] == [(0, 2), (1, 1.75), (2, 1), (3, 0.75)]
+
+
+def test_upgrades_are_told_and_nothing_is_printed(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.eye(4, dtype=np.float32)
+    old = EmbeddingSet(StringArray.of("abcd"), rows, "declared:a", Hypersphere(4))
+    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("holdfast").handlers)
+    space = Hypersphere(4)
+    with (
+        caplog.at_level(logging.INFO, "holdfast"),
+        Gallery.create("memory://", fingerprint="declared:a", space=space) as gallery,
+    ):
+        gallery.add(old)
+        gallery.prepare("declared:b", space)
+        gallery.abandon()
+        gallery.delete(["a"])
+    told = [one.getMessage().partition(":")[0] for one in caplog.records if one.name == "holdfast.galleries"]
+    assert told == ["create", "prepare", "abandon"], told
+    assert capsys.readouterr() == ("", "")
