@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.extras import needing, require
 
@@ -12,10 +12,10 @@ from holdfast.extras import needing, require
 class Logger(Protocol):
     """What a run is told to; all loggers of Lightning are such."""
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> Any:
         """Take the numbers of a step."""
 
-    def finalize(self, status: str) -> None:
+    def finalize(self, status: str) -> Any:
         """Write what is left."""
 
 
@@ -31,17 +31,15 @@ def tensorboard(folder: Path) -> Logger:
     """
     require("The logger tensorboard", "tensorboard")
     with needing("The logger tensorboard"):
-        from lightning_fabric.loggers import TensorBoardLogger
-    logger: Logger = TensorBoardLogger(folder, name="", version="")
-    return logger
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+    return TensorBoardLogger(folder, name="", version="")
 
 
 def csv(folder: Path) -> Logger:
     """Write ``csv/version_N/metrics.csv`` below the folder; a run that is continued begins another version."""
     with needing("The logger csv"):
-        from lightning_fabric.loggers import CSVLogger
-    logger: Logger = CSVLogger(folder, name="csv")
-    return logger
+        from lightning_fabric.loggers.csv_logs import CSVLogger
+    return CSVLogger(folder, name="csv")
 
 
 LOGGERS: Mapping[str, OpenLogger] = {"tensorboard": tensorboard, "csv": csv}
