@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from base64 import b64decode
 from collections.abc import Callable
 from functools import cached_property
@@ -24,7 +25,6 @@ from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Task
 from holdfast.continual.plans import disjoint
 from holdfast.evaluation.pictures.histograms import angles
-from holdfast.evaluation.pictures.layouts import LAYOUTS, Layout, Package
 from holdfast.reports.leaderboard import leaderboard_text, render_leaderboard
 from holdfast.reports.suite_figures import write_figures
 
@@ -170,8 +170,7 @@ def test_what_cannot_be_drawn_says_why(images_ran: Ran) -> None:
 
 
 def test_a_figure_waits_for_a_package_and_trains_nothing(images_ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = Layout(LAYOUTS["tsne"].compute, Package("nowhere_at_all", "no-where", "tsne"))
-    monkeypatch.setitem(LAYOUTS, "tsne", missing)
+    monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     found = Bench(images_ran.cache).run(images_ran.suite)
     assert "pip install 'holdfast[tsne]', then the same command" in found.figure_notes["gallery"]
     spec = images_ran.suite.figures["gallery"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,7 +16,6 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.embedding_set import with_uncertainty
-from holdfast.evaluation.pictures.layouts import LAYOUTS, Layout, Package
 from holdfast.geometry import Hypersphere, Lorentz
 
 NAMES = [f"class {letter}" for letter in "abcd"]
@@ -177,7 +177,7 @@ def test_a_wrong_use_is_refused_in_words(capsys, files: Path, tmp_path: Path, wh
 def test_a_package_that_is_missing_is_named_before_anything_is_read(
     capsys, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(LAYOUTS, "umap", Layout(LAYOUTS["umap"].compute, Package("nowhere_at_all", "no-where", "umap")))
+    monkeypatch.setitem(sys.modules, "umap", None)
     words = ["--old", files / "elsewhere", "--method", "umap", "--out", tmp_path / "p.svg"]
     assert main(["evaluate", "picture", *map(str, words)]) == 2
     assert "pip install 'holdfast[umap]'" in capsys.readouterr().err

@@ -30,7 +30,7 @@ from holdfast.bench.tasks import Row, Task
 from holdfast.errors import ConfigError
 from holdfast.evaluation.pictures.embedding_map import OLD, EmbeddingMap
 from holdfast.evaluation.pictures.histograms import Histograms
-from holdfast.evaluation.pictures.layouts import LAYOUTS
+from holdfast.evaluation.pictures.layouts import LAYOUTS, library
 from holdfast.evaluation.pictures.strips import Strips as FoundStrips
 
 Pictures = dict[Place, Task]
@@ -132,9 +132,11 @@ def missing_package(spec: FigureSpec) -> str | None:
     if not isinstance(spec, Embedding):
         return None
     try:
-        LAYOUTS[spec.method].package.opened()
+        library(LAYOUTS[spec.method].module)
     except ConfigError as error:
-        return f"{error.given} {error.to_do}, then the same command again draws it; nothing is trained anew."
+        return (
+            f"{error.given} {error.to_do.rstrip('.')}, then the same command again draws it; nothing is trained anew."
+        )
     return None
 
 

@@ -26,7 +26,7 @@ from holdfast.evaluation.pictures.embedding_map import (
     rows_of_classes,
 )
 from holdfast.evaluation.pictures.histograms import MEASURES, Quantity, histograms
-from holdfast.evaluation.pictures.layouts import LAYOUTS, LayoutName
+from holdfast.evaluation.pictures.layouts import LAYOUTS, LayoutName, library
 
 if TYPE_CHECKING:
     from holdfast.reports.charts.canvas import Chart
@@ -173,7 +173,7 @@ def picture(
     check_file(out)
     _check_asked(kind, old, new, apart, prototypes, old_release)
     if kind == "embedding":
-        LAYOUTS[method].package.opened()
+        library(LAYOUTS[method].module)
     names = [f"{name} (new)" if name == OLD else name for name in names_of(new)]
     with console.status("reading embeddings"):
         models = _opened(reading, old, dict(zip(names, new, strict=True)), similarity)

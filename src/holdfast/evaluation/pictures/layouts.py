@@ -31,25 +31,19 @@ FEWEST = 5
 _PERPLEXITY, _NEIGHBOURS = 30.0, 15  # the usual ones of t-SNE and of UMAP
 
 
-class Package(NamedTuple):
-    """A package that computes layouts: the module to import, its name, and the extra that installs it."""
-
-    module: str
-    name: str
-    extra: str
-
-    def opened(self) -> ModuleType:
-        """Import it.
-
-        Raises:
-            ConfigError: It is not installed.
-        """
-        with needing("This layout"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # for what is not used here
-            return import_module(self.module)
+TSNE, UMAP = "sklearn.manifold", "umap"
+"""What computes layouts: modules of packages that extras bring."""
 
 
-TSNE, UMAP = Package("sklearn.manifold", "scikit-learn", "tsne"), Package("umap", "umap-learn", "umap")
+def library(module: str) -> ModuleType:
+    """Import a module that computes layouts.
+
+    Raises:
+        MissingExtraError: Its package is not installed.
+    """
+    with needing("This layout"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # for what is not used here
+        return import_module(module)
 
 
 def distances_of(points: EmbeddingSet) -> NDArray[np.float64]:
@@ -95,7 +89,7 @@ def tsne(distances: NDArray[np.float64], start: Plane, seed: int) -> Plane:
     """Return the layout of t-SNE (van der Maaten and Hinton, JMLR 2008), perplexity 30 or a third of the points."""
     perplexity = min(_PERPLEXITY, (len(distances) - 1) / 3)
     how = {"metric": "precomputed", "init": 1e-4 * _scaled(start).astype(np.float32), "random_state": seed}
-    laid: Plane = TSNE.opened().TSNE(perplexity=perplexity, **how).fit_transform(distances).astype(np.float64)
+    laid: Plane = library(TSNE).TSNE(perplexity=perplexity, **how).fit_transform(distances).astype(np.float64)
     return laid
 
 
@@ -118,10 +112,10 @@ def hyperboloid(distances: NDArray[np.float64], start: Plane, seed: int) -> Plan
 
 
 class Layout(NamedTuple):
-    """How points are laid out: from distances (N, N), a start (N, 2) and a seed to places (N, 2); and by what."""
+    """How points are laid out: from distances (N, N), a start (N, 2) and a seed to places (N, 2); by which module."""
 
     compute: Callable[[NDArray[np.float64], Plane, int], Plane]
-    package: Package
+    module: str
 
 
 LAYOUTS: dict[LayoutName, Layout] = {
@@ -150,7 +144,7 @@ def laid_out(points: EmbeddingSet, layout: LayoutName, seed: int) -> Plane:
 def _umap(distances: NDArray[np.float64], start: Plane, seed: int, output: str) -> Plane:
     how: dict[str, Any] = {"metric": "precomputed", "output_metric": output, "init": _scaled(start).astype(np.float32)}
     how |= {"n_neighbors": min(_NEIGHBOURS, len(distances) - 1), "random_state": seed, "n_jobs": 1}
-    learn = UMAP.opened()
+    learn = library(UMAP)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "using precomputed metric", UserWarning)  # nothing is transformed later
         laid: Plane = learn.UMAP(**how).fit_transform(distances.astype(np.float32)).astype(np.float64)
