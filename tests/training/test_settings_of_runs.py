@@ -40,8 +40,15 @@ CHANGES: dict[str, Any] = {
     "epochs": 3, "batch_size": 16, "items_per_class": 4, "optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.5,
     "nesterov": True, "weight_decay": 0.1, "schedule": "constant", "power": 1.0, "warmup_epochs": 1.0,
     "clip_norm": 0.01, "augmentation": Augmentation(flip=True), "precision": "bf16-mixed",
+    "backbone_rate": 0.1,
 }  # fmt: skip
-LATER = {"channels_last", "freeze_batch_norm", "trainable", "data_on_device"}  # came after the first releases
+LATER = {
+    "backbone_rate",
+    "channels_last",
+    "freeze_batch_norm",
+    "trainable",
+    "data_on_device",
+}  # came after the first releases
 OF_THE_MACHINE = {"accelerator", "devices", "workers", "data_on_device"}
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
     "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
     "adapt": "let a new frozen model search what an old one embedded, with an adapter or a compatible head",
+    "fine-tune": "fine-tune a text model so that its queries search what an old one embedded",
     "export": "write an adapter, a head or a model of images for serving without holdfast",
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
     "bench": "compare methods over data sets, scenarios and seeds, and print a leaderboard",

@@ -239,7 +239,7 @@ class TextModel(Options):
             return open_text_encoder(model, device=device_named(device), api=api.settings, known=known, **vars(self))
 
     def head(self, folder: Path, model: str | None, device: str, api: Api) -> tuple[Release, TextEncoder]:
-        """Open a head and the text model it was trained over.
+        """Open a head and the text model it was trained over, which of a fine-tuned one is in its folder.
 
         Args:
             folder: Of the head.
@@ -252,6 +252,7 @@ class TextModel(Options):
         """
         from holdfast.models.named_models import open_release
         from holdfast.models.specs import FeatureSpec
+        from holdfast.models.text_folders import recorded_place
 
         release = open_release(folder)
         recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
@@ -270,6 +271,7 @@ class TextModel(Options):
             )
         given = {name: value for name, value in vars(self).items() if value is not None}
         known = {name: value for name, value in recorded.items() if name in vars(self)}
+        model = recorded_place(folder, model)
         try:
             encoder = TextModel(**{**known, **given}).opened(model, device, api, [spec.frozen])
         except ConfigError as error:

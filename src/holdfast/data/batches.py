@@ -124,6 +124,51 @@ class BalancedBatches(EpochBatches):
         )
 
 
+class LengthBatches(EpochBatches):
+    """Batches of items of like length, so that little of a batch is padding; an epoch holds every item once.
+
+    Items are shuffled, ordered by length within windows of `WINDOW` batches, and cut into batches, which then come in
+    random order. Sizes of batches differ by one item at most, so that none is left over. Of several processes, each
+    has as many items at a step as the others; fewer items than there are processes are left out of an epoch.
+
+    Args:
+        lengths: Length of every item, int64 (N,).
+        batch_size: Items per batch and process, at most.
+        seed: Together with the epoch, decides the order.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+    """
+
+    WINDOW = 16
+
+    def __init__(
+        self, lengths: NDArray[np.int64], *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self.lengths = lengths
+        super().__init__(len(lengths), batch_size=batch_size, seed=seed, rank=rank, world_size=world_size)
+
+    def __len__(self) -> int:
+        """Number of batches of a whole epoch."""
+        return -(-(self.count // self.world_size) // self.batch_size)
+
+    def __iter__(self) -> Iterator[BatchPlace]:
+        generator = np.random.default_rng([self.seed, self.epoch])
+        order = self.order(generator)[: self.count // self.world_size * self.world_size]
+        steps = np.array_split(order.reshape(-1, self.world_size), len(self))
+        for number, place in enumerate(generator.permutation(len(self))[self.step :].tolist(), self.step):
+            yield BatchPlace(self.epoch, number, steps[place][:, self.rank])
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the rows of an epoch (N,), of like length side by side: windows rise and fall in turn."""
+        order = generator.permutation(self.count)
+        window = self.WINDOW * self.batch_size * self.world_size
+        for turn, start in enumerate(range(0, self.count, window)):
+            rows = order[start : start + window]
+            rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+            order[start : start + window] = rows if turn % 2 == 0 else rows[::-1]
+        return order
+
+
 class RowsInOrder(Sampler[BatchPlace]):
     """All rows in the order of the data set; the last batch may be smaller."""
 

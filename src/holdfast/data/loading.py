@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
-from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, RowsInOrder
+from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, LengthBatches, RowsInOrder
 from holdfast.data.items import LabelledItems
 from holdfast.data.replay import ReplayBatches, check_share
 from holdfast.data.resident import moved
@@ -98,6 +98,7 @@ def training_loader(
     workers: int = 0,
     pin_memory: bool = False,
     resident: Tensor | None = None,
+    lengths: NDArray[np.int64] | None = None,
 ) -> DataLoader[Batch]:
     """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
 
@@ -118,6 +119,8 @@ def training_loader(
         workers: Processes that read; any number gives the same batches.
         pin_memory: Deliver batches in memory from which a GPU copies while it computes; needs one.
         resident: The inputs of all items on a device; they are neither read nor pinned, and no workers are used.
+        lengths: Length of every item (N,), of inputs that are padded within a batch: batches are then of like lengths
+            (`LengthBatches`), and none is incomplete. Balanced ones, and those with a memory share, are not.
 
     Raises:
         ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
@@ -134,6 +137,8 @@ def training_loader(
         sampler = BalancedBatches(items.labels, items_per_class=items_per_class, **place)
     elif memory_share is not None and reader.replayed.any():
         sampler = ReplayBatches(reader.replayed, share=memory_share, drop_last=drop_last, **place)
+    elif lengths is not None:
+        sampler = LengthBatches(lengths, **place)
     else:
         sampler = EpochBatches(len(items), drop_last=drop_last, **place)
     return _loader(reader, sampler, workers, pin_memory)

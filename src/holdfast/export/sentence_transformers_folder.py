@@ -111,6 +111,7 @@ vectors = model.encode_query(["my parcel did not come"])  # search the gallery n
         if network.max_length is not None:
             opened.max_seq_length = network.max_length
         layers = as_layers(model.steps or ())
+        opened.truncate_dim = None  # the modules of the map follow on whole vectors
         width = len(opened.encode("a", prompt=""))
         if width != encoder.dim:  # the first values alone count
             layers = [Dense(np.eye(width, encoder.dim), np.zeros(encoder.dim)), *layers]

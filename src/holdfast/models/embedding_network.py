@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,6 +28,20 @@ class EmbeddingNetwork(nn.Module):
         super().__init__()
         self.spec = spec
         self.projection = build_projection(spec.projection, width, spec.dim)
+
+    def released(self, folder: Path) -> EmbeddingNetwork:
+        """Return the network that a release of this one holds, after writing what it reads from its folder.
+
+        Args:
+            folder: Of the release, which is there already or is made.
+        """
+        return self
+
+    @property
+    def pretrained(self) -> nn.Module | None:
+        """The part that may come with weights, before the projection; None where there is only a projection."""
+        found = getattr(self, "backbone", None)
+        return found if isinstance(found, nn.Module) else None
 
     def as_steps(self) -> Steps | None:
         """Return what `forward` computes in evaluation mode as plain steps; None where it is more than that."""

@@ -62,7 +62,7 @@ class Encoder(EmbeddingNetwork):
     def train(self, mode: bool = True) -> Encoder:
         """Switch to training mode, all but the parts that do not learn: their batch statistics must not change."""
         super().train(mode)
-        _rest_frozen(self.backbone)
+        rest_frozen(self.backbone)
         if self.freeze_batch_norm:
             for layer in self._batch_norms():
                 layer.eval()
@@ -117,11 +117,11 @@ def central(images: Tensor, size: tuple[int, int]) -> Tensor:
     return images[..., top : top + size[0], left : left + size[1]]
 
 
-def _rest_frozen(module: nn.Module) -> None:
+def rest_frozen(module: nn.Module) -> None:
     """Switch the outermost parts of which no parameter learns to evaluation mode."""
     learns = [parameter.requires_grad for parameter in module.parameters()]
     if learns and not any(learns):
         module.eval()
         return
     for child in module.children():
-        _rest_frozen(child)
+        rest_frozen(child)

@@ -57,8 +57,13 @@ class SentenceModel:
             "dim": self.dim,
         }
         self.fingerprint = contract_fingerprint(contract)
-        self.folder, self.max_length = folder, contract["max_length"]
+        self.folder, self.max_length, self.truncate_dim = folder, contract["max_length"], truncate_dim
         self.prompts = _prompts(self._model.prompts, self._model.default_prompt_name)
+
+    @property
+    def opened(self) -> Any:
+        """The model as the library opened it."""
+        return self._model
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
         """Return raw vectors (N, D); the library itself puts the prefix before each text, as some poolings skip it."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from holdfast.models.embedding_network import EmbeddingNetwork
     from holdfast.models.encoder import Encoder
-    from holdfast.models.feature_encoder import FeatureEncoder
+    from holdfast.models.text_tower import TextTower
 
 Spec = TypeVar("Spec", bound="EncoderSpec")
 
@@ -96,6 +96,15 @@ class EmbeddingSpec(BaseModel, ABC):
     def contract(self) -> dict[str, Any]:
         """Return the plain values that decide embeddings beside the weights."""
         return self.model_dump(mode="json")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what is known of a release's encoder before it is trained, as plain values; None for what is not."""
+        return self.model_dump(mode="json")
+
+    @property
+    def starts_from(self) -> str | None:
+        """Fingerprint of the model whose weights `build` reads; None where it draws them."""
+        return None
 
     def probe(self, encoder: EmbeddingNetwork) -> tuple[float, ...] | None:
         """Return what the network makes of fixed inputs, where neither weights nor contract prove it; else None."""
@@ -287,7 +296,7 @@ class FeatureSpec(EmbeddingSpec):
 
     def build(
         self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
-    ) -> FeatureEncoder:
+    ) -> EmbeddingNetwork:
         """Build the network; see `FeatureEncoder`.
 
         Raises:
@@ -308,3 +317,48 @@ class FeatureSpec(EmbeddingSpec):
     def input_words(self) -> str:
         """Whose embeddings it takes."""
         return f"embeddings of {self.width} dimensions by the frozen model {self.frozen}"
+
+
+class TextSpec(FeatureSpec):
+    """A text model that is trained on, with its projection; its release is a network over what it has become.
+
+    Args:
+        frozen: Fingerprint of the text model that training starts from.
+        width: Dimension of its embeddings.
+        place: What people call it: a folder, or a name.
+        max_length: Tokens that count of every text; its own when left out.
+        truncate_dim: How many of the first values of its vectors count; all when left out.
+        query_prefix: What stands before every query.
+        document_prefix: What stands before every document.
+    """
+
+    place: str
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> TextTower:
+        """Open the text model, and put a fresh projection over it; see `TextTower`.
+
+        Raises:
+            ConfigError: Other weights were given, it is to be frozen, it is no longer the same model, or it is none
+                that can be trained.
+        """
+        from holdfast.models.text_tower import open_text_tower
+
+        asked = weights is not None or freeze_backbone or freeze_batch_norm
+        refuse(asked, "Weights for a text model, or a part of it to freeze.", "neither; --recipe.trainable says it")
+        return open_text_tower(self)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what is known before it is trained: not the fingerprint of what it becomes."""
+        released = FeatureSpec(**self.model_dump(include=set(FeatureSpec.model_fields)))
+        return {**released.model_dump(mode="json"), "frozen": None}
+
+    @property
+    def starts_from(self) -> str:
+        """The text model."""
+        return self.frozen

@@ -17,6 +17,12 @@ from holdfast.extras import needing
 PREFIX = "st:"
 """What may stand before a model of texts, to say that it is one of the sentence-transformers library."""
 
+TEXT_MODEL = "text_model"
+"""Folder within a release that holds the text model which was trained with it."""
+
+WITHIN = "release:"
+"""What stands before the place of a text model in the record of a release whose own folder holds it."""
+
 SOURCES = (
     "a folder with a model, an installed Python package that carries one, a name on the hub (owner/name), or "
     "openai:MODEL@BASE_URL for one behind an API"
@@ -53,6 +59,19 @@ def find_model(name: str | Path) -> Path:
         expected=SOURCES,
         to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
     )
+
+
+def recorded_place(release: Path, recorded: str) -> str:
+    """Return where the text model is that a release's record names.
+
+    Args:
+        release: Folder of the release.
+        recorded: What its record says.
+
+    >>> recorded_place(Path("runs/tuned"), "release:text_model"), recorded_place(Path("runs/head"), "minilm")
+    ('runs/tuned/text_model', 'minilm')
+    """
+    return str(release / recorded.removeprefix(WITHIN)) if recorded.startswith(WITHIN) else recorded
 
 
 def cached_folder(name: str, what: str, file: str) -> Path:

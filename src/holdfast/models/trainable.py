@@ -9,7 +9,6 @@ from torch import nn
 from holdfast.errors import ConfigError, refuse
 from holdfast.extras import needing
 from holdfast.models.embedding_network import EmbeddingNetwork
-from holdfast.models.encoder import Encoder
 
 
 def train_last(encoder: EmbeddingNetwork, blocks: int) -> None:
@@ -19,7 +18,7 @@ def train_last(encoder: EmbeddingNetwork, blocks: int) -> None:
     other parts rest in evaluation mode while training, so that their batch statistics stay.
 
     Args:
-        encoder: Of images.
+        encoder: With a backbone, of images or of texts.
         blocks: How many; 0 lets the projection alone learn.
 
     Raises:
@@ -65,7 +64,7 @@ def add_lora(encoder: EmbeddingNetwork, rank: int) -> None:
     that training begins with the very network. Of a backbone without linear layers its convolutions are taken.
 
     Args:
-        encoder: Of images.
+        encoder: With a backbone, of images or of texts.
         rank: r, of both matrices.
 
     Raises:
@@ -97,12 +96,13 @@ def merge_lora(encoder: EmbeddingNetwork) -> None:
 
 
 def _backbone(encoder: EmbeddingNetwork) -> nn.Module:
-    if not isinstance(encoder, Encoder):
+    backbone = encoder.pretrained
+    if backbone is None:
         raise ConfigError(
             f"The recipe was given trainable, for a {_spec_name(encoder)}.",
             expected="it only for a backbone; a network over a frozen model is trained as a whole",
         )
-    return encoder.backbone
+    return backbone
 
 
 def _spec_name(encoder: EmbeddingNetwork) -> str:

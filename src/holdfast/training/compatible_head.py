@@ -96,13 +96,13 @@ def train_head(
         "no --recipe.augmentation",
     )
     refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
-    before, after = _paired(old, new)
+    before, after = paired(old, new)
     spec = FeatureSpec(
         frozen=new.fingerprint, width=new.dim, dim=old.dim, projection=experiment.model.projection,
         zeta=experiment.model.zeta,
     )  # fmt: skip
     method = build_method(experiment.method, experiment.method_options)
-    experiment = _on_its_space(dataclasses.replace(experiment, model=spec), method, old.space.name)
+    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, old.space.name)
     from_map = start == "ridge" and spec.projection == "linear" and method.needs_old
     release = train_release(
         after, experiment, folder, old=frozen_release(before), old_embeddings=before.embeddings,
@@ -162,7 +162,7 @@ def ridge_start(old: EmbeddingSet, new: EmbeddingSet) -> dict[str, Tensor]:
     }
 
 
-def _on_its_space(experiment: Experiment, method: CompatibilityMethod, space: str) -> Experiment:
+def on_its_space(experiment: Experiment, method: CompatibilityMethod, space: str) -> Experiment:
     """Decide what was left open: the classifier on this space, or the lift onto one that the method knows."""
     if space in method.spaces and experiment.geometry.lift_old is None:
         return dataclasses.replace(experiment, head=experiment.head or "normalised")
@@ -170,7 +170,7 @@ def _on_its_space(experiment: Experiment, method: CompatibilityMethod, space: st
     return dataclasses.replace(experiment, geometry=dataclasses.replace(experiment.geometry, lift_old=lift))
 
 
-def _paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
+def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
     """Return the items of both sets, in one order and with one numbering of their classes."""
     refuse_lengths(old, new, "a head reads")
     pairs = matched(old, new)

@@ -114,8 +114,11 @@ class Making:
             return self.old.fingerprint if self.old is not None else None
         if self.encoder is not None:
             return self.encoder.fingerprint
-        if self.start is not None:
-            return f"sha256 {weights_digest(self.start)}"
+        start = None if self.start is None else f"sha256 {weights_digest(self.start)}"
+        if self.experiment.model.starts_from is not None:
+            return ", ".join(filter(None, (self.experiment.model.starts_from, start)))
+        if start is not None:
+            return start
         return None if self.experiment.weights is None else _weights_name(self.experiment.weights)
 
     def _data(self) -> dict[str, str]:
@@ -138,7 +141,7 @@ class Making:
             encoder: The network to be trained.
         """
         recipe = self.experiment.recipe.decides()
-        identity: dict[str, object] = {**record, "encoder": encoder.spec.model_dump(mode="json"), "recipe": recipe}
+        identity: dict[str, object] = {**record, "encoder": encoder.spec.identity(), "recipe": recipe}
         if self.learns_space:
             if self.needed is not None:  # the release will name the lifted predecessor instead
                 del identity["compatible_with"]
@@ -164,6 +167,7 @@ def finished(folder: Path, identity: Mapping[str, object], start: Release | None
         return None
     found = load_record(folder).model_dump(mode="json")
     wanted = json.loads(json.dumps(identity))
+    found["encoder"] |= {name: None for name, value in wanted["encoder"].items() if value is None}
     found["recipe"] = recorded_decisions(found["recipe"], wanted["recipe"])
     asked = (wanted.keys() - {"code"}) | (found.keys() & {"curvature_start"})
     different = sorted(key for key in asked if found.get(key) != wanted.get(key))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.data.resident import resident_inputs
 from holdfast.data.split import Split
+from holdfast.data.token_set import TokenSet
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import Experiment, Trainable
@@ -38,13 +40,15 @@ from holdfast.training.events import EventLog, TrainingStep
 from holdfast.training.loggers import OpenLogger
 from holdfast.training.loop import fit
 from holdfast.training.record import Making, finished, set_aside, trained
-from holdfast.training.run_state import CHECKPOINT, save_history
+from holdfast.training.run_state import CHECKPOINT, save_history, without_prefix
 from holdfast.training.spaces import settle
 from holdfast.training.warm_start import WarmStart, begin_warm, save_carried
 
 _log = logger("training")
 
 OnStep = Callable[[TrainingStep], object]
+CLASSIFIER = "classifier"
+"""What the names of a classifier's weights begin with, among those that a training starts from."""
 
 
 def train_release(
@@ -84,7 +88,8 @@ def train_release(
         old_items: The same items as the predecessor takes them, where it reads images at another size.
         encoder: A release, such as one of `Release.from_module`, whose backbone with its weights training starts from;
             the model of the experiment is then this one, with another dimension and projection: see `going_on`.
-        start: Weights by name that the encoder starts from instead of random ones; others stay random.
+        start: Weights by name that the encoder starts from instead of random ones, and under names that begin with
+            ``classifier.`` those of the classifier; others stay random.
         frozen_model: For the record, how the frozen model is opened whose vectors the items are.
         data_name: Name of the data, for the record.
         cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
@@ -130,11 +135,12 @@ def train_release(
     fabric = recipe.build_fabric()
     loader, encode_loader = _loaders(making, fabric)
     old_model = _old_model(making, old_embeddings, cache or folder, fabric)
+    optimizer = partial(recipe.build_optimizer, pretrained=_pretrained(network))
     first = fabric.global_rank == 0
     with EventLog(folder, loggers=loggers, then=on_step) if first else nullcontext() as log:
         history = fit(
             network, head, method, loader, encode_loader, space=space, class_names=items.class_names, old=old_model,
-            optimizer=recipe.build_optimizer, scheduler=recipe.build_schedule(), fabric=fabric, epochs=recipe.epochs,
+            optimizer=optimizer, scheduler=recipe.build_schedule(), fabric=fabric, epochs=recipe.epochs,
             seed=experiment.seed, clip_norm=recipe.clip_norm, channels_last=recipe.channels_last,
             checkpoint=checkpoint, identity=identity, select=select, on_step=log,
         )  # fmt: skip
@@ -144,6 +150,7 @@ def train_release(
     if first:
         save_carried(method, folder)
         save_history(history, folder)
+        network = network.released(folder)
         released = make_release(network, space.settled(), classifier=head, classes=items.class_names, **record)
         release = _save(released, old, making.needed, folder)
         checkpoint.unlink(missing_ok=True)
@@ -200,6 +207,9 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
         head = build_head(experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options))
     if making.start is not None:
         encoder.load_state_dict(making.start, strict=False)
+        classifier = without_prefix(CLASSIFIER, making.start)
+        if classifier:
+            head.load_state_dict(classifier)
     if making.warm_start is not None:
         begin_warm(making.warm_start, making.old, encoder, head, making.method, classes)
     trainable = experiment.recipe.trainable
@@ -231,9 +241,15 @@ def _network(experiment: Experiment, start: Release | None) -> EmbeddingNetwork:
     return first.going_on(spec, experiment.freeze_backbone, experiment.recipe.freeze_batch_norm)
 
 
+def _pretrained(network: EmbeddingNetwork) -> list[nn.Parameter]:
+    """Return the parameters of the part before the projection."""
+    return [] if network.pretrained is None else list(network.pretrained.parameters())
+
+
 def _refuse_random(experiment: Experiment, start: Release | None, *, pretrained: bool) -> None:
     """Refuse to keep parts of a network as they are that would be random, or to build one that has to be given."""
     pretrained = pretrained or start is not None or experiment.weights is not None
+    pretrained = pretrained or experiment.model.starts_from is not None
     if experiment.model.brings_weights and start is None and not pretrained:
         raise ConfigError(
             f"The experiment is of {experiment.model.name}, without its weights.",
@@ -257,7 +273,9 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
         "pin_memory": fabric.device.type == "cuda",
     }
     encode_loader = encoding_loader(items, **reading)
-    resident = resident_inputs(encode_loader, fabric.device, recipe.data_on_device)
+    lengths = items.lengths if isinstance(items, TokenSet) else None
+    stays = lengths is not None and recipe.data_on_device == "auto"  # batches of texts have a width each
+    resident = resident_inputs(encode_loader, fabric.device, "never" if stays else recipe.data_on_device)
     if resident is not None:
         reading |= {"resident": resident}
         encode_loader = encoding_loader(items, **reading)
@@ -270,6 +288,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
         items_per_class=recipe.items_per_class,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
+        lengths=lengths,
         **reading,
     )
     return loader, encode_loader

@@ -1,0 +1,95 @@
+"""Texts as a network reads them: numbers of tokens, made once, and padded batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.data.named_rows import check_class_rows
+from holdfast.embeddings import StringArray
+from holdfast.errors import DataError
+
+PADDING = -1
+"""What stands behind the last token of a text that is shorter than others of its batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSet:
+    """N labelled texts as tokens, checked once when built.
+
+    Args:
+        tokens: The tokens of all texts, one text after another, int32 (T,), from 0.
+        offsets: Where every text begins, and T, int64 (N + 1,).
+        labels: Class of every text, int64 (N,), rows of `class_names`.
+        class_names: One name per class.
+        ids: One name per text (N).
+
+    Raises:
+        DataError: Parts do not fit together, a text has no token, or a label no class.
+    """
+
+    kind: ClassVar[str] = "texts"
+
+    tokens: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    ids: StringArray
+
+    def __post_init__(self) -> None:
+        lengths = {"offsets - 1": len(self.offsets) - 1, "labels": len(self.labels), "ids": len(self.ids)}
+        whole = len(self.offsets) > 0 and self.offsets[0] == 0 and self.offsets[-1] == len(self.tokens)
+        if len(set(lengths.values())) > 1 or not whole:
+            found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise DataError(f"Tokens with {found}.", expected="one of each per text, and offsets from 0 to all tokens")
+        empty = np.flatnonzero(self.lengths < 1)
+        if len(empty) or (len(self.tokens) and self.tokens.min() < 0):
+            raise DataError(
+                f"{len(empty)} of {len(self)} texts have no token, or a token is below 0.",
+                expected="at least one token in every text, from 0",
+            )
+        check_class_rows(self.labels, len(self.class_names), "texts")
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Sequence[NDArray[np.int64]],
+        labels: NDArray[np.int64],
+        class_names: Sequence[str],
+        ids: StringArray,
+    ) -> Self:
+        """Take one array of tokens per text."""
+        offsets = np.concatenate([[0], np.cumsum([len(one) for one in tokens])]).astype(np.int64)
+        flat = np.concatenate([np.empty(0, np.int64), *tokens]).astype(np.int32)
+        return cls(flat, offsets, labels, tuple(class_names), ids)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many tokens every text has (N,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"TokenSet({len(self)} texts, {len(self.tokens):,} tokens, {len(self.class_names)} classes)"
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the tokens of chosen texts, int64 (n, longest of them); shorter ones end with `PADDING`."""
+        lengths = self.lengths[rows]
+        columns = np.arange(lengths.max(initial=0))
+        inside = columns < lengths[:, None]
+        places = self.offsets[rows][:, None] + columns
+        return np.where(inside, self.tokens[np.where(inside, places, 0)], PADDING).astype(np.int64)
+
+    def digest(self) -> str:
+        """Return a sha256 over tokens, ids, labels and class names, 64 hexadecimal digits."""
+        digest = hashlib.sha256(repr(self.class_names).encode())
+        for values in (self.tokens, self.offsets, self.labels, self.ids.offsets, self.ids.data):
+            digest.update(np.ascontiguousarray(values).data if values.size else b"")
+        return digest.hexdigest()

@@ -1,0 +1,268 @@
+"""Fine-tuning a text model so that its queries search the gallery of an old one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holdfast.data.augment import Augmentation
+from holdfast.data.text_set import TextSet
+from holdfast.data.token_set import TokenSet
+from holdfast.embeddings import EmbeddingSet, Role, StringArray
+from holdfast.errors import ConfigError, refuse
+from holdfast.experiment import TEXT_RECIPE, Experiment, head_recipe
+from holdfast.geometry import Hypersphere
+from holdfast.methods import build_method
+from holdfast.models.release import FrozenModel, Release, load_release
+from holdfast.models.sentence_models import SentenceModel
+from holdfast.models.specs import TextSpec
+from holdfast.models.text_encoders import TextEncoder, open_text_encoder
+from holdfast.models.text_folders import TEXT_MODEL, WITHIN, recorded_place
+from holdfast.models.text_tower import tokens_of
+from holdfast.training.code import code_of
+from holdfast.training.compatible_head import (
+    CompatibleHead,
+    frozen_release,
+    load_head,
+    on_its_space,
+    paired,
+    ridge_start,
+    train_head,
+)
+from holdfast.training.encode import embed_features, embed_texts
+from holdfast.training.loggers import OpenLogger
+from holdfast.training.record import set_aside
+from holdfast.training.run_state import prefixed
+from holdfast.training.train import CLASSIFIER, OnStep, train_release
+
+Start = Literal["head", "ridge", "random"]
+START = "start"
+"""Folder within a release that holds the head which its training began with."""
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """A fine-tuned text model, as a head over what its own layers have become.
+
+    Args:
+        head: The projection, and the old model laid onto its space where that is another than its own.
+        encoder: The text model in the release's folder; its own vectors are not those of the release.
+    """
+
+    head: CompatibleHead
+    encoder: TextEncoder
+
+    @property
+    def release(self) -> Release:
+        """What was trained: its fingerprint covers weights, tokenizer, pooling and lengths of the text model too."""
+        return self.head.release
+
+    def embed(self, texts: TextSet, *, role: Role = "both", batch_size: int = 64) -> EmbeddingSet:
+        """Return what it makes of texts: queries, and once a gallery is embedded anew, documents.
+
+        Args:
+            texts: What to embed.
+            role: What they are to the model.
+            batch_size: Texts at a time.
+        """
+        return embed_features(self.release, embed_texts(self.encoder, texts, role=role, batch_size=batch_size))
+
+    def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
+        """Return what the old model embedded, as it is searched: no item is embedded again."""
+        return self.head.gallery(old)
+
+
+def fine_tune(
+    old: EmbeddingSet,
+    texts: TextSet,
+    encoder: TextEncoder,
+    experiment: Experiment | None,
+    folder: Path,
+    *,
+    role: Role = "both",
+    start: Start = "head",
+    cache: Path | None = None,
+    data_name: str = "",
+    on_step: OnStep | None = None,
+    loggers: Sequence[OpenLogger] = (),
+    again: bool = False,
+) -> FineTuned:
+    """Train a text model on, with labels, so that its vectors search what an old model embedded, and save a release.
+
+    It is any method's ordinary training. First a head is trained over the model as it is, then all of it, so that its
+    layers are not bent by a projection and a classifier that know nothing yet (Kumar et al., ICLR 2022,
+    arXiv:2202.10054). The classifier of the old model is that of its class means.
+
+    Args:
+        old: Embeddings of the old model, on the hypersphere, as the gallery has them.
+        texts: The same items, matched by id. Either side has labels.
+        encoder: The text model that training starts from; it is left as it is.
+        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count; None trains p2s by
+            `TEXT_RECIPE`.
+        folder: Where the release goes, with the text model within, ``text_model``; a finished one of the same settings
+            and data is loaded instead, an unfinished run is continued.
+        role: What the texts are to the model. Of "both", where it has different prefixes for the two, every other text
+            is a query and the others are documents.
+        start: "head": from a head that `train_head` trains by the same method, which is kept in ``start`` within the
+            release, for comparison. "ridge" or "random": of the projection alone; see `train_head`.
+        cache: Folder that keeps what the model makes of the texts before training.
+        data_name: Name of the data, for the record.
+        on_step: Told after every step; see `fit`.
+        loggers: Open what is told the numbers beside ``events.jsonl``; see `holdfast.training.loggers`.
+        again: Train anew what other code trained; see `train_release`.
+
+    Raises:
+        ConfigError: The model cannot be trained, or settings are wrong.
+        DataError: Neither side has labels, both have and they disagree, or there are fewer than two classes.
+        SpaceMismatchError: The old embeddings are not on the hypersphere.
+        EmptyOverlapError: No id occurs in both.
+    """
+    experiment = experiment or Experiment(method="p2s", recipe=TEXT_RECIPE)
+    refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
+    refuse(
+        experiment.recipe.augmentation != Augmentation(),
+        "Random changes of images, for a model of text.",
+        "no --recipe.augmentation",
+    )
+    network = refuse_untrainable(encoder)
+    before, after = paired(old, embedded_before(encoder, texts, role, cache=cache))
+    spec = TextSpec(
+        frozen=encoder.fingerprint, width=encoder.dim, dim=old.dim, projection=experiment.model.projection,
+        zeta=experiment.model.zeta, place=str(network.folder), max_length=network.max_length,
+        truncate_dim=network.truncate_dim, query_prefix=encoder.prefix("query"),
+        document_prefix=encoder.prefix("document"),
+    )  # fmt: skip
+    method, asked = build_method(experiment.method, experiment.method_options), experiment
+    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, old.space.name)
+    if again:
+        set_aside(folder, code_of(experiment))  # with the head that it began with
+    first = _start(start, before.embeddings, after.embeddings, asked, folder, on_step)
+    tokens = _tokens(network, encoder, texts, role)
+    rows = texts.ids.find(after.ids)
+    items = TokenSet.of([tokens[row] for row in rows], after.labels, after.class_names, after.ids)
+    frozen: FrozenModel = {
+        "model": f"{WITHIN}{TEXT_MODEL}", "query_prefix": spec.query_prefix, "document_prefix": spec.document_prefix,
+        "truncate_dim": spec.truncate_dim,
+    }  # fmt: skip
+    release = train_release(
+        items, experiment, folder, old=frozen_release(before), old_embeddings=before.embeddings,
+        start=first, frozen_model=frozen, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
+    )  # fmt: skip
+    return load_fine_tuned(folder, release)
+
+
+def load_fine_tuned(folder: Path, release: Release | None = None, *, device: torch.device | str = "cpu") -> FineTuned:
+    """Open what `fine_tune` saved.
+
+    Args:
+        folder: Where.
+        release: The release, where it is at hand already.
+        device: Where the text model computes.
+
+    Raises:
+        ReleaseError: There is none, or a file of it was altered.
+        ConfigError: The text model within cannot be opened.
+    """
+    release = load_release(folder) if release is None else release
+    recorded = dict(release.record.frozen_model or {})
+    place = recorded_place(folder, recorded.pop("model", f"{WITHIN}{TEXT_MODEL}"))
+    encoder = open_text_encoder(place, device=device, **recorded)
+    head = load_head(folder, release)
+    embed_features(release, _nothing_of(encoder))  # refuses another text model than the release is over
+    return FineTuned(head, encoder)
+
+
+def refuse_untrainable(encoder: TextEncoder) -> SentenceModel:
+    """Return the network of a text model that can be fine-tuned.
+
+    Raises:
+        ConfigError: It has none: static word embeddings, or a model behind an API.
+    """
+    if not isinstance(encoder.network, SentenceModel):
+        raise ConfigError(
+            f"The text model '{encoder.name}' is no network of the sentence-transformers library.",
+            expected="one with layers that can be fine-tuned, on this machine",
+            to_do="`holdfast adapt` trains a head over any model: static words, or one behind an API.",
+        )
+    return encoder.network
+
+
+def _start(
+    start: Start, old: EmbeddingSet, new: EmbeddingSet, experiment: Experiment, folder: Path, on_step: OnStep | None
+) -> dict[str, Tensor] | None:
+    """Return the weights that training starts from beside those of the text model; None for random ones.
+
+    Args:
+        start: See `fine_tune`.
+        old: Of the old model.
+        new: Of the text model as it is, for the same items.
+        experiment: What is to be trained, as it was asked for.
+        folder: Of the release.
+        on_step: Told after every step.
+    """
+    if start == "head":
+        recipe = dataclasses.replace(head_recipe(len(old)), accelerator=experiment.recipe.accelerator)
+        head = train_head(
+            old, new, dataclasses.replace(experiment, recipe=recipe), folder / START, on_step=on_step
+        ).release
+        classifier = {} if head.head is None else head.head.state_dict()
+        return {**head.encoder.state_dict(), **prefixed(CLASSIFIER, classifier)}
+    method = build_method(experiment.method, experiment.method_options)
+    from_map = start == "ridge" and experiment.model.projection == "linear" and method.needs_old
+    return ridge_start(old, new) if from_map else None
+
+
+def _parts(encoder: TextEncoder, role: Role, count: int) -> list[tuple[NDArray[np.int64], Role]]:
+    """Return which rows are embedded in which role."""
+    rows = np.arange(count)
+    if role == "both" and encoder.prefixes["both"] is None:
+        return [(rows[::2], "query"), (rows[1::2], "document")]
+    return [(rows, role)]
+
+
+def embedded_before(
+    encoder: TextEncoder,
+    texts: TextSet,
+    role: Role = "both",
+    *,
+    cache: Path | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Return what a text model makes of the texts before it is fine-tuned, in the roles in which it then reads them.
+
+    Args:
+        encoder: The model.
+        texts: What to embed.
+        role: See `fine_tune`.
+        cache: Folder that keeps it.
+        on_batch: Told the number of texts of every finished batch.
+    """
+    vectors = np.empty((len(texts), encoder.dim), np.float32)
+    for rows, one in _parts(encoder, role, len(texts)):
+        vectors[rows] = embed_texts(encoder, texts.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
+    names = None if texts.labels is None else StringArray.of(texts.class_names)
+    return EmbeddingSet(
+        texts.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=texts.labels, class_names=names
+    )
+
+
+def _tokens(network: SentenceModel, encoder: TextEncoder, texts: TextSet, role: Role) -> list[NDArray[np.int64]]:
+    """Return the tokens of every text, with the prefix of its role."""
+    found: dict[int, NDArray[np.int64]] = {}
+    for rows, one in _parts(encoder, role, len(texts)):
+        made = tokens_of(network.opened, list(texts.texts[rows]), encoder.prefix(one))
+        found |= dict(zip(rows.tolist(), made, strict=True))
+    return [found[row] for row in range(len(texts))]
+
+
+def _nothing_of(encoder: TextEncoder) -> EmbeddingSet:
+    vectors = np.empty((0, encoder.dim), np.float32)
+    return EmbeddingSet(StringArray.of([]), vectors, encoder.fingerprint, Hypersphere(encoder.dim))
