@@ -30,7 +30,7 @@ COMMANDS: dict[str, set[str]] = {
     **{f"{command} --help": set() for command in (*all_functions(), "data", "embed") if "evaluate" not in command},
     **{f"{command} --help": {"pyarrow"} for command in all_functions() if "evaluate" in command},
     "data list": {"PIL"},
-    "gallery status --gallery lance:live": {"lance", "pyarrow"},
+    "gallery status --gallery lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
 }
 """Commands, those that import less first, and which of the watched packages each may be the first to import."""
 

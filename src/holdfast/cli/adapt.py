@@ -155,7 +155,7 @@ class BothModels(Options):
             str(self.old_model or self.old or self.old_text_model),
             str(self.new_model or self.new or self.text_model),
         ]
-        short = [_name(one) for one in given]
+        short = [declared or _name(one) for declared, one in zip((self.old_model, self.new_model), given, strict=True)]
         sized = [f"{name} ({side.dim} dimensions)" for name, side in zip(short, (old, new), strict=True)]
         for first, second in (short, given, sized):
             if first != second:

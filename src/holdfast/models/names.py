@@ -13,8 +13,8 @@ SPELLINGS = (
 def called(name: str | Path) -> str:
     """Return what people call a model: the last part of what they named.
 
-    >>> called("runs/new"), called("hf:models/dinov2-small"), called("encoder.py:small"), called("hf:small")
-    ('new', 'dinov2-small', 'small', 'small')
+    >>> called("runs/new"), called("hf:models/dinov2-small"), called("encoder.py:small"), called("of mine:")
+    ('new', 'dinov2-small', 'small', 'of mine:')
     """
     last = Path(name).resolve().name
-    return last if Path(name).is_dir() else last.rpartition(":")[2]
+    return last if Path(name).is_dir() else last.rpartition(":")[2] or last
