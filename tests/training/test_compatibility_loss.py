@@ -241,7 +241,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[HoldfastError], str]] = {
     "an array": (lambda: p2s()(E.numpy(), L), DataError, "array of shape (.|\n)*from_numpy"),  # type: ignore[arg-type]
     "one embedding": (lambda: p2s()(E[0], L[:1]), DataError, r"shape \(5,\)(.|\n)*\(items, 5\)"),
     "another dimension": (lambda: p2s()(torch.randn(4, 7), L), SpaceMismatchError, "7 dimensions(.|\n)*layer of 5"),
-    "whole numbers": (lambda: p2s()(L[:, None].expand(4, 5), L), DataError, "int64(.|\n)*no embeddings"),
+    "whole numbers": (lambda: p2s()(L[:, None].expand(4, 5), L), DataError, "int64(.|\n)*no floating numbers"),
     "NaN": (lambda: p2s()(NAN, L), DataError, "1 of 4 rows, first: row 2"),
     "fewer labels": (lambda: p2s()(E, L[:3]), DataError, r"labels is .*\(3,\)(.|\n)*\(4,\)"),
     "labels that are no numbers": (lambda: p2s()(E, E[:, 0]), DataError, "labels is a torch.float32"),
@@ -287,6 +287,19 @@ REFUSED: dict[str, tuple[Callable[[], object], type[HoldfastError], str]] = {
         lambda: p2s(classifier=nn.Linear(5, 9)), DataError, "scores 9 classes(.|\n)*6(.|\n)*classes=9"),
     "an old classifier without its classes": (
         lambda: p2s(old_classifier=nn.Linear(5, 2)), ConfigError, "old_classes="),
+    "old classes that are neither numbers nor names": (
+        lambda: p2s(old_classifier=nn.Linear(5, 2), old_classes=[0.5, 1.5]), ConfigError, "old_classes holds 0.5"),
+    "fewer classes than there are": (
+        lambda: CompatibilityLoss("p2s", old_embeddings=np.eye(5), old_labels=np.arange(5), classes=2), DataError,
+        "old_labels holds the classes 2, 3, 4, which are none of the training set(.|\n)*classes="),
+    "a mask of another length": (
+        lambda: p2s()(E, L, replayed=torch.zeros(3, dtype=torch.bool)), DataError, r"replayed is (.|\n)*shape \(4,\)"),
+    "a mask of numbers": (lambda: p2s()(E, L, replayed=torch.ones(4)), DataError, "replayed is a torch.float32"),
+    "a mask that is a list": (lambda: p2s()(E, L, replayed=[True] * 4), DataError, "replayed is a list of 4"),
+    "complex numbers": (lambda: p2s()(E.to(torch.complex64), L), DataError, "are no floating numbers"),
+    "numbers beyond float32": (
+        lambda: CompatibilityLoss("p2s", old_embeddings=np.eye(5) * 1e300, old_labels=np.arange(5)), DataError,
+        "NaN or infinite"),
     "own embeddings without labels": (lambda: p2s(own_embeddings=np.eye(5)), DataError, "own_labels"),
     "weights to hold": (
         lambda: CompatibilityLoss("rwalk", space=Hypersphere(5)), ConfigError, "RWalk looks at the w(.|\n)*model="),

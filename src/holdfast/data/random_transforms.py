@@ -89,7 +89,7 @@ def random_resized_crop(
     where none does, the largest centred box of an allowed shape is taken.
 
     Args:
-        images: uint8 or floating (B, channels, height, width).
+        images: uint8, float32 or float64 (B, channels, height, width).
         size: Height and width of the result.
         scale: Smallest and largest area of a box, as a share of the image, above 0 to 1.
         ratio: Smallest and largest ratio of width to height, above 0; their logarithm is uniform.
@@ -123,7 +123,7 @@ def cut_and_resized(images: Tensor, begins: Tensor, sides: Tensor, size: tuple[i
     as much; the results are equal to within rounding, and to those of Pillow.
 
     Args:
-        images: uint8 or floating (B, channels, height, width).
+        images: uint8, float32 or float64 (B, channels, height, width).
         begins: Top and left of every box in whole pixels, (2, B), on the CPU.
         sides: Height and width of every box in whole pixels, at least 1, (2, B), on the CPU.
         size: Height and width of the result.

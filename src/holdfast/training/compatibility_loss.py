@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, count_of
+from holdfast.errors import ConfigError, DataError, brief, count_of, refuse
 from holdfast.geometry import SPACES, Space, space_from_record
 from holdfast.methods import build_method
 from holdfast.methods.base import (
@@ -36,6 +36,7 @@ from holdfast.training.loop_inputs import (
     checked_batch,
     checked_classes,
     checked_features,
+    checked_mask,
     checked_numbers,
     features_set,
     refuse_not_finite,
@@ -290,7 +291,9 @@ class CompatibilityLoss(nn.Module):
             "labels": rows,
             "old_labels": self.old_rows[rows] if len(self.numbers) else torch.full_like(rows, -1),
             "index": places if places is not None else torch.full_like(rows, -1),
-            "replayed": torch.zeros_like(rows, dtype=torch.bool) if replayed is None else replayed.to(device),
+            "replayed": torch.zeros_like(rows, dtype=torch.bool)
+            if replayed is None
+            else checked_mask(replayed, "replayed", size, device),
         }
         with nullcontext() if self.training else _kept(self.method):
             found = named_terms(
@@ -326,14 +329,14 @@ class CompatibilityLoss(nn.Module):
         Raises:
             ConfigError: A number is out of range, or the method needs what was left out.
         """
-        whole = isinstance(epoch, int) and not isinstance(epoch, bool)
+        whole = isinstance(epoch, int | np.integer) and not isinstance(epoch, bool)
         if not whole or not 0 <= epoch < count_of("of", of):
             raise ConfigError(f"start_epoch({epoch!r}, of={of}).", expected="an epoch from 0 to of - 1")
         if steps is None and "progress" in self.method.reads:
             raise lacking(self.name, "progress")
         if new_embeddings is None and "new_embeddings" in self.method.reads:
             raise lacking(self.name, "new_embeddings")
-        self._epoch, self._epochs, self._step, self._started = epoch, of, 0, True
+        self._epoch, self._epochs, self._step, self._started = int(epoch), int(of), 0, True
         self._steps = 0 if steps is None else count_of("steps", steps)
         self._reseed(0)
 
@@ -452,7 +455,9 @@ class CompatibilityLoss(nn.Module):
         if old_classes is None:
             names = [] if own is None or own.class_names is None else list(own.class_names)
         else:
-            names = [one if isinstance(one, str) else self._named(one) for one in old_classes]
+            wrong = next((one for one in old_classes if not isinstance(one, str | int | np.integer)), None)
+            refuse(wrong is not None, f"old_classes holds {brief(wrong)}.", "the number or the name of a class")
+            names = [one if isinstance(one, str) else self._named(int(one)) for one in old_classes]
         head = None if old_classifier is None else _as_head(old_classifier, "old_classifier", "of the old model")
         rows = None if head is None else _rows_of(head)
         if head is not None and (not names or (rows is not None and rows != len(names))):

@@ -82,7 +82,8 @@ def checked_features(values: object, what: str) -> NDArray[np.float32]:
             f"{what} is {shape_of(values)}.",
             expected="a NumPy array or a tensor of floating numbers (items, dimension), row by row, or an EmbeddingSet",
         )
-    return np.asarray(values, np.float32)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused as such
+        return values.astype(np.float32)
 
 
 def checked_classes(values: object, items: int, what: str) -> NDArray[np.int64]:
@@ -153,11 +154,13 @@ def unknown_classes(what: str, unknown: Sequence[int], classes: Classes) -> Data
     known = (
         f"{numbers[0]} to {numbers[-1]}" if len(numbers) == numbers[-1] - numbers[0] + 1 else brief(numbers.tolist())
     )
+    several = len(unknown) > 1
     return DataError(
-        f"{what} holds the class{'es' if len(unknown) > 1 else ''} {shown}, of which old_labels holds no item.",
+        f"{what} holds the class{'es' if several else ''} {shown}, which {'are' if several else 'is'} none of the "
+        "training set.",
         expected=f"the {len(numbers)} classes of the training set: {known}",
-        to_do="embed the whole training set with the old model and pass its labels as old_labels, or leave such items "
-        "out of the batch.",
+        to_do="pass the labels of the whole training set as old_labels, or the number of its classes as classes=; or "
+        "leave such items out of the batch.",
     )
 
 
@@ -181,7 +184,7 @@ def checked_batch(values: object, what: str, space: Space, items: int | None = N
         raise DataError(f"{what} is {shape_of(values)}.", expected=expected, to_do=f"{inside}{array}".strip())
     if not values.is_floating_point():
         raise DataError(
-            f"{what} is {shape_of(values)}: whole numbers are no embeddings.",
+            f"{what} is {shape_of(values)}, which are no floating numbers.",
             expected=expected,
             to_do="pass what the model returns; labels come after the embeddings.",
         )
@@ -214,6 +217,17 @@ def checked_numbers(values: object, what: str, items: int, device: torch.device)
     if not isinstance(values, Tensor) or not whole or values.dtype == torch.bool or values.shape != (items,):
         raise DataError(f"{what} is {shape_of(values)}.", expected=f"a tensor of whole numbers of shape ({items},)")
     return values.to(device, torch.int64)
+
+
+def checked_mask(values: object, what: str, items: int, device: torch.device) -> Tensor:
+    """Return which items of a batch something is true of (B,), bool on a device.
+
+    Raises:
+        DataError: It is no tensor of true and false, or of another length.
+    """
+    if not isinstance(values, Tensor) or values.dtype != torch.bool or values.shape != (items,):
+        raise DataError(f"{what} is {shape_of(values)}.", expected=f"a tensor of true and false of shape ({items},)")
+    return values.to(device)
 
 
 def refuse_not_finite(values: Tensor, what: str) -> None:
