@@ -113,6 +113,8 @@ def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFix
         ("export own --to onnx --out served", "pass --encoder encoder.py:old"),
         ("embed images photos --release encoder.py:big --out o", "no function 'big'"),
         ("embed images photos --release nothing.py:big --out o", "There is no file 'nothing.py'"),
+        ("embed images photos --release encoder.py --out o", "'encoder.py' names no model.*FILE.py:FUNCTION"),
+        ("embed images photos --release hf: --out o", "'hf:' names no model.*hf:FOLDER"),
         ("embed images photos --release hf:nothing --out o", "There is no folder 'nothing'"),
         (
             "embed images photos --release encoder.py:old --encoder encoder.py:old --out o",

@@ -20,6 +20,7 @@ from torch import nn
 
 from holdfast.errors import ConfigError, HoldfastError, reason
 from holdfast.geometry import Space, space_from_record
+from holdfast.models.names import SPELLINGS
 from holdfast.models.own_modules import Kept, ModuleOrigin, ModuleSpec
 from holdfast.models.release import Release, load_classes, load_record, load_release, release_of
 from holdfast.models.text_folders import PREFIX
@@ -147,7 +148,9 @@ def _made(text: str, weights: Kept) -> Release:
 
 
 def _refused(text: str) -> Release:
-    """Raise for what names nothing: as a folder of a release, unless it is one word."""
+    """Raise for what names nothing: as a folder of a release, unless it is one word or half a name."""
+    if ":" in text or Path(text).suffix == ".py":
+        raise ConfigError(f"'{text}' names no model.", expected=SPELLINGS)
     if "/" in text or Path(text).exists() or not ENCODERS.names():
         return load_release(text)  # which says what a release is
     raise ENCODERS.unknown(text)
