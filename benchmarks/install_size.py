@@ -93,7 +93,12 @@ def page(document: dict[str, Any]) -> str:
         f"{'':30}{'MB':>8}{'packages':>10}{'import holdfast, s':>26}{'holdfast.evaluate, s':>26}  heaviest, MB",
     ]  # fmt: skip
     for name, row in document["installed"].items():
-        times = [f"{row[one]['median']:.3f} ({row[one]['min']:.3f} to {row[one]['max']:.3f})" for one in TIMED]
+        times = [
+            f"{row[one]['median']:.3f} ({row[one]['min']:.3f} to {row[one]['max']:.3f})"
+            if one in row
+            else "not measured"
+            for one in TIMED
+        ]
         heaviest = ", ".join(f"{one} {size:.0f}" for one, size in list(row["heaviest"].items())[:3])
         lines.append(
             f"{name:30}{row['megabytes']:>8.0f}{row['distributions']:>10}{times[0]:>26}{times[1]:>26}  {heaviest}"

@@ -190,6 +190,7 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
         ["evaluate", "chain", old, new, *quick, "--out", tmp_path / "chain"],
         ["adapt", "--old", old, "--new", new, *named, *quick, "--out", tmp_path / "link"],
         ["embed", "stored", new, "--model", "b", "--adapter", tmp_path / "link" / "adapter", "--out", tmp_path / "on"],
+        ["export", tmp_path / "link", "--to", "npz", "--out", tmp_path / "served"],
         ["gallery", "create", *at, "--embeddings", old, "--model", "a"],
         ["gallery", "search", *at, "--queries", old, "--model", "a", "--k", 2],
         ["gallery", "rehearse", *at, *made, "--report", report, "--sample", 60, "--out", tmp_path / "rehearsal"],

@@ -91,12 +91,12 @@ def open_exportable(folder: str | Path, encoder: str | None = None) -> Exportabl
         ReleaseError: There is none, or it was altered.
         ConfigError: A module of one's own is needed, or was given for something else.
     """
-    from holdfast.models.named_models import open_releases
-
     folder = place_of(folder)
     if (folder / ADAPTER_FILE).exists():
         refuse(encoder is not None, f"The encoder {encoder}, for an adapter.", "it only for a release of images")
         return of_adapter(load_adapter(folder))
+    from holdfast.models.named_models import open_releases  # which needs torch
+
     return of_release(open_releases([folder], encoder)[folder])
 
 
@@ -106,9 +106,12 @@ def place_of(folder: str | Path) -> Path:
     Raises:
         ReleaseError: There is nothing of the kind.
     """
+    folder = Path(folder)
+    for place in (folder, folder / "adapter"):
+        if (place / ADAPTER_FILE).exists():  # told without torch, which an adapter does not need
+            return place
     from holdfast.models.named_models import names_model
 
-    folder = Path(folder)
     if names_model(folder):
         return folder
     for place in (folder, folder / "adapter", folder / "head"):
