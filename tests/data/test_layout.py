@@ -50,7 +50,7 @@ def test_listed_images_keep_the_order_of_the_list(tmp_path: Path, paint: Callabl
     assert (images.class_names, images.labels.tolist()) == (("cat", "dog"), [1, 0, 1])
     assert list(images.ids) == ["b/1.png", "a/2.png", "a/1.png"]
     assert (brightness(images), images.columns["camera"].tolist()) == ([50, 0, 100], [3, 1, 2])
-    with pytest.raises(ConfigError, match="image_size = 7"):
+    with pytest.raises(ConfigError, match="image_size = 16x7"):
         listed_images(tmp_path, ["b/1.png"], ["dog"], (16, 7), "squash")
 
 
