@@ -1,6 +1,6 @@
 """Fine-tuning a text model beside a head over it, so that it searches the gallery of static words.
 
-    python benchmarks/text_fine_tuning.py                # about 40 minutes on one core
+    python benchmarks/text_fine_tuning.py                # about half an hour on two busy cores
     python benchmarks/text_fine_tuning.py --tables-only  # the page again, from the committed records
 
 Old are static words (wordllama, 256 dimensions), new is MiniLM-L6 (384 dimensions, 22.7 million weights). A part of the
@@ -164,7 +164,8 @@ def perform(name: str, sentences: Sentences, seed: int, work: Path, model: str, 
               "cpu_minutes": cpu, **cell.measured(made, after=after)}  # fmt: skip
     work.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record))
-    shutil.rmtree(work / name)
+    if (work / name).exists():
+        shutil.rmtree(work / name)
     print(f"{name}: cross {record['cross']['map']:.3f}, {minutes:.1f} minutes", flush=True)
     return record
 
@@ -204,22 +205,34 @@ def page(document: dict[str, Any]) -> str:
         of_data = [one for one in document["records"] if one["data"] == data]
         first = of_data[0]
         lines += [
-            f"## {data}: {first['fitted']:,} sentences to fit on ({per_class} of every intent), {first['query']:,} "
-            f"queries, {first['gallery']:,} searched",
+            f"## {data.upper()}",
+            "",
+            f"{first['fitted']:,} sentences to fit on ({per_class} of every intent), {first['query']:,} queries, "
+            f"{first['gallery']:,} searched; mAP and recall@1 in percent.",
             "",
             markdown_table(
-                ["new model", "cross mAP", "cross recall@1", "mAP after backfill", "minutes", "of the processor"],
-                [row(model, [one for one in of_data if one["model"] == model]) for model in MODELS],
+                [
+                    "new model",
+                    "cross mAP",
+                    "minus head",
+                    "cross recall@1",
+                    "mAP after backfill",
+                    "minutes",
+                    "of the processor",
+                ],
+                [row(model, of_data) for model in MODELS],
             ),
             "",
         ]
     lines += [
-        "## The rate of the model's own layers, chosen on sentences of CLINC150 to fit on",
+        "## Rates",
+        "",
+        "Of the model's own layers, chosen on sentences of CLINC150 to fit on.",
         "",
         markdown_table(
             ["way", "rate", "cross mAP", "chosen"],
             [
-                [one["model"], f"{one['rate'] * rate:g}", f"{one['cross']['map']:.3f}",
+                [one["model"], f"{one['rate'] * rate:g}", f"{100 * one['cross']['map']:.1f}",
                  "yes" if document["chosen"][one["model"]] == one["rate"] else ""]
                 for one in document["tuning"]
             ],
@@ -229,13 +242,20 @@ def page(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def row(model: str, records: list[Record]) -> list[str]:
-    def told(values: list[float], digits: int = 3) -> str:
-        return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.{digits}f}"
+def row(model: str, of_data: list[Record]) -> list[str]:
+    """Return what is told of a model; "minus head" from the least to the most over seeds."""
 
+    def told(values: list[float], factor: int = 100) -> str:
+        spread = np.std(values, ddof=1) if len(values) > 1 else 0
+        return f"{factor * np.mean(values):.1f} ± {factor * spread:.1f}"
+
+    records = [one for one in of_data if one["model"] == model]
+    heads = {one["seed"]: one["cross"]["map"] for one in of_data if one["model"] == "head"}
+    gains = sorted(100 * (one["cross"]["map"] - heads[one["seed"]]) for one in records)
     return [
         model,
         told([one["cross"]["map"] for one in records]),
+        "" if model == "head" else f"{gains[0]:+.1f} to {gains[-1]:+.1f}",
         told([one["cross"]["recall@1"] for one in records]),
         told([one["self"]["map"] for one in records]),
         told([one["minutes"] for one in records], 1),

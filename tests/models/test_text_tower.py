@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +96,15 @@ def test_a_pooling_that_leaves_out_the_prefix_is_refused(folder: Path, tmp_path:
     assert tower_of(tmp_path).spec.width == 32
     with pytest.raises(ConfigError, match="leaves out the prefix"):
         tower_of(tmp_path, query_prefix="find : ")
+
+
+def test_a_model_that_reads_where_padding_stands_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Padded on the left, a short text has other positions beside a long one: its vector depends on its batch."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "padding_side": "left"}))
+    with pytest.raises(ConfigError, match="other vectors of the tokens alone"):
+        tower_of(tmp_path)
 
 
 def test_other_inputs_are_refused(folder: Path) -> None:
