@@ -119,7 +119,7 @@ def page_of(path: str) -> str | None:
     if not (ROOT / path).is_file():
         return None
     if path.startswith(f"{RESULTS}/"):
-        if path.endswith((".html", ".csv", ".json")):
+        if path.endswith((".html", ".csv", ".json", ".svg")):
             return "results/opened" + path.removeprefix(RESULTS)
         place = "results/files" + path.removeprefix(RESULTS)
         return place + ".md" if path.endswith(".txt") else place
