@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,6 +32,9 @@ TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol
 
 torch.set_num_threads(1)  # two test processes on two cores: more threads would only wait for each other
 
+
+# Children of a fork leave alone what was garbage before: its destructors may wait for threads that only the parent has.
+os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 hypothesis.settings.register_profile("unhurried", deadline=None)  # others may keep the machine busy
 hypothesis.settings.load_profile("unhurried")
