@@ -175,7 +175,7 @@ def test_what_cvs_needs_it_says(predecessor) -> None:
     def prepare(old: OldModel, **options: Any) -> None:
         METHODS["cvs"](**options).prepare(old, nn.Identity(), predecessor.head, SPACE)
 
-    with pytest.raises(EmptyOverlapError, match="data_weight 0"):
+    with pytest.raises(EmptyOverlapError, match="data-weight 0"):
         prepare(dataclasses.replace(predecessor, own_training=None))
     prepare(dataclasses.replace(predecessor, own_training=None), data_weight=0.0)
     with pytest.raises(ConfigError, match=r"was discarded(.|\n)*coherence model"):

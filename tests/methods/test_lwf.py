@@ -80,5 +80,5 @@ def test_distillation_is_weighed_softened_and_left_out(world, make_step) -> None
             found.append(method(step))
         torch.testing.assert_close(found[1]["distillation"], 3 * found[0]["distillation"])
         assert found[2]["distillation"] != found[0]["distillation"] and "distillation" not in found[3]
-        with pytest.raises(ConfigError, match=f"method_options.{option} 0"):
+        with pytest.raises(ConfigError, match=f"method-options.{option.replace('_', '-')} 0"):
             METHODS[name]().prepare(dataclasses.replace(world.old, head=None), nn.Identity(), world.head, world.space)

@@ -153,7 +153,7 @@ def last_gallery(old: OldModel) -> EmbeddingSet:
         raise EmptyOverlapError(
             "cvs replays the gallery embeddings of the last session, which are not available.",
             expected="what that session put into the gallery",
-            to_do=f"or leave the data coherence out: {by_option('cvs', 'data_weight', 0)}.",
+            to_do=f"leave the data coherence out: {by_option('cvs', 'data_weight', 0)}.",
         )
     return old.own_training
 

@@ -56,7 +56,7 @@ class LwF(CompatibilityMethod):
             raise ConfigError(
                 "lwf keeps the scores of the old classifier, which was discarded.",
                 expected="an old release with its classifier",
-                to_do=f"or leave the distillation out: {by_option('lwf', 'weight', 0)}.",
+                to_do=f"leave the distillation out: {by_option('lwf', 'weight', 0)}.",
             )
         self.teacher = frozen(old.head)
         self.student = copy.deepcopy(old.head).requires_grad_().train()

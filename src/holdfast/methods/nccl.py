@@ -123,7 +123,7 @@ class NCCL(CompatibilityMethod):
             raise ConfigError(
                 f"nccl compares scores with those of the old classifier, which {missing}.",
                 expected="an old release with its classifier, and classes that it knows",
-                to_do=f"or let the new classifier score both, the default: {by_option('nccl', 'scores', 'unit')}.",
+                to_do=f"let the new classifier score both, the default: {by_option('nccl', 'scores', 'unit')}.",
             )
         self.classifier = frozen(old.head)
         self.register_buffer("old_columns", rows[rows >= 0])

@@ -148,7 +148,7 @@ def source_set(old: OldModel, classes: Literal["old", "new"], method: str) -> tu
         raise EmptyOverlapError(
             f"{method} measures its classes on the old model's own training set, which {missing}.",
             expected="the old training data (--old-data; own_embeddings of a loss), with classes of the new one",
-            to_do=f"or measure them on the new data: {by_option(method, 'classes', 'new')}.",
+            to_do=f"measure them on the new data: {by_option(method, 'classes', 'new')}.",
         )
     return own, rows
 
@@ -186,7 +186,7 @@ class OldScores(nn.Module):
             raise ConfigError(
                 f"{method} compares scores with those of the old classifier, which {missing}.",
                 expected="an old release with its classifier, and classes that it knows",
-                to_do=f"or do without it: {by_option(method, *without)}.",
+                to_do=f"do without it: {by_option(method, *without)}.",
             )
         self.classifier = frozen(old.head)
         self.register_buffer("new_columns", torch.nonzero(rows >= 0)[:, 0])
