@@ -184,7 +184,9 @@ class GalleryState:
         """
         generation = self.of(fingerprint)
         if generation is None:
-            known = ", ".join(f"{one.name}: {f'{one.note}, ' if one.note else ''}{one.fingerprint}" for one in self.generations)
+            known = ", ".join(
+                f"{one.name}: {f'{one.note}, ' if one.note else ''}{one.fingerprint}" for one in self.generations
+            )
             raise DataError(
                 f"Vectors with the fingerprint {fingerprint}.",
                 expected=f"a model of this gallery ({known})",
