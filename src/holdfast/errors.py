@@ -186,14 +186,18 @@ class UpgradeStateError(GalleryError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or an empty string.
+    """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or that begins with it, or nothing.
 
     >>> nearest("p2z", ["p2s", "bct"])
     " Did you mean 'p2s'?"
+    >>> nearest("general", ["blurry", "general-incremental"])
+    " Did you mean 'general-incremental'?"
     >>> nearest("zzz", ["p2s", "bct"]), nearest("cat", ["complaint"])
     ('', '')
     """
-    matches = get_close_matches(name, list(known), n=1, cutoff=0.55)
+    names = list(known)
+    begun = [one for one in names if len(name) > 2 and one.startswith(name)]
+    matches = get_close_matches(name, names, n=1, cutoff=0.55) or begun
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
 

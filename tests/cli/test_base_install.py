@@ -105,6 +105,7 @@ def test_an_evaluation_keeps_its_verdict_its_numbers_and_its_exit_code(files: Pa
     assert asked.code == 2 and "--report html was given" in asked.said and not (tmp_path / "asked").exists()
 
 
+@pytest.mark.slow
 def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_path: Path) -> None:
     old, new, named = files / "old.npz", files / "new.npz", ["--old-model", "a", "--new-model", "b"]
     suite = {

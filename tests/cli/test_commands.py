@@ -191,6 +191,7 @@ def test_embed_training_images_with_one_release(capsys, made: Path, tmp_path) ->
     assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "bct" / "embeddings.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
     words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "advbct", "--dim", "16",
              "--method-options.classes", "new", "--backbone-options.filters", "8", "--recipe.epochs", "2",

@@ -405,7 +405,7 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, results: Ev
     commands = [words if words in all_functions() else words.split()[0] for words, _ in advised]
     assert {*commands} >= {"train", "evaluate", "methods", "embed stored"}
     for command, (_, options) in zip(commands, advised, strict=True):
-        known = known_options(function_of(command))
+        known = {*known_options(function_of(command)), "help"}
         for option in re.findall(r" --([a-z-]+)", options):
             assert option.replace("-", "_") in known
     assert "adapt" not in " ".join(written).replace("adaptive", "").replace("--adapter ADAPTER", "")

@@ -46,7 +46,7 @@ def words_after(path: str) -> list[str]:
     """Return the words that may follow a command that is typed so far, without options.
 
     >>> words_after("evaluate"), "search" in words_after("gallery")
-    (['chain', 'combine', 'protocols'], True)
+    (['chain', 'combine', 'picture', 'protocols'], True)
     """
     depth = len(path.split())
     known = (command.split() for command in all_functions())
