@@ -32,9 +32,11 @@ def run(command: str, folder: Path) -> list[str]:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     start = time.perf_counter()
     result = subprocess.run(
-        command.split(), cwd=clone, env=clean_environment(folder / "cache"), text=True, check=True,
+        command.split(), cwd=clone, env=clean_environment(folder / "cache"), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+    if result.returncode:
+        sys.exit(f"{result.stdout}\n{command} ended with {result.returncode}.")
     seconds = time.perf_counter() - start
     closing = [line for line in result.stdout.splitlines() if "s in all" in line or " passed" in line]
     return [f"{command}: {seconds:.0f} s", *(f"    {line.strip('= ')}" for line in closing)]
