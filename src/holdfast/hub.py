@@ -6,8 +6,11 @@ that they are what was saved.
 
 from __future__ import annotations
 
+import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import yaml
 
@@ -46,24 +49,30 @@ def on_the_hub(name: str | None) -> str | None:
     return name if fine and not Path(name or "").exists() else None
 
 
-def fetched(
-    name: str | Path,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    cache_dir: str | Path | None = None,
-    endpoint: str | None = None,
-    local_files_only: bool = False,
-) -> Path:
-    """Return the folder of a model: one that is here, or a copy of one on the hub in its cache.
+class HubPlace(TypedDict, total=False):
+    """Where on the hub a model is, and how it is fetched.
 
     Args:
-        name: A folder, or ``owner/name`` on the hub.
         revision: Branch, tag or commit there.
         token: For models that are not public; the one that `hf auth login` keeps when left out.
         cache_dir: Where copies are kept; the cache of the hub when left out.
         endpoint: Address of another hub.
         local_files_only: Ask nobody: take the copy in the cache.
+    """
+
+    revision: str | None
+    token: str | None
+    cache_dir: str | Path | None
+    endpoint: str | None
+    local_files_only: bool
+
+
+def fetched(name: str | Path, **place: Unpack[HubPlace]) -> Path:
+    """Return the folder of a model: one that is here, or a copy of one on the hub in its cache.
+
+    Args:
+        name: A folder, or ``owner/name`` on the hub.
+        **place: See `HubPlace`.
 
     Raises:
         MissingExtraError: It is no folder, and huggingface_hub is not installed.
@@ -75,12 +84,9 @@ def fetched(
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     try:
-        folder = snapshot_download(
-            str(name), revision=revision, token=token, cache_dir=cache_dir, endpoint=endpoint,
-            local_files_only=local_files_only, allow_patterns=list(FILES),
-        )  # fmt: skip
+        folder = snapshot_download(str(name), allow_patterns=list(FILES), **place)
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        at = f" --revision {revision}" if revision else ""
+        at = f" --revision {place['revision']}" if place.get("revision") else ""
         raise ReleaseError(
             f"'{name}' is no folder, and cannot be fetched from the hub: {reason(error)[:300]}.",
             expected="a folder that holdfast saved, or the name owner/name of one on the hub",
@@ -91,46 +97,58 @@ def fetched(
     return Path(folder)
 
 
-def pushed(
-    folder: Path,
-    name: str,
-    *,
-    private: bool | None = None,
-    token: str | None = None,
-    revision: str | None = None,
-    endpoint: str | None = None,
-    message: str = "Upload with holdfast",
-) -> str:
-    """Push the files of a saved model to the hub, whose repository is made if there is none; return its address.
+class OnHub(ABC):
+    """What is saved to a folder of plain files, and so can be put on Hugging Face's hub."""
 
-    Args:
-        folder: What was saved.
-        name: ``owner/name``.
-        private: Whether only its owner sees a repository that is made now; the owner's setting when left out.
-        token: Of whoever may write there; the one that `hf auth login` keeps when left out.
-        revision: Branch to write to.
-        endpoint: Address of another hub.
-        message: Of the commit.
+    @abstractmethod
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write it to a folder, with a card that the hub reads, and return its path.
 
-    Raises:
-        MissingExtraError: huggingface_hub is not installed.
-        ReleaseError: The hub refuses, or cannot be reached; the folder is intact.
-    """
-    with needing("Pushing to the hub"):
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-    hub = HfApi(endpoint=endpoint, token=token)
-    try:
-        repository = hub.create_repo(name, private=private, exist_ok=True)
-        hub.upload_folder(
-            repo_id=repository.repo_id, folder_path=folder, allow_patterns=list(FILES), revision=revision,
-            commit_message=message,
-        )  # fmt: skip
-    except (HFValidationError, HfHubHTTPError, OSError, ValueError) as error:
-        raise ReleaseError(
-            f"'{name}' could not be pushed to the hub: {reason(error)[:300]}.",
-            expected="a repository owner/name that this token may write to",
-            to_do="`hf auth login`, check the name, and push again; what is here is intact.",
-        ) from error
-    _log.info("pushed %s to %s", folder, repository)
-    return str(repository)
+        Raises:
+            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+        """
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        endpoint: str | None = None,
+        message: str = "Upload with holdfast",
+    ) -> str:
+        """Save it, push it to Hugging Face's hub, whose repository is made if there is none, and return the address.
+
+        Args:
+            name: ``owner/name``.
+            private: Whether only its owner sees a repository that is made now; the owner's setting when left out.
+            token: Of whoever may write there; the one that `hf auth login` keeps when left out.
+            revision: Branch to write to.
+            endpoint: Address of another hub.
+            message: Of the commit.
+
+        Raises:
+            MissingExtraError: huggingface_hub is not installed.
+            ReleaseError: The hub refuses, or cannot be reached; what is here is intact.
+        """
+        with needing("Pushing to the hub"):
+            from huggingface_hub import HfApi
+            from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+        hub = HfApi(endpoint=endpoint, token=token)
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+            self.save_pretrained(folder)
+            try:
+                repository = hub.create_repo(name, private=private, exist_ok=True)
+                hub.upload_folder(
+                    repo_id=repository.repo_id, folder_path=folder, allow_patterns=list(FILES), revision=revision,
+                    commit_message=message,
+                )  # fmt: skip
+            except (HFValidationError, HfHubHTTPError, OSError, ValueError) as error:
+                raise ReleaseError(
+                    f"'{name}' could not be pushed to the hub: {reason(error)[:300]}.",
+                    expected="a repository owner/name that this token may write to",
+                    to_do="`hf auth login`, check the name, and push again; what is here is intact.",
+                ) from error
+        _log.info("pushed to %s", repository)
+        return str(repository)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args, overload
+from typing import Any, ClassVar, Literal, Self, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
 from holdfast.geometry import Hypersphere, Space
+from holdfast.hub import HubPlace, OnHub, fetched
 from holdfast.options import bound
 from holdfast.steps import Affine, Steps
 
@@ -53,7 +53,7 @@ class Fitted:
     state: State
 
 
-class Adapter(ABC):
+class Adapter(OnHub):
     """A map from the embeddings of one model into the space of another one, fitted without labels.
 
     Every adapter reads directions only, and its images are unit rows: the hypersphere is the only space it knows, since
@@ -95,38 +95,20 @@ class Adapter(ABC):
         self._fitted: Fitted | None = None
 
     @classmethod
-    def from_pretrained(
-        cls,
-        name: str | Path,
-        *,
-        revision: str | None = None,
-        token: str | None = None,
-        cache_dir: str | Path | None = None,
-        endpoint: str | None = None,
-        local_files_only: bool = False,
-    ) -> Adapter:
+    def from_pretrained(cls, name: str | Path, **place: Unpack[HubPlace]) -> Adapter:
         """Open an adapter from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
 
         Args:
             name: A folder, or ``owner/name`` on the hub (``pip install 'holdfast[hub]'``).
-            revision: Branch, tag or commit there.
-            token: For models that are not public.
-            cache_dir: Where copies are kept; the cache of the hub when left out.
-            endpoint: Address of another hub.
-            local_files_only: Ask nobody: take the copy in the cache.
+            **place: Where on the hub, and how it is fetched: `holdfast.hub.HubPlace`.
 
         Raises:
             MissingExtraError: It is no folder, and huggingface_hub is not installed.
             ReleaseError: It cannot be fetched, or is not what was saved.
         """
         from holdfast.adapters.storage import load_adapter
-        from holdfast.hub import fetched
 
-        folder = fetched(
-            name, revision=revision, token=token, cache_dir=cache_dir, endpoint=endpoint,
-            local_files_only=local_files_only,
-        )  # fmt: skip
-        return load_adapter(folder)
+        return load_adapter(fetched(name, **place))
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write an adapter to a folder, with a card that the hub reads, and return its path.
@@ -140,38 +122,6 @@ class Adapter(ABC):
         place = save_adapter(self, folder)
         write_atomically(place / "README.md", lambda part: part.write_text(adapter_card(self), encoding="utf-8"))
         return place
-
-    def push_to_hub(
-        self,
-        name: str,
-        *,
-        private: bool | None = None,
-        token: str | None = None,
-        revision: str | None = None,
-        endpoint: str | None = None,
-        message: str = "Upload with holdfast",
-    ) -> str:
-        """Save an adapter and push it to Hugging Face's hub, and return its address; the repository is made if need be.
-
-        Args:
-            name: ``owner/name``.
-            private: Whether only its owner sees a repository that is made now.
-            token: Of whoever may write there; the one that ``hf auth login`` keeps when left out.
-            revision: Branch to write to.
-            endpoint: Address of another hub.
-            message: Of the commit.
-
-        Raises:
-            MissingExtraError: huggingface_hub is not installed.
-            ReleaseError: The hub refuses, or cannot be reached.
-        """
-        from holdfast.hub import pushed
-
-        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            self.save_pretrained(folder)
-            return pushed(
-                Path(folder), name, private=private, token=token, revision=revision, endpoint=endpoint, message=message
-            )
 
     @abstractmethod
     def solve(self, pairs: PairedVectors) -> State:

@@ -10,12 +10,11 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import torch
 from pydantic import (
@@ -35,7 +34,7 @@ from holdfast.data.decoding import Fit
 from holdfast.data.image_size import ImageSize
 from holdfast.errors import HoldfastError, ReleaseError, SpaceMismatchError, reason, refuse
 from holdfast.geometry import Hypersphere, Space, space_from_record
-from holdfast.hub import fetched, pushed
+from holdfast.hub import HubPlace, OnHub, fetched
 from holdfast.methods.base import Head
 from holdfast.models.card import model_card
 from holdfast.models.embedding_network import EmbeddingNetwork
@@ -139,7 +138,7 @@ class ReleaseRecord(BaseModel):
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(OnHub):
     """A trained encoder with what is known of it.
 
     Args:
@@ -213,11 +212,7 @@ class Release:
         *,
         module: nn.Module | Release | None = None,
         preprocess: Preprocess | None = None,
-        revision: str | None = None,
-        token: str | None = None,
-        cache_dir: str | Path | None = None,
-        endpoint: str | None = None,
-        local_files_only: bool = False,
+        **place: Unpack[HubPlace],
     ) -> Release:
         """Open a release from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
 
@@ -225,21 +220,13 @@ class Release:
             name: A folder, or ``owner/name`` on the hub (``pip install 'holdfast[hub]'``).
             module: What it was made of, where that was a module of your own; see `load_release`.
             preprocess: What prepares pixels for it.
-            revision: Branch, tag or commit there.
-            token: For models that are not public.
-            cache_dir: Where copies are kept; the cache of the hub when left out.
-            endpoint: Address of another hub.
-            local_files_only: Ask nobody: take the copy in the cache.
+            **place: Where on the hub, and how it is fetched: `holdfast.hub.HubPlace`.
 
         Raises:
             MissingExtraError: It is no folder, and huggingface_hub is not installed.
             ReleaseError: It cannot be fetched, or is not what was saved.
         """
-        folder = fetched(
-            name, revision=revision, token=token, cache_dir=cache_dir, endpoint=endpoint,
-            local_files_only=local_files_only,
-        )  # fmt: skip
-        return load_release(folder, module=module, preprocess=preprocess)
+        return load_release(fetched(name, **place), module=module, preprocess=preprocess)
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write a release to a folder, with a card that the hub reads, and return its path.
@@ -248,36 +235,6 @@ class Release:
             ReleaseError: The folder holds another one, or could not be written; what was there is intact.
         """
         return save_release(self, folder)
-
-    def push_to_hub(
-        self,
-        name: str,
-        *,
-        private: bool | None = None,
-        token: str | None = None,
-        revision: str | None = None,
-        endpoint: str | None = None,
-        message: str = "Upload with holdfast",
-    ) -> str:
-        """Save a release and push it to Hugging Face's hub, and return its address; the repository is made if need be.
-
-        Args:
-            name: ``owner/name``.
-            private: Whether only its owner sees a repository that is made now.
-            token: Of whoever may write there; the one that ``hf auth login`` keeps when left out.
-            revision: Branch to write to.
-            endpoint: Address of another hub.
-            message: Of the commit.
-
-        Raises:
-            MissingExtraError: huggingface_hub is not installed.
-            ReleaseError: The hub refuses, or cannot be reached.
-        """
-        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            self.save_pretrained(folder)
-            return pushed(
-                Path(folder), name, private=private, token=token, revision=revision, endpoint=endpoint, message=message
-            )
 
     @property
     def fingerprint(self) -> str:
