@@ -1,0 +1,110 @@
+"""Tables of LanceDB that other programs wrote, read batch by batch: ``lance:FOLDER#TABLE``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+from holdfast.errors import DataError, StoreError, reason, refuse, unknown_name
+from holdfast.sources.address import Address
+from holdfast.sources.base import chosen, filter_of, metadata_kind, needed, roles_of, texts_of_ids
+from holdfast.stores.filters import literal, sql
+
+_SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
+_IDS_AT_ONCE = 1024
+
+
+class LanceTable:
+    """One table as it was when it was opened.
+
+    Args:
+        address: Its place is the folder of LanceDB; or the table itself, a folder that ends with ``.lance``.
+
+    Raises:
+        DataError: There is no such folder.
+        ConfigError: There is no such table.
+        StoreError: It cannot be read.
+    """
+
+    options = ()
+    record: None = None
+    key: None = None
+
+    def __init__(self, address: Address) -> None:
+        self.address, folder = address, Path(address.place)
+        if address.table is None and folder.suffix == ".lance":
+            folder, table = folder.parent, folder.stem
+        else:
+            refuse(address.table is None, f"A folder of LanceDB, '{folder}', and no table.", "lance:FOLDER#TABLE")
+            table = str(address.table)
+        self.name = f"table '{table}' in '{folder}'"
+        if not folder.is_dir():  # connecting would make it
+            raise DataError(
+                f"There is no folder '{folder}'.", expected="one that LanceDB wrote", to_do="check the path."
+            )
+        known = sorted(path.stem for path in folder.glob("*.lance"))
+        if table not in known:
+            raise unknown_name("table", table, known)
+        with self._translated():
+            self._table = lance.dataset(str(folder / f"{table}.lance"))  # stays at the version it has now
+            schema = self._table.schema
+        self.schema = dict(zip(schema.names, schema.types, strict=True))
+        self._where = filter_of(self)
+
+    @property
+    def rows(self) -> int:
+        """How many rows a reading gives."""
+        with self._translated():
+            counted = int(self._table.count_rows(sql(self._where) or None))
+        return counted if self.address.sample is None else min(counted, self.address.sample.rows)
+
+    def similarity(self, vector: str) -> str | None:
+        """Return how the index of a column compares vectors; None where there is none."""
+        with self._translated():
+            indexes = [one["name"] for one in self._table.list_indices() if vector in one["fields"]]
+            told = [part for name in indexes for part in self._table.stats.index_stats(name).get("indices", [])]
+        metrics = {str(one["metric_type"]) for one in told if "metric_type" in one}
+        unknown = metrics - _SIMILARITIES.keys()
+        if unknown:
+            raise DataError(
+                f"The index of '{vector}' in {self.name} compares by {unknown.pop()}.",
+                expected=f"one of {', '.join(_SIMILARITIES)}",
+            )
+        return _SIMILARITIES[metrics.pop()] if len(metrics) == 1 else None
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most so many rows, with these columns, of the version that was opened."""
+        if self.address.sample is not None:
+            [key] = needed(self, roles_of(self), "id")
+            ids = (texts_of_ids(batch.column(0)) for batch in self._scanned([key], rows, sql(self._where)))
+            yield from self.fetch(chosen(self.address.sample, ids), columns)
+            return
+        yield from self._scanned(columns, rows, sql(self._where))
+
+    def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of these ids, in any order."""
+        [key] = needed(self, roles_of(self), "id")
+        text = metadata_kind(self.schema[key]) == "text"
+        values = [one if text else int(one) for one in ids if text or one.lstrip("-").isdecimal()]
+        for start in range(0, len(values), _IDS_AT_ONCE):
+            listed = ", ".join(literal(one) for one in values[start : start + _IDS_AT_ONCE])
+            yield from self._scanned(columns, _IDS_AT_ONCE, f"`{key}` IN ({listed})")
+
+    def _scanned(self, columns: Sequence[str], rows: int, where: str) -> Iterator[pa.RecordBatch]:
+        with self._translated():
+            yield from self._table.to_batches(columns=list(columns), batch_size=rows, filter=where or None)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            raise StoreError(
+                f"Cannot read {self.name}: {reason(error)}.",
+                expected="a table of LanceDB",
+                to_do="check the path and the table.",
+            ) from error
