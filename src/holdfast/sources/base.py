@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import ClassVar, Protocol, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
