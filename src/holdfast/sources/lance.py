@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import lance
 import pyarrow as pa
@@ -30,7 +31,7 @@ class LanceTable:
         StoreError: It cannot be read.
     """
 
-    options = ()
+    options: ClassVar[Collection[str]] = ()
     record: None = None
     key: None = None
 
@@ -65,9 +66,8 @@ class LanceTable:
     def similarity(self, vector: str) -> str | None:
         """Return how the index of a column compares vectors; None where there is none."""
         with self._translated():
-            indexes = [one["name"] for one in self._table.list_indices() if vector in one["fields"]]
-            told = [part for name in indexes for part in self._table.stats.index_stats(name).get("indices", [])]
-        metrics = {str(one["metric_type"]) for one in told if "metric_type" in one}
+            indexes = [one for one in self._table.describe_indices() if vector in one.field_names]
+            metrics = {str(one.details["metric_type"]).lower() for one in indexes if "metric_type" in one.details}
         unknown = metrics - _SIMILARITIES.keys()
         if unknown:
             raise DataError(
