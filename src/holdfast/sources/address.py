@@ -140,10 +140,8 @@ def read_address(url: str) -> Address:
         (place, _, fragment), (query, _, after) = place.partition("#"), query.partition("#")
         named = fragment or after or None
     said = _read_options(scheme, query, service)
-    table = {name: said.pop(name) for name in ("table", "collection") if name in said}
-    if named is not None:
-        table["#"] = [named]
-    refuse(len(table) > 1, f"The URL of {scheme} names the table {len(table)} times.", "one of table= and collection=")
+    tables = [*([named] if named else []), *said.pop("table", []), *said.pop("collection", [])]
+    refuse(len(tables) > 1 or tables == [""], f"The URL of {scheme} names {len(tables)} tables.", "table=NAME, once")
     where = tuple(said.pop("where", ()))
     single = {name: _single(scheme, name, values) for name, values in said.items()}
     roles = Roles(**{name: single.pop(name) for name in Roles.__dataclass_fields__ if name in single})
@@ -156,7 +154,7 @@ def read_address(url: str) -> Address:
     return Address(
         scheme=scheme,
         place=place,
-        table=next((_single(scheme, name, values) for name, values in table.items()), None),
+        table=tables[0] if tables else None,
         roles=roles,
         where=where,
         sample=_sample(single),
