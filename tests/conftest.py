@@ -26,6 +26,7 @@ if str(Path(__file__).parent) not in sys.path:
     )  # the harness is a package of its own, which the benchmark imports, too
 
 from crash.server import Server
+from milvus_server import milvus_server
 
 GOLDEN = Path(__file__).parent / "golden"
 TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
@@ -136,3 +137,10 @@ def mortal_server() -> Iterator[Server]:
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def milvus_url() -> Iterator[str]:
+    """Where a Milvus server for all tests is; a test makes collections of its own names, and drops them."""
+    with milvus_server() as url:
+        yield url
