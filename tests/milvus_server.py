@@ -1,7 +1,8 @@
-"""A real Milvus server for tests: one for all processes that run them, since its etcd wants a port that is always the same.
+"""A real Milvus server for tests: one for all processes that run them, since its etcd wants one and the same port.
 
-Whoever comes first starts a guardian, which starts the server. Every user holds a shared lock on a file, which the kernel
-releases however the process ends; when nobody holds it any more, the guardian kills the server and removes its data.
+Whoever comes first starts a guardian, which starts the server. Every user holds a shared lock on a file, which the
+kernel releases however the process ends; when nobody holds it any more, the guardian kills the server and removes its
+data.
 """
 
 from __future__ import annotations
@@ -72,8 +73,7 @@ def guard() -> None:
                 fcntl.flock(gate, fcntl.LOCK_UN)
             time.sleep(0.2)
         URL.unlink(missing_ok=True)  # it died: the log stays
-        for log in (data / "logs").glob("milvus-std*.log"):
-            print(log.read_text()[-10_000:], flush=True)
+        sys.exit("\n".join(log.read_text()[-10_000:] for log in (data / "logs").glob("milvus-std*.log")))
 
 
 def _locked(file: IO[str]) -> bool:
@@ -86,8 +86,8 @@ def _locked(file: IO[str]) -> bool:
 
 def _ready(health: int, port: int) -> bool:
     with suppress(OSError), urlopen(f"http://127.0.0.1:{health}/healthz", timeout=10) as answer:
-        with socket.create_connection(("127.0.0.1", port), timeout=10):
-            return b"OK" in answer.read()
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        return b"OK" in answer.read()
     return False
 
 
