@@ -240,6 +240,63 @@ def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> No
     )
 
 
+def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: Path, run: Run) -> None:
+    """A gallery made, filled and changed from texts alone holds what `embed texts` writes, with its labels."""
+    model = ["--text-model", "wordllama", "--truncate-dim", 32]
+    texts = ["--texts", requests / "requests.csv", *model]
+    made = run("create", f"memory:{tmp_path / 'g'}", *texts)
+    assert (made["items"], made["columns"]) == (288, {"label": "text"})
+    assert run("status", tmp_path / "g")["generations"][0]["note"] == "wordllama"
+    embedded = storage.load(requests / "wordllama" / "embeddings.safetensors")
+    with Gallery.open(str(tmp_path / "g")) as gallery:
+        ids, points = gallery.store.vectors("g1", list(embedded.ids))
+        found = gallery.store.fetch(ids)
+    assert ids == list(embedded.ids) and made["fingerprint"] == embedded.fingerprint
+    np.testing.assert_allclose(points, embedded.vectors, atol=1e-6)
+    assert embedded.labels is not None and embedded.class_names is not None
+    named = np.array(list(embedded.class_names))[embedded.labels].tolist()
+    assert [one["label"] for one in found.metadata] == named
+
+    more = tmp_path / "more.csv"
+    more.write_text("id,text,label\n00000000,something else,other\nnew,show me a rock song,music\n")
+    kept = run("import", tmp_path / "g", "--texts", more, *model, "--skip-existing")
+    assert (kept["written"], kept["skipped"]) == (1, 1)
+    assert run("upsert", tmp_path / "g", "--texts", more, *model) == {"written": 2, "items": 289}
+    hit = run("search", tmp_path / "g", "--text", "something else", *model, "-k", 1)["queries"][0]["hits"][0]
+    assert (hit["id"], hit["metadata"]["label"]) == ("00000000", "other")
+    more.write_text("id,text\nlast,a train to Rome\n")
+    assert run("add", tmp_path / "g", "--texts", more, *model) == {"written": 1, "items": 290}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["add", "g", "--texts", "x.csv", "--embeddings", "old.npz"], "--embeddings and --texts given"),
+        (["add", "g"], "No items given"),
+        (["import", "g", "--embeddings", "old.npz", "--text-model", "m"], "--embeddings with --release or --text-model"),
+        (["import", "g", "--texts", "x.csv", "--text-model", "m", "--model", "v1"], "--model v1 with --texts"),
+        (["import", "g", "--texts", "x.csv"], "--texts without a model"),
+        (["import", "g", "--texts", "x.csv", "--table", "t"], "--table goes with"),
+    ],
+)
+def test_what_does_not_go_with_texts(
+    words: list[str], said: str, vectors: Path, tmp_path: Path, run: Run, fails: Callable[..., str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("create", "memory:g", "--from", vectors / "old.npz", *V1)
+    assert said in fails("gallery", *words)
+
+
+def test_images_fill_a_gallery(made: Path, tmp_path: Path, run: Run) -> None:
+    photos, old = ["--data", made / "photos"], ["--release", made / "runs" / "old"]
+    done = run("create", f"memory:{tmp_path / 'g'}", *photos, *old)
+    embedded = storage.load(made / "embedded" / "old" / "embeddings.safetensors")
+    assert (done["items"], done["fingerprint"]) == (len(embedded), embedded.fingerprint)
+    assert done["columns"]["label"] == "text"
+    found = run("search", tmp_path / "g", "--queries", made / "embedded" / "old", "-k", 1)["queries"]
+    assert all(query["hits"][0]["id"] == query["id"] for query in found)
+
+
 def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:
     """Metadata of Parquet files and LanceDB tables comes along, under other names too; what is there is skipped."""
     with np.load(vectors / "old.npz") as found:

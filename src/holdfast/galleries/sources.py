@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -450,6 +450,34 @@ def through_adapter(source: VectorSource, adapter: Adapter) -> Carried:
         "the very model that the adapter maps",
     )
     return Carried(source, adapter.apply, adapter.mapped_fingerprint, adapter.fitted.target_space)
+
+
+class EmbeddedItems:
+    """Items that a source embeds when they are selected; otherwise like the `EmbeddingSet` that they become.
+
+    Args:
+        source: Of their vectors; it has all of them.
+        items: With their ids, labels and class names.
+        labelled: Whether their labels mean something.
+    """
+
+    def __init__(self, source: VectorSource, items: ImageSet | TextSet, *, labelled: bool) -> None:
+        self._source, self.ids = source, items.ids
+        self.fingerprint, self.space = source.fingerprint, source.space
+        self.labels = items.labels if labelled else None
+        self.columns: Mapping[str, NDArray[Any]] = getattr(items, "columns", {})
+        self._class_names = StringArray.of(items.class_names) if labelled else None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, rows: NDArray[np.int64]) -> EmbeddingSet:
+        """Embed the chosen rows, and return them in the order given."""
+        return self._source.embed(list(self.ids[rows])).replace(
+            labels=None if self.labels is None else self.labels[rows],
+            class_names=self._class_names,
+            columns={name: values[rows] for name, values in self.columns.items()},
+        )
 
 
 class Parallel:

@@ -9,26 +9,30 @@ import numpy as np
 
 from holdfast.cli.console import console
 from holdfast.cli.gallery.common import Model, command, name_of, unnamed
-from holdfast.cli.gallery.imports import Commits, Items, tell
+from holdfast.cli.gallery.imports import Commits, Found, Items, tell
 from holdfast.cli.gallery.options import NewGallery, NewModel
+from holdfast.cli.options import Api, DataSets
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import HoldfastError, refuse, without_intact, without_secrets
+from holdfast.models.names import called
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
-    from holdfast.galleries.transfer import Imported, Table
+    from holdfast.galleries.transfer import Imported
 
 _KINDS = {"i": "integer", "u": "integer", "f": "number", "b": "truth", "U": "text"}
 
 
 def create(
     on: NewGallery,
-    new: NewModel,
     source: Items,
+    api: Api,
+    sets: DataSets,
+    dim: int | None = None,
     columns: list[str] = [],  # noqa: B006 - read only, shown as the default
 ) -> int:
-    """Make a gallery for the vectors of a model, and fill it if embeddings are given.
+    """Make a gallery for the vectors of a model, and fill it if items are given.
 
     ``holdfast gallery create --gallery G --embeddings runs/old`` makes one and fills it. So does a table of LanceDB or
     PostgreSQL, whose columns become metadata of the types that they have there: numeric becomes number (integer where
@@ -36,21 +40,25 @@ def create(
 
     Args:
         on: The gallery.
-        new: The model; embeddings say it themselves.
-        source: Items to begin with.
+        source: Items to begin with; or the model alone, --release or --model.
+        api: How a model behind an API is asked.
+        sets: How data is read.
+        dim: Dimension of the vectors of --model, where no items are given.
         columns: Metadata columns with their types: label=text price=number stock=integer sold=truth. Those that the
             embeddings or the table have when left out.
 
     Examples:
         holdfast gallery create --gallery live --embeddings runs/old
+        holdfast gallery create --gallery live --texts requests.csv --text-model wordllama
     """
     from holdfast.galleries import Gallery
     from holdfast.galleries.rows import checked_columns
 
     types = checked_columns(dict(_column(word) for word in columns))
     refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")
-    first = source.opened(new.declared) if source.given else None
-    refuse(bool(source.take) and (first is None or isinstance(first, EmbeddingSet)), "--take without a table.",
+    new = NewModel(source.release, source.model, dim)
+    first = source.opened(new.declared, api, sets) if source.given else None
+    refuse(bool(source.take) and not source.of_table, "--take without a table.",
            "it with --postgres URL --table T, --lance FOLDER --table T, or Parquet files")  # fmt: skip
     named = new.identity() if first is None else _model(first, new, source)
     if first is not None and (source.take or not columns):
@@ -60,6 +68,7 @@ def create(
     ) as it:
         done = None if first is None else _filled(it, first, named.fingerprint, on.gallery, source)
         found = it.status()
+    api.tell()
     console.print(
         f"Made the gallery {without_secrets(found.url)} ({found.kind}) for {named.fingerprint} on the {named.space}"
         + (f", with {', '.join(f'{name} ({kind})' for name, kind in types.items())}." if types else ".")
@@ -82,30 +91,34 @@ def _column(word: str) -> tuple[str, str]:
     return name, kind
 
 
-def _model(first: EmbeddingSet | Table, new: NewModel, source: Items) -> Model:
-    """Return the model whose embeddings come first."""
+def _model(first: Found, new: NewModel, source: Items) -> Model:
+    """Return the model whose items come first."""
+    from holdfast.galleries.sources import EmbeddedItems
     from holdfast.galleries.transfer import dim_of
     from holdfast.geometry import Hypersphere, space_from_record
 
-    twice = new.release is not None or new.dim is not None
-    refuse(twice, "--embeddings with --release or --dim.", "the embeddings alone")
-    called = new.model or name_of(source.embeddings or Path())
+    refuse(new.dim is not None, f"--dim {new.dim} with items.", "the items alone, whose vectors say it")
+    if isinstance(first, EmbeddedItems):
+        note = str(source.text_model) if source.release is None else called(source.release)
+        return Model(first.fingerprint, first.space, without_secrets(note))
+    named = new.model or name_of(source.embeddings or Path())
     if isinstance(first, EmbeddingSet):
-        return Model(first.fingerprint, first.space, called)
+        return Model(first.fingerprint, first.space, named)
     if first.record is not None and "fingerprint" in first.record:
-        return Model(str(first.record["fingerprint"]), space_from_record(first.record["space"]), called)
+        return Model(str(first.record["fingerprint"]), space_from_record(first.record["space"]), named)
     if new.declared is None:
         raise unnamed(first.name)
     found = dim_of(first, vector_column=source.vector_column)
     refuse(found is None, f"{first.name} has no rows.", "at least one item")
-    return Model(new.declared, Hypersphere(int(found or 0)), called)
+    return Model(new.declared, Hypersphere(int(found or 0)), named)
 
 
-def _columns_of(first: EmbeddingSet | Table, source: Items) -> dict[str, str]:
-    """Return the metadata columns that embeddings have, by type; of a table those that were chosen."""
+def _columns_of(first: Found, source: Items) -> dict[str, str]:
+    """Return the metadata columns that items have, by type; of a table those that were chosen."""
+    from holdfast.galleries.sources import EmbeddedItems
     from holdfast.galleries.transfer import columns_of
 
-    if not isinstance(first, EmbeddingSet):
+    if not isinstance(first, EmbeddingSet | EmbeddedItems):
         take = source.columns
         label = "label" in (first.schema if take is None else take)
         found = columns_of(first, id_column=source.id_column, vector_column=source.vector_column, take=take)
@@ -115,7 +128,7 @@ def _columns_of(first: EmbeddingSet | Table, source: Items) -> dict[str, str]:
     return found | {name: kind for name, kind in kinds.items() if kind is not None and name.isidentifier()}
 
 
-def _filled(gallery: Gallery, first: EmbeddingSet | Table, fingerprint: str, url: str, source: Items) -> Imported:
+def _filled(gallery: Gallery, first: Found, fingerprint: str, url: str, source: Items) -> Imported:
     """Fill the new gallery; of an error say that it is there."""
     try:
         return source.added(gallery, first, fingerprint, Commits())
@@ -129,4 +142,5 @@ def _filled(gallery: Gallery, first: EmbeddingSet | Table, fingerprint: str, url
 def again(url: str, source: Items) -> str:
     """Return what goes on with filling a gallery."""
     cast = ["--cast"] if source.cast else []
-    return command("import", url, *source.typed(), "--model", "g1", *cast, "--skip-existing")
+    model = [] if source.embeds else ["--model", "g1"]
+    return command("import", url, *source.typed(), *model, *cast, "--skip-existing")

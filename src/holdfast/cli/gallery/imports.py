@@ -1,17 +1,19 @@
-"""``holdfast gallery import``: vectors that are there already, from files, LanceDB and PostgreSQL."""
+"""``holdfast gallery import``: vectors that are there already, from files, LanceDB and PostgreSQL, or made now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import command, made_by, open_vectors, unnamed
-from holdfast.cli.gallery.options import WriterOptions
+from holdfast.cli.gallery.options import Embedding, WriterOptions
+from holdfast.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
+from holdfast.cli.options import Api, DataSets
 from holdfast.config import Options, as_typed
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
@@ -20,12 +22,17 @@ from holdfast.errors import DataError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
+    from holdfast.galleries.sources import EmbeddedItems
     from holdfast.galleries.transfer import Imported, Table
+
+Found: TypeAlias = "EmbeddingSet | EmbeddedItems | Table"
+
+EMBEDDED_AT_ONCE = 2000  # items of one commit where a model embeds them now
 
 
 @dataclass(frozen=True)
-class Items(Options):
-    """Where items come from: embeddings, or a table.
+class Items(Embedder, Embedding):
+    """Where items come from: embeddings, a table, or a model that embeds texts or images now.
 
     Args:
         embeddings: A folder that `holdfast embed` wrote (its gallery), a folder of .parquet files, or one .safetensors,
@@ -37,6 +44,8 @@ class Items(Options):
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
             all that can, or in a gallery that is there all that have the name of one of its columns.
+        model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
+            such as g1.
         cast: Accept other types of numbers than float32.
     """
 
@@ -47,34 +56,55 @@ class Items(Options):
     id_column: str = "id"
     vector_column: str = "vector"
     take: list[str] = field(default_factory=list)
-    cast: bool = False
+
+    @property
+    def embeds(self) -> bool:
+        """Whether a model embeds the items now."""
+        return self.data is not None or self.texts is not None
 
     @property
     def given(self) -> bool:
         """Whether a place was named."""
-        return any(place is not None for place in (self.embeddings, self.lance, self.postgres, self.table))
+        places = (self.embeddings, self.lance, self.postgres, self.table)
+        return self.embeds or any(place is not None for place in places)
+
+    @property
+    def of_table(self) -> bool:
+        """Whether they come from a table, whose columns are chosen by name."""
+        return self.table is not None or (self.embeddings is not None and is_parquet(self.embeddings))
 
     @property
     def columns(self) -> dict[str, str] | None:
         """The table's column by the gallery's name for it; None where nothing was chosen."""
         return taken(self.take)
 
-    def opened(self, fingerprint: str | None) -> EmbeddingSet | Table:
-        """Open the embeddings or the table.
+    def opened(self, fingerprint: str | None, api: Api, sets: DataSets, known: Sequence[str] = ()) -> Found:
+        """Open the embeddings, the table, or the items that are to be embedded.
 
         Args:
             fingerprint: Of the model that made vectors which do not say so.
+            api: How a model behind an API is asked.
+            sets: How data is read.
+            known: Fingerprints that such a model may have already.
 
         Raises:
             ConfigError: No place was named, or several.
             DataError: A file is damaged.
         """
-        places = {"embeddings": self.embeddings, "lance": self.lance, "postgres": self.postgres}
+        places = {"embeddings": self.embeddings, "lance": self.lance, "postgres": self.postgres, "texts": self.texts,
+                  "data": self.data}  # fmt: skip
         given = [f"--{name}" for name, value in places.items() if value is not None]
         refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
-               "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T")  # fmt: skip
-        refuse((self.table is None) != (self.embeddings is not None), "--table goes with --lance and --postgres.",
-               "both, or neither")  # fmt: skip
+               f"one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T; {TO_EMBED}")  # fmt: skip
+        refuse((self.table is None) == (self.lance is not None or self.postgres is not None),
+               "--table goes with --lance and --postgres.", "both, or neither")  # fmt: skip
+        refuse(not self.embeds and (self.release is not None or self.text_model is not None),
+               f"{given[0]} with --release or --text-model.",
+               "either vectors that are there, or --texts or --data for a model to embed")  # fmt: skip
+        if self.embeds:
+            refuse(self.model is not None, f"--model {self.model} with {given[0]}.",
+                   "it only for vectors made elsewhere")  # fmt: skip
+            return self.items(api, sets, known)
         if self.lance is not None:
             from holdfast.stores.lance.foreign import LanceTable
 
@@ -94,9 +124,7 @@ class Items(Options):
         )
         return open_vectors(path, fingerprint=fingerprint, cast=self.cast, columns=called)
 
-    def added(
-        self, gallery: Gallery, found: EmbeddingSet | Table, fingerprint: str | None, commits: Commits
-    ) -> Imported:
+    def added(self, gallery: Gallery, found: Found, fingerprint: str | None, commits: Commits) -> Imported:
         """Add what was opened to a gallery, showing progress.
 
         Args:
@@ -109,8 +137,12 @@ class Items(Options):
             ConfigError: Neither a table nor anybody says which model made its vectors.
             DataError: An id is there already, unless those are skipped.
         """
+        from holdfast.galleries.sources import EmbeddedItems
         from holdfast.galleries.transfer import import_table
 
+        if isinstance(found, EmbeddedItems):
+            commits = replace(commits, batch=min(commits.batch, EMBEDDED_AT_ONCE))
+            return add_set(gallery, found, str(self.texts or self.data), commits)
         if isinstance(found, EmbeddingSet):
             return add_set(gallery, found, str(self.embeddings), commits)
         if fingerprint is None and not (found.record or {}).get("fingerprint"):
@@ -122,9 +154,11 @@ class Items(Options):
                 batch=commits.batch, on_step=lambda event: on_step({"done": event["read"]}),
             )  # fmt: skip
 
-    def left_out(self, found: EmbeddingSet | Table, columns: Iterable[str]) -> list[str]:
+    def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
         """Return the columns of a table that nobody chose and that become nothing in the gallery, in order."""
-        if isinstance(found, EmbeddingSet) or self.take:
+        from holdfast.galleries.sources import EmbeddedItems
+
+        if isinstance(found, EmbeddingSet | EmbeddedItems) or self.take:
             return []
         used = {*columns, self.id_column, self.vector_column}
         return [name for name in found.schema if name not in used]
@@ -134,7 +168,7 @@ class Items(Options):
         words: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name in self.changed and one.name != "cast":
+            if one.name in self.changed and one.name not in ("cast", "model"):
                 words += [as_typed(one.name), *(value if one.name == "take" else [without_secrets(str(value))])]
         return words
 
@@ -152,8 +186,10 @@ class Commits(Options):
     batch: int = 10_000
 
 
-def import_rows(on: WriterOptions, source: Items, commits: Commits, model: str | None = None) -> int:
+def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, commits: Commits) -> int:
     """Add items from a file of embeddings, a Parquet file or folder, a LanceDB table or a PostgreSQL table.
+
+    Or from texts or images, which a model embeds now.
 
     Rows are read and written piece by piece. Interrupted, the same command with --skip-existing goes on. Labels and
     further columns are taken along if the gallery has columns of their names.
@@ -161,20 +197,20 @@ def import_rows(on: WriterOptions, source: Items, commits: Commits, model: str |
     Args:
         on: The gallery.
         source: Where items come from.
+        api: How a model behind an API is asked.
+        sets: How data is read.
         commits: How they are written.
-        model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
-            such as g1.
 
     Examples:
         holdfast gallery import --gallery live --embeddings runs/more
         holdfast gallery import --gallery live --postgres postgresql://me@host/shop --table items --model v1
+        holdfast gallery import --gallery live --texts more.csv --text-model wordllama
     """
     with on.opened() as it:
-        fingerprint = made_by(it.state, model)
+        fingerprint = made_by(it.state, source.model)
         try:
-            found = source.opened(fingerprint)
-            table = not isinstance(found, EmbeddingSet)
-            refuse(bool(source.take) and not table, "--take for a file of embeddings.",
+            found = source.opened(fingerprint, api, sets, fingerprints_of(it))
+            refuse(bool(source.take) and not source.of_table, "--take for a file of embeddings.",
                    "it only with tables and Parquet files")  # fmt: skip
             done = source.added(it, found, fingerprint, commits)
             passed = source.left_out(found, it.state.columns)
@@ -182,6 +218,7 @@ def import_rows(on: WriterOptions, source: Items, commits: Commits, model: str |
             console.print("\nInterrupted. What was written is kept; the same command with --skip-existing continues.")
             return 130
         items = len(it)
+    api.tell()
     if passed:
         console.print(f"Not taken, since the gallery has no columns of these names: {shown(passed)}.")
     tell(done, items, on.gallery)
@@ -209,8 +246,8 @@ def taken(words: list[str]) -> dict[str, str] | None:
     return found or None
 
 
-def add_set(gallery: Gallery, embeddings: EmbeddingSet, name: str, commits: Commits) -> Imported:
-    """Add a set of embeddings commit by commit, showing progress.
+def add_set(gallery: Gallery, embeddings: EmbeddingSet | EmbeddedItems, name: str, commits: Commits) -> Imported:
+    """Add a set of embeddings commit by commit, showing progress; items that are there already are not embedded.
 
     Raises:
         DataError: An id is there already, unless those are skipped.
@@ -224,13 +261,13 @@ def add_set(gallery: Gallery, embeddings: EmbeddingSet, name: str, commits: Comm
     written = 0
     with rate_progress("importing", len(embeddings)) as on_step:
         for start in range(0, len(embeddings), batch):
-            part = embeddings.select(slice(start, start + batch))
-            there = set(gallery.store.fetch(list(part.ids)).ids)
+            ids = list(embeddings.ids[start : start + batch])
+            there = set(gallery.store.fetch(ids).ids)
             if there and not commits.skip_existing:
                 raise _known(sorted(there), name, written)
-            rows = np.array([row for row, one in enumerate(part.ids) if one not in there], np.int64)
-            written += gallery.add(part.select(rows)) if len(rows) else 0
-            on_step({"done": start + len(part)})
+            rows = np.array([row for row, one in enumerate(ids, start) if one not in there], np.int64)
+            written += gallery.add(embeddings.select(rows)) if len(rows) else 0
+            on_step({"done": start + len(ids)})
     return Imported(f"'{name}'", len(embeddings), written, len(embeddings) - written)
 
 

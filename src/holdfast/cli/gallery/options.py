@@ -131,8 +131,8 @@ class NewModel(Options):
 
 
 @dataclass(frozen=True)
-class Embedding(Options):
-    """What embeds, or embedded.
+class Encoding(Options):
+    """What embeds.
 
     Args:
         release: A release: over images a folder, or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model` takes
@@ -140,20 +140,29 @@ class Embedding(Options):
         encoder: FILE.py:FUNCTION, which gives the module of yours that the release was made of; its folder holds no
             code.
         text_model: Frozen model that embeds texts, openai:MODEL@BASE_URL for one behind an API; a head names its own.
-        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.
         device: Where to compute: cpu, cuda, cuda:1, mps.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     release: Path | None = None
     encoder: str | None = None
     text_model: str | None = None
-    model: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
     device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Embedding(Encoding):
+    """What embeds, or embedded.
+
+    Args:
+        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+    """
+
+    model: str | None = None
     cast: bool = False
 
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import IMPORTED, made_by, open_vectors
+from holdfast.cli.gallery.imports import EMBEDDED_AT_ONCE
 from holdfast.cli.gallery.options import WriterOptions
-from holdfast.config import Options
-from holdfast.embeddings.embedding_set import shown
+from holdfast.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
+from holdfast.cli.options import Api, DataSets
+from holdfast.embeddings.embedding_set import joined, shown
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Items(Options):
-    """The items.
+class Items(Embedder):
+    """The items: embeddings, or texts or images that a model embeds now.
 
     Args:
         embeddings: Of the items, one file or folder per model; metadata is that of the first. Also written --from.
@@ -30,21 +34,33 @@ class Items(Options):
         cast: Accept other floating types than float32 in such files.
     """
 
-    embeddings: list[Path]
+    embeddings: list[Path] = field(default_factory=list)
     model: list[str] = field(default_factory=list)
     cast: bool = False
 
-    def opened(self, gallery: Gallery) -> list[EmbeddingSet]:
-        """Open the embeddings, with the names given to those that say nothing of their model."""
+    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> list[EmbeddingSet]:
+        """Open the embeddings, with the names given to those that say nothing of their model, or make them."""
+        given = {"embeddings": self.embeddings, "texts": self.texts, "data": self.data}
+        names = [f"--{name}" for name, value in given.items() if value]
+        refuse(len(names) != 1, f"{' and '.join(names) or 'No items'} given.", 
+               f"one of: --embeddings FILE_OR_FOLDER; {TO_EMBED}")  # fmt: skip
+        if not self.embeddings:
+            found = self.items(api, sets, fingerprints_of(gallery))
+            with rate_progress("embedding", len(found)) as on_step:
+                parts = []
+                for start in range(0, len(found), EMBEDDED_AT_ONCE):
+                    on_step({"done": start})
+                    parts.append(found.select(np.arange(start, min(start + EMBEDDED_AT_ONCE, len(found)))))
+            return [joined(parts)]
         nameless = [path for path in self.embeddings if path.suffix in IMPORTED]
         refuse(
             bool(self.model) and len(self.model) != len(nameless),
             f"{len(self.model)} models for {len(nameless)} files that do not say which model made them.",
             "one --model for each .npz, .npy and .parquet file, in their order",
         )
-        names = dict(zip(nameless, self.model, strict=False))
+        models = dict(zip(nameless, self.model, strict=False))
         return [
-            open_vectors(path, fingerprint=made_by(gallery.state, names.get(path)), cast=self.cast)
+            open_vectors(path, fingerprint=made_by(gallery.state, models.get(path)), cast=self.cast)
             for path in self.embeddings
         ]
 
@@ -58,20 +74,23 @@ class Write(Protocol):
         """Return how many items were written."""
 
 
-def add(on: WriterOptions, items: Items) -> int:
+def add(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
     """Add items that the gallery does not have.
 
     Args:
         on: The gallery.
         items: The items.
+        api: How a model behind an API is asked.
+        sets: How data is read.
 
     Examples:
         holdfast gallery add --gallery live --embeddings runs/new-items
+        holdfast gallery add --gallery live --texts new.csv --text-model wordllama
     """
-    return _write(on, items, lambda gallery: gallery.add)
+    return _write(on, items, api, sets, lambda gallery: gallery.add)
 
 
-def upsert(on: WriterOptions, items: Items) -> int:
+def upsert(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
     """Write items whole: their metadata and vectors replace what was there.
 
     A vector by another model is removed, since it describes what the item was before: between swap and gc, give the
@@ -80,21 +99,26 @@ def upsert(on: WriterOptions, items: Items) -> int:
     Args:
         on: The gallery.
         items: The items.
+        api: How a model behind an API is asked.
+        sets: How data is read.
 
     Examples:
         holdfast gallery upsert --gallery live --embeddings runs/changed-items
+        holdfast gallery upsert --gallery live --texts changed.csv --release runs/link/head
     """
-    return _write(on, items, lambda gallery: gallery.upsert)
+    return _write(on, items, api, sets, lambda gallery: gallery.upsert)
 
 
-def _write(on: WriterOptions, items: Items, way: Callable[[Gallery], Write]) -> int:
+def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, way: Callable[[Gallery], Write]) -> int:
     with on.opened() as it:
-        sets = items.opened(it)
-        total = len({identifier for embeddings in sets for identifier in embeddings.ids})
+        found = items.opened(it, api, sets)
+        total = len({identifier for embeddings in found for identifier in embeddings.ids})
         refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
+        metadata = _metadata(it, items.embeddings[0], found, total) if items.embeddings else None
         with rate_progress("writing", total) as on_step:
-            written = way(it)(*sets, metadata=_metadata(it, items.embeddings[0], sets, total), on_step=on_step)
+            written = way(it)(*found, metadata=metadata, on_step=on_step)
         count = len(it)
+    api.tell()
     console.print(f"{written:,} items written; {count:,} in the gallery.")
     on.print_json({"written": written, "items": count})
     return 0

@@ -12,6 +12,7 @@ import numpy as np
 from holdfast.cli.console import console, print_table
 from holdfast.cli.gallery.common import made_by, open_vectors
 from holdfast.cli.gallery.options import Embedding, GalleryOptions
+from holdfast.cli.gallery.sources import fingerprints_of
 from holdfast.cli.options import Api, DataSets, TextModel
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
@@ -67,7 +68,7 @@ class Queries(Embedding):
             return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
         if not self.text:
             return self._images(sets)
-        return self._texts(api, [generation.fingerprint for generation in gallery.state.by_name.values()])
+        return self._texts(api, fingerprints_of(gallery))
 
     def _images(self, sets: DataSets) -> EmbeddingSet:
         from holdfast.cli.embed import encoder_for_images

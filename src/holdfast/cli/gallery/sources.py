@@ -9,20 +9,100 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console
 from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
-from holdfast.cli.gallery.options import Embedding
+from holdfast.cli.gallery.options import Embedding, Encoding
 from holdfast.cli.options import Api, DataSets, TextModel
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
+    from holdfast.data import RetrievalData, TextData, TextSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.sources import VectorSource
+    from holdfast.galleries.sources import EmbeddedItems, VectorSource
 
+TO_EMBED = "--texts TEXTS --text-model MODEL; --texts TEXTS --release HEAD; --data DATA --release RELEASE"
 KINDS = {"vectors": "--vectors FILE …", "data": "--release NEW --data DATA", "texts": "--release HEAD --texts TEXTS"}
 
 
 @dataclass(frozen=True)
-class NewVectors(Embedding):
+class Embedder(Encoding):
+    """Items, and the model that embeds them.
+
+    Args:
+        release: Release that embeds --data: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model`
+            takes them. With --texts a head over a frozen model.
+        data: Images by name or folder.
+        texts: Texts by name, or a .csv, .parquet, .jsonl or .txt file.
+        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
+        document_prefix: Text before every text; what the model asks for when left out.
+        workers: Threads that embed parts of a batch at once.
+    """
+
+    data: str | None = None
+    texts: str | None = None
+    batch_size: int | None = None
+    document_prefix: str | None = None
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
+
+    def items(self, api: Api, sets: DataSets, known: Sequence[str] = ()) -> EmbeddedItems:
+        """Return the items of --data or --texts, of a named data set its gallery, to be embedded when asked for.
+
+        Args:
+            api: How a model behind an API is asked.
+            sets: How data is read.
+            known: Fingerprints that such a model may have already.
+
+        Raises:
+            ConfigError: Options that do not go together.
+            ReleaseError: A release that does not take such items.
+        """
+        from holdfast.data import TextSet
+        from holdfast.galleries.sources import EmbeddedItems
+
+        if self.data is not None:
+            source, images = self._of_images(self.data, sets)
+            return EmbeddedItems(self._at_once(source), images.gallery, labelled=images.labelled)
+        source, texts = self._of_texts(str(self.texts), api, sets, known)
+        found = texts if isinstance(texts, TextSet) else texts.gallery
+        return EmbeddedItems(self._at_once(source), found, labelled=found.labels is not None)
+
+    def _of_images(self, data: str, sets: DataSets) -> tuple[VectorSource, RetrievalData]:
+        from holdfast.cli.embed import encoder_for_images
+        from holdfast.galleries.sources import ImageItems, ReleaseVectors
+        from holdfast.models.named_models import open_releases
+
+        if self.release is None:
+            raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
+        release = open_releases([self.release], self.encoder)[self.release]
+        found = sets.images(data, encoder_for_images(self.release, release))
+        batch, device = self.batch_size or 512, device_named(self.device)
+        return ReleaseVectors(release, ImageItems.of(found), batch_size=batch, device=device), found
+
+    def _of_texts(
+        self, texts: str, api: Api, sets: DataSets, known: Sequence[str]
+    ) -> tuple[VectorSource, TextData | TextSet]:
+        from holdfast.galleries.sources import TextItems, TextVectors, through_head
+
+        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
+        refuse(self.release is None and self.text_model is None, "--texts without a model.",
+               "--release HEAD, or --text-model MODEL")  # fmt: skip
+        found, batch = sets.texts(texts), self.batch_size or 64
+        if self.release is None:
+            encoder = model.opened(str(self.text_model), self.device, api, known)
+            return TextVectors(encoder, TextItems.of(found), batch_size=batch), found
+        head, encoder = model.head(self.release, self.text_model, self.device, api)
+        return through_head(TextVectors(encoder, TextItems.of(found), batch_size=batch), head), found
+
+    def _at_once(self, source: VectorSource) -> VectorSource:
+        from holdfast.galleries.sources import Parallel
+
+        return Parallel(source, self.workers) if self.workers > 1 else source
+
+
+@dataclass(frozen=True)
+class NewVectors(Embedder, Embedding):
     """Where new vectors come from: files, or a model and the items.
 
     Args:
@@ -31,17 +111,9 @@ class NewVectors(Embedding):
         data: The images by name or folder, whose ids are those of the gallery.
         texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
         vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
-        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
-        document_prefix: Text before every text; what the model asks for when left out.
-        workers: Threads that embed parts of a batch at once.
     """
 
-    data: str | None = None
-    texts: str | None = None
     vectors: list[Path] = field(default_factory=list)
-    batch_size: int | None = None
-    document_prefix: str | None = None
-    workers: int = 0
 
     @property
     def mapped_by(self) -> Path | None:
@@ -66,19 +138,15 @@ class NewVectors(Embedding):
             return None
         refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or '--release alone'} given.",
                f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
-        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
         if self.vectors:
             source = self._of_files(gallery)
         elif self.data:
-            source = self._of_images(self.data, sets)
+            source, _ = self._of_images(self.data, sets)
         else:
-            known = [generation.fingerprint for generation in gallery.state.by_name.values()]
-            source = self._of_texts(str(self.texts), api, sets, known)
-        if self.workers > 1:
-            from holdfast.galleries.sources import Parallel
-
-            return Parallel(source, self.workers)
-        return source
+            mapped = self.mapped_by if self.release is None else None
+            source, _ = self._of_texts(str(self.texts), api, sets, [*_read_by(mapped), *fingerprints_of(gallery)])
+            source = source if mapped is None else self._carried(source)
+        return self._at_once(source)
 
     def _of_files(self, gallery: Gallery) -> VectorSource:
         from holdfast.galleries.sources import FileVectors
@@ -105,32 +173,6 @@ class NewVectors(Embedding):
             return through_adapter(source, load_adapter(self.mapped_by))
         return source
 
-    def _of_images(self, data: str, sets: DataSets) -> VectorSource:
-        from holdfast.cli.embed import encoder_for_images
-        from holdfast.galleries.sources import ImageItems, ReleaseVectors
-        from holdfast.models.named_models import open_releases
-
-        if self.release is None:
-            raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
-        release = open_releases([self.release], self.encoder)[self.release]
-        items = ImageItems.of(sets.images(data, encoder_for_images(self.release, release)))
-        return ReleaseVectors(release, items, batch_size=self.batch_size or 512, device=device_named(self.device))
-
-    def _of_texts(self, data: str, api: Api, sets: DataSets, known: Sequence[str]) -> VectorSource:
-        from holdfast.adapters.storage import load_adapter
-        from holdfast.galleries.sources import TextItems, TextVectors, through_head
-
-        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
-        refuse(self.release is None and self.text_model is None, "--texts without a model.",
-               "--release HEAD, or --text-model MODEL")  # fmt: skip
-        items, batch = TextItems.of(sets.texts(data)), self.batch_size or 64
-        if self.release is None:
-            mapped = [] if self.mapped_by is None else [load_adapter(self.mapped_by).fitted.source]
-            encoder = model.opened(str(self.text_model), self.device, api, [*mapped, *known])
-            return self._carried(TextVectors(encoder, items, batch_size=batch))
-        head, encoder = model.head(self.release, self.text_model, self.device, api)
-        return through_head(TextVectors(encoder, items, batch_size=batch), head)
-
 
 @dataclass(frozen=True)
 class MappedVectors(NewVectors):
@@ -146,3 +188,15 @@ class MappedVectors(NewVectors):
     def mapped_by(self) -> Path | None:
         """The adapter."""
         return self.adapter
+
+
+def fingerprints_of(gallery: Gallery) -> list[str]:
+    """Return the fingerprints of the models of a gallery."""
+    return [generation.fingerprint for generation in gallery.state.by_name.values()]
+
+
+def _read_by(adapter: Path | None) -> list[str]:
+    """Return the fingerprint of the model that an adapter maps, if there is an adapter."""
+    from holdfast.adapters.storage import load_adapter
+
+    return [] if adapter is None else [load_adapter(adapter).fitted.source]
