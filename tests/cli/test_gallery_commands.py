@@ -273,7 +273,10 @@ def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: P
     [
         (["add", "g", "--texts", "x.csv", "--embeddings", "old.npz"], "--embeddings and --texts given"),
         (["add", "g"], "No items given"),
-        (["import", "g", "--embeddings", "old.npz", "--text-model", "m"], "--embeddings with --release or --text-model"),
+        (
+            ["import", "g", "--embeddings", "old.npz", "--text-model", "m"],
+            "--embeddings with --release or --text-model",
+        ),
         (["import", "g", "--texts", "x.csv", "--text-model", "m", "--model", "v1"], "--model v1 with --texts"),
         (["import", "g", "--texts", "x.csv"], "--texts without a model"),
         (["import", "g", "--texts", "x.csv", "--table", "t"], "--table goes with"),

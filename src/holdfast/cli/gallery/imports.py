@@ -95,7 +95,8 @@ class Items(Embedder, Embedding):
                   "data": self.data}  # fmt: skip
         given = [f"--{name}" for name, value in places.items() if value is not None]
         refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
-               f"one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T; {TO_EMBED}")  # fmt: skip
+               "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T; "
+               f"{TO_EMBED}")  # fmt: skip
         refuse((self.table is None) == (self.lance is not None or self.postgres is not None),
                "--table goes with --lance and --postgres.", "both, or neither")  # fmt: skip
         refuse(not self.embeds and (self.release is not None or self.text_model is not None),

@@ -42,7 +42,7 @@ class Items(Embedder):
         """Open the embeddings, with the names given to those that say nothing of their model, or make them."""
         given = {"embeddings": self.embeddings, "texts": self.texts, "data": self.data}
         names = [f"--{name}" for name, value in given.items() if value]
-        refuse(len(names) != 1, f"{' and '.join(names) or 'No items'} given.", 
+        refuse(len(names) != 1, f"{' and '.join(names) or 'No items'} given.",
                f"one of: --embeddings FILE_OR_FOLDER; {TO_EMBED}")  # fmt: skip
         if not self.embeddings:
             found = self.items(api, sets, fingerprints_of(gallery))
