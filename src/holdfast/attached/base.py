@@ -1,0 +1,177 @@
+"""What an upgrade of vectors in somebody else's place offers, wherever that is: values and one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypedDict, Unpack
+
+from holdfast.attached.state import AttachmentState, Event, Side
+from holdfast.galleries.backfill import Backfilled
+from holdfast.galleries.sources import VectorSource
+from holdfast.galleries.state import Progress
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """One of the two models.
+
+    Args:
+        fingerprint: Of the model; ``declared:<name>`` of one that only a person names.
+        dim: Dimension of its vectors.
+        note: What people call it.
+    """
+
+    fingerprint: str
+    dim: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """An approximate index over the new vectors, as there is one over the old ones.
+
+    Args:
+        name: Its name.
+        built: Whether it is complete.
+    """
+
+    name: str
+    built: bool
+
+
+@dataclass(frozen=True)
+class AttachmentStatus:
+    """Where an attachment stands, as read in one moment.
+
+    Args:
+        place: What it is attached to, in words, without secrets.
+        state: Phase, models, and who writes with which.
+        old: The model whose vectors were there.
+        new: The model that takes over.
+        items: Items that have, or are to have, a vector.
+        lacking: Of them those without an up-to-date vector of each model, by side.
+        empty: Items for which the application itself keeps no vector; they get none.
+        indexes: Over the new vectors.
+    """
+
+    place: str
+    state: AttachmentState
+    old: ModelIdentity
+    new: ModelIdentity
+    items: int
+    lacking: dict[Side, int]
+    empty: int
+    indexes: tuple[IndexStatus, ...]
+
+
+@dataclass(frozen=True)
+class NamedQuery:
+    """A query of the application that the upgrade concerns.
+
+    Args:
+        query: Its text, as the server keeps it, with placeholders for values.
+        calls: How often it was run while it was watched; in all where it was not.
+        why: What about it should change, in words.
+    """
+
+    query: str
+    calls: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `Attachment.verify` found.
+
+    Args:
+        problems: What is not as it should be in the place itself, each with what to do.
+        queries: Queries of the application that should change.
+        unwatched: Why queries could not be watched; empty where they were.
+    """
+
+    problems: tuple[str, ...]
+    queries: tuple[NamedQuery, ...]
+    unwatched: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems and not self.queries
+
+
+class FillOptions(TypedDict, total=False):
+    """How rows are filled; what is left out is chosen.
+
+    Args:
+        batch: Rows embedded and written at a time.
+        budget: Embed at most so many in this run.
+        rate: Embed at most so many a second.
+        seconds: Begin no further batch after so many seconds.
+        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch.
+    """
+
+    batch: int
+    budget: int | None
+    rate: float | None
+    seconds: float | None
+    on_step: Progress | None
+
+
+class Attachment(Protocol):
+    """An upgrade that is carried out where the vectors are, beside an application that goes on.
+
+    Every step is possible again after it was interrupted anywhere, by the same call.
+    """
+
+    def status(self) -> AttachmentStatus:
+        """Read where it stands."""
+        ...
+
+    def backfill(self, source: VectorSource, *, of: Side = "new", **options: Unpack[FillOptions]) -> Backfilled:
+        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins."""
+        ...
+
+    def index(self) -> None:
+        """Build the indexes over the new vectors that there are over the old ones, beside reads and writes."""
+        ...
+
+    def swap(self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0) -> None:
+        """Let the application's queries find the new vectors, at once.
+
+        Args:
+            source: Of the new model, for rows that were written a moment ago.
+            writes: With which model the application writes from then on; as before if left out.
+            allow_missing: So many rows may lack a vector, and are not found until they have one.
+        """
+        ...
+
+    def rollback(
+        self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0
+    ) -> None:
+        """Let them find the old vectors again; the arguments are those of `swap`, for the old model."""
+        ...
+
+    def declare_writes(self, model: str) -> Side:
+        """Declare with which model the application writes: old, new, or a fingerprint."""
+        ...
+
+    def verify(self, *, watch: float = 0.0) -> Verification:
+        """Look for what is not as it should be, and for queries of the application that should change."""
+        ...
+
+    def complete(self, *, allow_missing: int = 0) -> None:
+        """Declare the upgrade finished: `detach` then keeps the new vectors instead of the old ones."""
+        ...
+
+    def detach(self, *, allow_missing: int = 0) -> None:
+        """Remove everything that was added, and leave the vectors that serve."""
+        ...
+
+    def journal(self) -> Sequence[Event]:
+        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

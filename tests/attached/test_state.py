@@ -1,0 +1,85 @@
+"""Which steps of an attached upgrade are possible from where."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.attached.state import AttachmentState, Phase, advance, replay
+from holdfast.errors import ConfigError, UpgradeStateError
+
+ATTACH = {"kind": "attach", "old": "declared:a", "new": "declared:b"}
+WAYS: dict[Phase, list[str]] = {
+    "attached": [],
+    "filling": ["fill"],
+    "filled": ["fill", "filled"],
+    "indexed": ["fill", "filled", "index"],
+    "swapped": ["fill", "filled", "index", "swap"],
+    "rolled back": ["fill", "filled", "index", "swap", "rollback"],
+}
+POSSIBLE: dict[str, set[str]] = {
+    "fill": {"attached", "filling", "filled", "indexed", "swapped", "rolled back"},
+    "filled": {"filling", "filled", "indexed", "swapped", "rolled back"},
+    "index": {"filled", "indexed", "swapped", "rolled back"},
+    "swap": {"indexed", "rolled back"},
+    "rollback": {"swapped"},
+    "detach": {"attached", "filling", "filled", "indexed", "rolled back"},
+}
+
+
+def at(phase: Phase) -> AttachmentState:
+    state = replay([ATTACH, *({"kind": kind} for kind in WAYS[phase])])
+    assert state.phase == phase
+    return state
+
+
+@pytest.mark.parametrize("phase", WAYS)
+@pytest.mark.parametrize("kind", POSSIBLE)
+def test_every_step_is_possible_from_where_it_makes_sense(phase: Phase, kind: str) -> None:
+    if phase in POSSIBLE[kind]:
+        assert advance(at(phase), {"kind": kind}).serving == ("new" if kind == "swap" or (
+            phase == "swapped" and kind != "rollback") else "old")  # fmt: skip
+    else:
+        with pytest.raises(UpgradeStateError, match=f"Cannot {kind}: the attachment is {phase}"):
+            advance(at(phase), {"kind": kind})
+
+
+def test_filling_again_does_not_lead_back() -> None:
+    swapped = at("swapped")
+    for kind in ("fill", "filled", "index"):
+        assert advance(swapped, {"kind": kind}) == swapped
+
+
+def test_swaps_may_change_who_writes_with_what() -> None:
+    swapped = advance(at("indexed"), {"kind": "swap", "writes": "new"})
+    assert (swapped.serving, swapped.writes) == ("new", "new")
+    back = advance(swapped, {"kind": "rollback", "writes": "declared:a"})
+    assert (back.serving, back.writes) == ("old", "old")
+    assert advance(back, {"kind": "writes", "writes": "b"}).writes == "new"
+    with pytest.raises(ConfigError, match=r"The model 'c'.\nExpected: old \(declared:a\) or new"):
+        advance(back, {"kind": "writes", "writes": "c"})
+
+
+def test_nothing_ends_with_an_application_that_writes_the_other_model() -> None:
+    swapped = at("swapped")
+    with pytest.raises(UpgradeStateError, match="writes with declared:a"):
+        advance(swapped, {"kind": "complete"})
+    completed = advance(advance(swapped, {"kind": "writes", "writes": "new"}), {"kind": "complete"})
+    assert advance(completed, {"kind": "detach"}).phase == "detached"
+    assert advance(completed, {"kind": "rollback"}).phase == "rolled back"
+    with pytest.raises(UpgradeStateError, match="the vectors of declared:a stay"):
+        advance(advance(completed, {"kind": "rollback"}), {"kind": "detach"})
+
+
+def test_a_side_table_is_never_swapped() -> None:
+    aside = replay([{**ATTACH, "swappable": False}, *({"kind": kind} for kind in WAYS["indexed"])])
+    with pytest.raises(UpgradeStateError, match="a table of their own"):
+        advance(aside, {"kind": "swap"})
+
+
+def test_events_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="kind 'swop'"):
+        advance(AttachmentState(), {"kind": "swop"})
+    with pytest.raises(ConfigError, match="Both models are declared:a"):
+        advance(AttachmentState(), {"kind": "attach", "old": "declared:a", "new": "declared:a"})
+    with pytest.raises(UpgradeStateError, match="the attachment is attached"):
+        advance(at("attached"), ATTACH)
