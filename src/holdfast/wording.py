@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+INDEPENDENT = (
+    "of images by `holdfast train --method independent`, of texts by `holdfast fine-tune --method independent`; of a "
+    "head over a frozen model it is that model itself"
+)
+"""How an independent model is made, for messages."""
+
 
 def whole_percent(share: float) -> str:
     """Write a share in whole per cent, with a space that does not break.

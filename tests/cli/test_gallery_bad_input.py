@@ -234,9 +234,11 @@ def test_rehearsals(refused: Fails, tmp_path: Path) -> None:
     assert "Unknown order 'idd'" in refused("rehearse", "--vectors", file, "--order", "idd")
 
 
-def test_one_writer(refused: Fails, gallery: str) -> None:
+def test_one_writer(refused: Fails, gallery: str, tmp_path: Path) -> None:
+    file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
+    assert main(["gallery", "prepare", gallery, "--embeddings", str(file)]) == 0
     with Gallery.open(gallery) as other, other.store.writing("a test"):
-        for words in (["delete", "--ids", "i0"], ["prepare", "--model", "v2", "--dim", 4]):
+        for words in (["delete", "--ids", "i0"], ["abandon"], ["backfill", "--vectors", file]):
             assert "(a test)" in refused(*words, "--wait", 0)
     assert main(["gallery", "delete", gallery, "--ids", "i0", "--wait", "0"]) == 0
 

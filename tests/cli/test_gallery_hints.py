@@ -60,10 +60,9 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     link, backfill, _ = hints(run(*prepare))
     assert link[0] == "link" and "holdfast evaluate" in run("status", "g")
     timed, filling = hints(run("plan", "g"))
-    assert timed[0] == "plan" and filling == backfill
-    [filling] = hints(run(*[word.replace("FILE", "new.npz") for word in timed]))
-    assert filling == [word.replace("FILE", "new.npz") for word in backfill]
-    swap, *_ = hints(run(*filling))
+    assert timed[0] == "plan" and [word.replace("FILE", "new.npz") for word in filling] == backfill
+    assert hints(run(*[word.replace("FILE", "new.npz") for word in timed])) == [backfill]
+    swap, *_ = hints(run(*backfill))
     complete, back = hints(run(*swap))
     assert back[0] == "rollback"
     gc, _ = hints(run(*complete))
@@ -198,6 +197,35 @@ def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
             gallery.add(items)
             gallery.prepare(name, Hypersphere(8), note=note)
         assert ["backfill", "--gallery", note, *source, "--texts", "TEXTS"] in hints(run("status", note))
+
+
+def test_what_was_prepared_is_in_what_to_type_next(made: Path, run: Run) -> None:
+    old, new = made / "runs" / "old", made / "runs" / "bct"
+    fill = hints(run("create", "memory:photos", "--release", old, "--columns", "label=text"))[0]
+    assert fill[0] == "import" and "has no metadata columns" in run("create", "memory:others", "--release", old)
+    run("import", "photos", "--embeddings", made / "embedded" / "old")
+    said = run("prepare", "photos", "--release", new)
+    typed = next(one for one in hints(said) if one[0] == "backfill")
+    assert typed[3:] == ["--release", str(new), "--data", "DATA"] and "DATA: the images of the items" in said
+    run("backfill", "photos", *typed[3:5], "--data", made / "photos")
+    run("abandon", "photos")
+    said = run("prepare", "photos", "--embeddings", made / "embedded" / "bct")
+    typed = next(one for one in hints(said) if one[0] == "backfill")
+    assert "Every item has a vector of g3" in run(*typed)
+
+
+def test_labels_that_a_gallery_cannot_keep_are_named(run: Run) -> None:
+    with np.load("old.npz") as old:
+        np.savez("more.npz", **{**old, "ids": np.char.add("x", old["ids"]), "price": np.arange(40.0)})
+    for words in (["import", "--model", "v1"], ["upsert", "--model", "v1"]):
+        said = " ".join(run(words[0], "g", "--embeddings", "more.npz", *words[1:]).split())
+        assert "no columns of these names: 'price'." in said and "--columns price=text" in said
+    run("create", "memory:bare", "--model", "v1", "--dim", 8)
+    said = " ".join(run("import", "bare", "--embeddings", "more.npz", "--model", "v1").split())
+    assert "no columns of these names: 'label', 'price'." in said
+    assert "Not taken as metadata: 'label'." in run(
+        "create", "memory:chosen", "--from", "more.npz", "--model", "v1", "--columns", "price=number"
+    )
 
 
 def test_arrays_of_other_names_are_found(run: Run) -> None:

@@ -216,7 +216,7 @@ def test_one_model_without_independent_and_without_curve(
     text = Page(render_report(results)).text
     assert "p2s can search your old gallery today." in text
     assert "No independent model was given" in text
-    assert "holdfast train --method independent" in text
+    assert "holdfast train --method independent" in text and "holdfast fine-tune --method independent" in text
     assert "was not measured for p2s" in text
     assert "None" not in text and "nan" not in text.lower().split()
 

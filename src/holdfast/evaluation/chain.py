@@ -27,6 +27,7 @@ from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.results import ProtocolRecord
 from holdfast.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from holdfast.results import Data, Disagreement, ModelIdentity, Number, Part, Results
+from holdfast.wording import INDEPENDENT
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]  # rows of the model that asks and of the one whose gallery is searched
@@ -354,7 +355,7 @@ def _matched(
         raise DataError(
             f"{len(third)} independent models for a chain of {len(models)}.",
             expected=f"{len(models) - 1}: one for every model but the first, in the order of the chain",
-            to_do="train the recipe of each later model without alignment: `holdfast train --method independent`.",
+            to_do=f"train the recipe of each later model without alignment: {INDEPENDENT}.",
         )
     called = [*(f"'{name}'" for name in names), *(f"independent '{name}'" for name in names[1 : len(third) + 1])]
     for name, sides in zip(called, [*models, *third], strict=True):

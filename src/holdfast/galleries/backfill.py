@@ -68,6 +68,7 @@ class BackfillOptions(TypedDict, total=False):
     pieces: int
     retries: int
     pause: float
+    wait: float | None
     seed: int
     class_column: str
     pilot: float
@@ -91,6 +92,8 @@ class Backfill:
         retries: How often the store is tried again, with pauses that double, while it is out of reach; what is damaged,
             or refused for want of rights, is not.
         pause: Seconds of the first of these pauses.
+        wait: Seconds that every commit waits for another writer; as long as the gallery does, and 60 at least, when
+            left out.
         seed: Of random orders.
         class_column: Metadata column that holds the class, for the order "class-balanced".
         pilot: Share of the items embedded first for the order "uncertainty" on spaces that know none.
@@ -115,6 +118,7 @@ class Backfill:
         pieces: int = 16,
         retries: int = 6,
         pause: float = 0.5,
+        wait: float | None = None,
         seed: int = 0,
         class_column: str = "label",
         pilot: float = 0.02,
@@ -130,6 +134,7 @@ class Backfill:
         self.order, self.seed, self.class_column, self.pilot = order, seed, class_column, pilot
         self.batch, self.budget, self.rate, self.seconds = batch, budget, rate, seconds
         self.pieces, self.retries, self.pause, self.on_step = pieces, retries, pause, on_step
+        self.wait = max(gallery.timeout, 60.0) if wait is None else wait
         self.total = self.embedded = self.written = self.commits = 0
         self.kept_up = 0  # rows of the generation when the store was last seen to
         self.missing_ids: dict[str, None] = {}
@@ -260,7 +265,7 @@ class Backfill:
         event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
 
         def commit() -> int:
-            with self.gallery.writing("backfill", timeout=max(self.gallery.timeout, 60.0)):
+            with self.gallery.writing("backfill", timeout=self.wait):
                 state = self.gallery.state
                 if self.target not in state.by_name:
                     raise _abandoned(self.target)

@@ -11,7 +11,7 @@ from holdfast.reports.formats import MISSING, interval, plain_text, score, signe
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import in_both_widths, page_template, rule_rows, write_page
 from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, short_verdict, spoken_verdict
-from holdfast.wording import listed, metric_name
+from holdfast.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
     from holdfast.evaluation.compatibility import PMetrics
@@ -72,8 +72,8 @@ def combined_notes(results: CombinationResults) -> list[str]:
     """Say what holds for all sets: no independent model, or no average."""
     if not _some(results):
         return [
-            "No independent model was evaluated, so P_up, P_comp and P_1 are missing: train one with “holdfast train "
-            "--method independent” and evaluate every test set with it."
+            "No independent model was evaluated, so P_up, P_comp and P_1 are missing: evaluate every test set with "
+            f"one, {INDEPENDENT}."
         ]
     lost = {
         told: [name for name, found in results.sets.items() if key in _missing(found)]

@@ -53,7 +53,7 @@ from holdfast.reports.words import (
     spoken_verdict,
     worse_places,
 )
-from holdfast.wording import listed, metric_name
+from holdfast.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
     from holdfast.data.item_facts import FactsOf
@@ -237,8 +237,7 @@ def _notes(record: Evaluation) -> list[str]:
         notes.append(told)
     if record.self_independent is None:
         notes.append(
-            "No independent model was given, so P_comp and P_up are missing: train one with "
-            "“holdfast train --method independent” and evaluate again with it."
+            f"No independent model was given, so P_comp and P_up are missing: evaluate again with one, {INDEPENDENT}."
         )
     elif record.p("p_comp") is None:
         notes.append(

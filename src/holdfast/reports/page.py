@@ -10,7 +10,7 @@ from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
 from holdfast.extras import installing
 from holdfast.reports import formats
-from holdfast.wording import metric_name
+from holdfast.wording import INDEPENDENT, metric_name
 
 if TYPE_CHECKING:
     from holdfast.evaluation.results import Evaluation, ProtocolRecord
@@ -89,7 +89,7 @@ def page_template(
         "plain": plain,
         **(filters or {}),
     }
-    environment.globals |= values or {}
+    environment.globals |= {"independent": INDEPENDENT, **(values or {})}
     return environment.get_template(name)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import duration
-from holdfast.cli.gallery.options import GalleryOptions, Spending
+from holdfast.cli.gallery.options import PatientWriterOptions, Spending
 from holdfast.cli.gallery.sources import MappedVectors
 from holdfast.cli.options import Api, DataSets
 from holdfast.embeddings.embedding_set import shown
@@ -26,7 +26,7 @@ LISTED = 1000  # missing ids in --json
 
 
 def backfill(
-    on: GalleryOptions,
+    on: PatientWriterOptions,
     source: MappedVectors,
     api: Api,
     sets: DataSets,
@@ -84,7 +84,7 @@ def backfill(
             it,
             lambda on_step: it.backfill(
                 found, order=order, batch=batch, budget=limit, rate=rate, seconds=spending.seconds,
-                class_column=class_column, retries=retries, seed=seed, on_step=on_step,
+                class_column=class_column, retries=retries, wait=on.wait, seed=seed, on_step=on_step,
             ),
         )  # fmt: skip
         missing = list(_lacking(it, done.generation)) if done.missing and done.stopped == "done" else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,13 @@ def create(
     if passed:
         console.print(f"Not taken as metadata: {shown(passed)}.")
     if done is None:
-        console.print(f"Next, to fill it: {command('import', on.gallery, '--embeddings', 'FILE_OR_FOLDER')}")
+        if not types:
+            console.print(
+                "It has no metadata columns, and keeps no labels: they are declared now, --columns label=text, or "
+                "taken from the items that it is made of (--embeddings, --texts, --data)."
+            )
+        model = [] if new.model is None else ["--model", new.model]
+        console.print(f"Next, to fill it: {command('import', on.gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}")
     else:
         tell(done, found.items, on.gallery)
     on.print_json({"gallery": without_secrets(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
@@ -143,4 +150,4 @@ def again(url: str, source: Items) -> str:
     """Return what goes on with filling a gallery."""
     cast = ["--cast"] if source.cast else []
     model = [] if source.embeds else ["--model", "g1"]
-    return command("import", url, *source.typed(), *model, *cast, "--skip-existing")
+    return command("import", url, *replace(source, model=None).typed(), *model, *cast, "--skip-existing")

@@ -156,20 +156,20 @@ class Items(Embedder, Embedding):
             )  # fmt: skip
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
-        """Return the columns of a table that nobody chose and that become nothing in the gallery, in order."""
+        """Return the columns, of sets the labels too, that nobody chose and that become nothing in the gallery."""
         from holdfast.galleries.sources import EmbeddedItems
 
-        if isinstance(found, EmbeddingSet | EmbeddedItems) or self.take:
-            return []
+        if isinstance(found, EmbeddingSet | EmbeddedItems):
+            return unknown_columns(found, columns)
         used = {*columns, self.id_column, self.vector_column}
-        return [name for name in found.schema if name not in used]
+        return [] if self.take else [name for name in found.schema if name not in used]
 
     def typed(self) -> list[str]:
         """Return the options that name all this, without a password."""
         words: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name in self.changed and one.name not in ("cast", "model"):
+            if one.name in self.changed and one.name != "cast":
                 words += [as_typed(one.name), *(value if one.name == "take" else [without_secrets(str(value))])]
         return words
 
@@ -220,11 +220,26 @@ def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, comm
             return 130
         items = len(it)
     api.tell()
-    if passed:
-        console.print(f"Not taken, since the gallery has no columns of these names: {shown(passed)}.")
+    tell_left_out(passed)
     tell(done, items, on.gallery)
     on.print_json({**vars(done), "source": without_secrets(done.source), "items": items})
     return 0
+
+
+def unknown_columns(found: EmbeddingSet | EmbeddedItems, columns: Iterable[str]) -> list[str]:
+    """Return what a set says of its items and a gallery with these columns does not keep: "label", and its columns."""
+    has = [*([] if found.labels is None else ["label"]), *found.columns]
+    return [name for name in has if name not in columns]
+
+
+def tell_left_out(names: Sequence[str]) -> None:
+    """Say what the gallery has no columns for, if anything, and how a gallery has them."""
+    if names:
+        console.print(
+            f"Not taken, since the gallery has no columns of these names: {shown(names)}. Columns are declared when a "
+            "gallery is made: `holdfast gallery create` takes those of the items that it is given, or --columns "
+            f"{names[0]}=text."
+        )
 
 
 def is_parquet(path: Path) -> bool:

@@ -63,6 +63,19 @@ class WriterOptions(GalleryOptions):
 
 
 @dataclass(frozen=True)
+class PatientWriterOptions(WriterOptions):
+    """The gallery, which is written to for long.
+
+    Args:
+        gallery: Where it is.
+        wait: Seconds that every commit waits for another writer.
+        json: Print one JSON document.
+    """
+
+    wait: float = 60.0
+
+
+@dataclass(frozen=True)
 class NewGallery(GalleryOptions):
     """The new gallery.
 

@@ -47,6 +47,7 @@ def plan(
     Examples:
         holdfast gallery plan --gallery live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
     """
+    from holdfast.cli.gallery.words import tell_next
     from holdfast.galleries.plan import plan as planned
 
     with on.opened() as it:
@@ -60,8 +61,7 @@ def plan(
         status = it.status()
     for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
         console.print(line)
-    for purpose, typed in following(found, status, on.gallery, source, report):
-        console.print(f"Next, to {purpose}: {typed}")
+    tell_next(following(found, status, on.gallery, source, report))
     on.print_json(found.to_dict())
     return 0
 

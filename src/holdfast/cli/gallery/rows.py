@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import IMPORTED, made_by, open_vectors
-from holdfast.cli.gallery.imports import EMBEDDED_AT_ONCE
+from holdfast.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
 from holdfast.cli.gallery.options import WriterOptions
 from holdfast.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from holdfast.cli.options import Api, DataSets
@@ -115,10 +115,12 @@ def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, way: Calla
         total = len({identifier for embeddings in found for identifier in embeddings.ids})
         refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
         metadata = _metadata(it, items.embeddings[0], found, total) if items.embeddings else None
+        passed = unknown_columns(found[0], it.state.columns)
         with rate_progress("writing", total) as on_step:
             written = way(it)(*found, metadata=metadata, on_step=on_step)
         count = len(it)
     api.tell()
+    tell_left_out(passed)
     console.print(f"{written:,} items written; {count:,} in the gallery.")
     on.print_json({"written": written, "items": count})
     return 0

@@ -21,7 +21,7 @@ def status(on: GalleryOptions) -> int:
     Examples:
         holdfast gallery status --gallery live
     """
-    from holdfast.cli.gallery.words import backfilled, generations_table, next_commands, standing
+    from holdfast.cli.gallery.words import backfilled, generations_table, next_commands, standing, tell_next
 
     with on.opened() as it:
         found = it.status()
@@ -32,8 +32,7 @@ def status(on: GalleryOptions) -> int:
     console.print()
     for line in said:
         console.print(line)
-    for purpose, typed in steps:
-        console.print(f"Next, to {purpose}: {typed}")
+    tell_next(steps)
     on.print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
                    "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,10 @@ def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Path | N
                 model.fingerprint, model.space, reports=links.report, adapter=links.adapter, score_map=links.score_map,
                 note=model.note, on_step=on_step,
             )  # fmt: skip
-        return _tell(it, on, {"prepared": made.name, "fingerprint": made.fingerprint})
+        known = ["--release", str(new.release)] if new.release is not None else []
+        if embeddings is not None:
+            known = ["--vectors", str(embeddings), *([] if new.model is None else ["--model", new.model])]
+        return _tell(it, on, {"prepared": made.name, "fingerprint": made.fingerprint}, known)
 
 
 def link(
@@ -178,15 +181,14 @@ def gc(on: WriterOptions, older_than: float = 3600.0) -> int:
         return _tell(it, on, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
 
 
-def _tell(gallery: Gallery, on: WriterOptions, document: Mapping[str, object]) -> int:
+def _tell(gallery: Gallery, on: WriterOptions, document: Mapping[str, object], known: Sequence[str] = ()) -> int:
     """Say what to type next, and for machines what was done."""
-    from holdfast.cli.gallery.words import next_commands, standing
+    from holdfast.cli.gallery.words import next_commands, standing, tell_next
 
     found = gallery.status()
     for line in standing(found):
         console.print(line)
-    steps = next_commands(found, on.gallery)
-    for purpose, typed in steps:
-        console.print(f"Next, to {purpose}: {typed}")
+    steps = next_commands(found, on.gallery, known)
+    tell_next(steps)
     on.print_json({**document, "phase": found.phase, "next": [typed for _, typed in steps]})
     return 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
+from holdfast.cli.console import console
 from holdfast.cli.gallery.common import DECLARED, command, size
 from holdfast.galleries.state import Link
 from holdfast.galleries.status import GenerationStatus, Status
@@ -15,6 +17,16 @@ _WHY = {
     "adapter": "an adapter of its queries",
     "mapped": "an adapter of the vectors",
     "forced": "force, without a passing report",
+}
+
+
+_TO_FILL_IN = {
+    "RELEASE": "the release of the new model",
+    "NEW": "the new model",
+    "MODEL": "the text model",
+    "TEXTS": "the texts of the items, by name or file",
+    "DATA": "the images of the items, by name or folder",
+    "FILE": "a file of embeddings by the new model",
 }
 
 
@@ -118,14 +130,20 @@ def _link_words(link: Link) -> str:
     return f"{link.query} searches vectors of {link.gallery}, too, because of {_WHY[link.how]}{reason}."
 
 
-def fill_command(found: Status, url: str) -> str:
-    """Return what gives the items that lack one a vector of the generation to be filled."""
-    return command("backfill", url, *_source_words(found))
+def fill_command(found: Status, url: str, known: Sequence[str] = ()) -> str:
+    """Return what gives the items that lack one a vector of the generation to be filled.
+
+    Args:
+        found: Of the gallery.
+        url: Where it is.
+        known: Options that name the vectors, or the release that makes them, where that was said.
+    """
+    return command("backfill", url, *_source_words(found, known))
 
 
-def next_commands(found: Status, url: str) -> list[tuple[str, str]]:
-    """Return what to type next, each with what it is for, the most sensible first."""
-    fill = ("give the others new vectors", fill_command(found, url))
+def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return what to type next, each with what it is for, the most sensible first; see `fill_command`."""
+    fill = ("give the others new vectors", fill_command(found, url, known))
     back = ("go back", command("rollback", url))
     tidy = ("free their room", command("gc", url))
     steps: Sequence[tuple[str, str]]
@@ -145,17 +163,31 @@ def next_commands(found: Status, url: str) -> list[tuple[str, str]]:
     return [*steps, *([tidy] if found.retired and tidy not in steps else [])]
 
 
-def _source_words(found: Status) -> list[str]:
+def tell_next(steps: Sequence[tuple[str, str]]) -> None:
+    """Say what to type next, and what of it people have to fill in themselves."""
+    for purpose, typed in steps:
+        console.print(f"Next, to {purpose}: {typed}")
+    open_ = [word for word in _TO_FILL_IN if any(word in shlex.split(typed) for _, typed in steps)]
+    if open_:
+        console.print("; ".join(f"{word}: {_TO_FILL_IN[word]}" for word in open_) + ".")
+
+
+def _source_words(found: Status, known: Sequence[str]) -> list[str]:
     """Return the options that name where vectors of the generation to be filled come from."""
     target = next(one for one in found.generations if one.name == found.target)
+    if "--vectors" in known:
+        return list(known)
     if target.fingerprint.startswith(DECLARED):
         return ["--vectors", "FILE", "--model", target.fingerprint.removeprefix(DECLARED)]
     if target.fingerprint.startswith(OF_TEXT):
         behind_api = target.fingerprint.startswith(OF_TEXT[1])
-        model = f"openai:{target.note or 'MODEL'}@BASE_URL" if behind_api else target.note or "MODEL"
+        model = target.note or "MODEL"
+        if behind_api and not model.startswith("openai:"):
+            model = f"openai:{model}@BASE_URL"
         return ["--text-model", model, "--texts", "TEXTS"]
     texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
-    return ["--release", "RELEASE", *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
+    release = known or ["--release", "RELEASE"]
+    return [*release, *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
 
 
 def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:
