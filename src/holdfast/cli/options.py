@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
     from holdfast.data.item_facts import FactsOf
     from holdfast.data.retrieval_data import RetrievalData
+    from holdfast.data.text_pairs import TextPairs
     from holdfast.data.text_set import TextData, TextSet
     from holdfast.evaluation.protocols import Protocol
     from holdfast.models.api.settings import ApiSettings
@@ -150,6 +151,13 @@ class DataSets(Options):
             options = {**options, **of_encoder} if exactly else {**of_encoder, **options}
         with console.status(f"reading {data}"):
             return load_dataset(data, data_root(self.data_root), **options)
+
+    def pairs(self, texts: str) -> TextPairs | None:
+        """Open pairs or triplets of texts, showing that they are being read; None for texts of another kind."""
+        from holdfast.data.texts import load_pairs
+
+        with console.status(f"reading {texts}"):
+            return load_pairs(texts, **self.data_options)
 
     def texts(self, texts: str) -> TextData | TextSet:
         """Open texts by name or file, showing that they are being read."""

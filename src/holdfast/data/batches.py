@@ -169,6 +169,37 @@ class LengthBatches(EpochBatches):
         return order
 
 
+class PairBatches(LengthBatches):
+    """Batches of pairs or triplets of texts of like length, the texts of each side by side; see `LengthBatches`.
+
+    Args:
+        pairs: Rows of the texts of every pair, int64 (P, K).
+        lengths: Length of every text, int64 (N,); that of a pair is its longest.
+        batch_size: Pairs per batch and process, at most.
+        seed: Together with the epoch, decides the order.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self,
+        pairs: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.pairs = pairs
+        place = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
+        super().__init__(lengths[pairs].max(axis=1), **place)
+
+    def __iter__(self) -> Iterator[BatchPlace]:
+        for place in super().__iter__():
+            yield place._replace(rows=self.pairs[place.rows].reshape(-1))
+
+
 class RowsInOrder(Sampler[BatchPlace]):
     """All rows in the order of the data set; the last batch may be smaller."""
 

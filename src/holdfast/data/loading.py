@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
-from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, LengthBatches, RowsInOrder
+from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, LengthBatches, PairBatches, RowsInOrder
 from holdfast.data.items import LabelledItems
 from holdfast.data.replay import ReplayBatches, check_share
 from holdfast.data.resident import moved
-from holdfast.errors import ConfigError, DataError
+from holdfast.data.token_set import PairedTokens, alike_in_batch
+from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.methods.base import Batch
 
 
@@ -76,6 +77,16 @@ class BatchReader(Dataset[Batch]):
         )
 
 
+class PairReader(BatchReader):
+    """Reads batches of pairs of texts; labels say which texts of the batch are alike: see `alike_in_batch`."""
+
+    items: PairedTokens
+
+    def __getitem__(self, place: BatchPlace) -> Batch:
+        alike = alike_in_batch(place.rows.reshape(-1, self.items.pairs.shape[1]))
+        return super().__getitem__(place)._replace(labels=torch.from_numpy(alike))
+
+
 def generator_at(*place: int) -> torch.Generator:
     """Return the CPU generator of a place in a run: a seed and some numbers from 0."""
     state = np.random.SeedSequence(place).generate_state(1, np.uint64)
@@ -103,8 +114,8 @@ def training_loader(
     """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
 
     Args:
-        items: The training set.
-        batch_size: Items per batch and process.
+        items: The training set; of `PairedTokens`, batches are of pairs (`PairBatches`).
+        batch_size: Items, or pairs, per batch and process.
         seed: Decides order and augmentation, together with the place in the run.
         augmentation: Random changes; None for none.
         crop_size: Height and width of resized crops; those of the images when left out.
@@ -127,13 +138,21 @@ def training_loader(
         DataError: There is not one mark of ``replayed`` per image.
     """
     changes: dict[str, Any] = {"augmentation": augmentation, "crop_size": crop_size, "seed": seed, "rank": rank}
-    reader = BatchReader(items, replayed=replayed, resident=resident, **changes)
+    kind = PairReader if isinstance(items, PairedTokens) else BatchReader
+    reader = kind(items, replayed=replayed, resident=resident, **changes)
     place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
     if memory_share is not None:
         check_share(memory_share, batch_size)
         _refuse_both(memory_share, items_per_class)
     sampler: EpochBatches
-    if items_per_class is not None:
+    if isinstance(items, PairedTokens):
+        refuse(
+            items_per_class is not None,
+            f"Batches of pairs with items_per_class = {items_per_class}.",
+            "nothing: pairs have no classes",
+        )
+        sampler = PairBatches(items.pairs, items.lengths, **place)
+    elif items_per_class is not None:
         sampler = BalancedBatches(items.labels, items_per_class=items_per_class, **place)
     elif memory_share is not None and reader.replayed.any():
         sampler = ReplayBatches(reader.replayed, share=memory_share, drop_last=drop_last, **place)

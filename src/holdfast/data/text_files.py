@@ -21,6 +21,9 @@ USUAL_NAMES = {
     "text": ("text", "sentence", "utterance"),
     "label": ("label", "category", "class", "intent"),
     "id": ("id",),
+    "anchor": ("anchor", "query", "question", "sentence1"),
+    "positive": ("positive", "answer", "sentence2"),
+    "negative": ("negative",),
 }
 """What the columns of a file are called, whatever their case."""
 
@@ -42,8 +45,8 @@ def texts(
     """
     columns = FILE_READERS[path.suffix](path)
     wanted = {"text": text_column, "label": label_column, "id": id_column}
-    names = {role: _column(path, role, columns, name) for role, name in wanted.items()}
-    values = {role: _written(path, name, columns[name]) for role, name in names.items() if name is not None}
+    names = {role: column_of(path, role, columns, name) for role, name in wanted.items()}
+    values = {role: written_texts(path, name, columns[name]) for role, name in names.items() if name is not None}
     if not columns:
         raise DataError(f"'{path}' is empty.", expected="a line with the names of columns, and at least one text below")
     if "text" not in values:
@@ -160,8 +163,18 @@ def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
         raise DataError(f"'{path}' has several columns '{repeated[0]}'.", expected="one column of each name")
 
 
-def _column(path: Path, role: str, columns: Columns, chosen: str | None) -> str | None:
-    """Return the name of the column of texts, labels or ids, or None; refuse to choose between two."""
+def column_of(path: Path, role: str, columns: Columns, chosen: str | None) -> str | None:
+    """Return the name of the column that has a role of `USUAL_NAMES`, or None; refuse to choose between two.
+
+    Args:
+        path: Of the file, for messages.
+        role: A key of `USUAL_NAMES`.
+        columns: Of the file.
+        chosen: What somebody called it; None finds it by its usual names.
+
+    Raises:
+        DataError: There is no such column, or two could be meant.
+    """
     if chosen is not None and chosen not in columns:
         raise DataError(
             f"'{path}' has no column '{chosen}'.{nearest(chosen, columns)}",
@@ -183,11 +196,15 @@ def id_column_of(path: Path, columns: Columns) -> str | None:
     Raises:
         DataError: Two could be meant.
     """
-    return _column(path, "id", columns, None)
+    return column_of(path, "id", columns, None)
 
 
-def _written(path: Path, name: str, values: Sequence[Any]) -> list[str]:
-    """Return texts and whole numbers as texts; refuse what is missing or something else."""
+def written_texts(path: Path, name: str, values: Sequence[Any]) -> list[str]:
+    """Return the texts and whole numbers of a column as texts.
+
+    Raises:
+        DataError: A row has none, or something else.
+    """
     for row, value in enumerate(values):
         if value is None or not isinstance(value, str | int) or isinstance(value, bool):
             found = "missing" if value is None else f"{value!r:.40}"

@@ -10,12 +10,13 @@ from holdfast.data.banking77 import banking77
 from holdfast.data.clinc150 import clinc150
 from holdfast.data.datasets import Dataset, open_named
 from holdfast.data.text_files import FILE_READERS, texts
+from holdfast.data.text_pairs import TextPairs, text_pairs
 from holdfast.data.text_set import TextData, TextSet
 from holdfast.errors import DataError
-from holdfast.options import bound
+from holdfast.options import bound, option_types
 from holdfast.registry import Registry
 
-__all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_texts", "texts"]
+__all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_pairs", "load_texts", "texts"]
 
 TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
     "text data set or file",
@@ -59,6 +60,24 @@ def load_texts(name_or_path: str | Path, root: Path | None = None, **options: An
     path = Path(name_or_path)
     _check_file(path)
     return texts(path, **bound(texts, options, f"texts in '{path}'"))
+
+
+def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:
+    """Open pairs or triplets of texts in a file of your own; None for texts of another kind, which `load_texts` opens.
+
+    Args:
+        name_or_path: As for `load_texts`.
+        options: Those of `text_pairs`, or of `load_texts`.
+
+    Raises:
+        ConfigError: An option is unknown, or has another type.
+        DataError: The file is missing or cannot be used; the message says which.
+    """
+    path = Path(name_or_path)
+    if str(name_or_path) in TEXT_DATASETS or options.keys() & option_types(texts):
+        return None
+    _check_file(path)
+    return text_pairs(path, **bound(text_pairs, options, f"pairs in '{path}'"))
 
 
 def _check_file(path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from holdfast.data.named_rows import check_class_rows
 from holdfast.embeddings import StringArray
@@ -93,3 +95,39 @@ class TokenSet:
         for values in (self.tokens, self.offsets, self.labels, self.ids.offsets, self.ids.data):
             digest.update(np.ascontiguousarray(values).data if values.size else b"")
         return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class PairedTokens(TokenSet):
+    """Texts as tokens, each of a class of its own, and the pairs or triplets that are trained on.
+
+    Args:
+        pairs: Rows of the texts of every pair, int64 (P, 2), or triplet (P, 3); see `TextPairs`.
+    """
+
+    pairs: NDArray[np.int64]
+
+    def digest(self) -> str:
+        """Return a sha256 over tokens, ids and pairs, 64 hexadecimal digits."""
+        return hashlib.sha256(super().digest().encode() + np.ascontiguousarray(self.pairs).tobytes()).hexdigest()
+
+
+def alike_in_batch(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for every text of a batch of pairs the lowest row of those that the batch says are alike (P · K,).
+
+    An anchor is like its positive, and so is whatever shares a text with either, over any number of pairs. A negative
+    is like nothing but itself.
+
+    Args:
+        pairs: Rows of anchor, positive and, of triplets, negative: int64 (P, K).
+
+    >>> alike_in_batch(np.array([[0, 1], [2, 3], [4, 1]])).tolist()  # the first and the last share a positive
+    [0, 0, 2, 2, 0, 0]
+    """
+    rows, places = np.unique(pairs, return_inverse=True)
+    anchors, positives = places.reshape(pairs.shape)[:, :2].T
+    graph = coo_array((np.ones(len(pairs), np.int8), (anchors, positives)), shape=(len(rows), len(rows)))
+    _, groups = connected_components(graph, directed=False)
+    _, lowest = np.unique(groups, return_index=True)
+    alike: NDArray[np.int64] = rows[lowest[groups]][places].reshape(-1)
+    return alike

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import ConfigError, refuse
 from holdfast.options import bound
 from holdfast.registry import Registry
 
@@ -49,6 +50,28 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
     expected="a subclass of holdfast.methods.base.CompatibilityMethod",
     listing="holdfast methods",
 )
+
+
+def classless_options(name: str, options: Mapping[str, object]) -> dict[str, object]:
+    """Return the options of a method with those under which it can do without classes, as for pairs of texts.
+
+    Raises:
+        ConfigError: It cannot, or an option says otherwise.
+    """
+    needed = METHODS[name].without_classes
+    if needed is None or METHODS[name].sessions_only:
+        known = [key for key, one in METHODS.items() if one.without_classes is not None and not one.sessions_only]
+        raise ConfigError(
+            f"The method '{name}' needs classes, and pairs of texts have none.", expected=f"one of {', '.join(known)}"
+        )
+    for option, value in needed.items():
+        given = options.get(option, value)
+        refuse(
+            given != value,
+            f"The method '{name}' was given {option}={given}, by which it looks at classes, and pairs have none.",
+            f"{option}={value}, or nothing",
+        )
+    return {**needed, **options}
 
 
 def build_method(name: str, options: Mapping[str, object]) -> CompatibilityMethod:

@@ -254,6 +254,9 @@ class CompatibilityMethod(nn.Module):
     """Which end of a comparison of learners in sessions the method marks, if it does."""
     without_draws: ClassVar[Mapping[str, Any]] = {}
     """Options under which nothing that it draws depends on the order of a batch; none where that is always so."""
+    without_classes: ClassVar[Mapping[str, Any] | None] = None
+    """Options under which it can do without classes: of labels it reads only which items of a batch are alike, and of
+    the classifier only its loss. Pairs of texts are trained on so. None where it cannot."""
     balance: ClassVar[str | None] = "weight"
     """The option that weighs compatibility against the task: what a fair comparison may tune, and nothing else."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,7 @@ class HBCT(CompatibilityMethod):
     spaces = frozenset({"lorentz"})
     old_view = "same"
     space_reason = "it lives on cones, and on the distance from the origin, of hyperbolic space"
+    without_classes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,

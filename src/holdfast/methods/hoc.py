@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -29,6 +30,7 @@ class HOC(CompatibilityMethod):
     spaces = EVERY_SPACE
     balance = "task_share"
     old_view = "same"
+    without_classes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self, scale: float = 10.0, task_share: float = 0.1, form: Literal["strict", "infonce", "reference"] = "strict"

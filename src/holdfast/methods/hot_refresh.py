@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class HotRefresh(CompatibilityMethod):
 
     spaces = EVERY_SPACE
     old_view = "same"
+    without_classes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from torch import Tensor
 
 from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
@@ -16,6 +19,7 @@ class Independent(CompatibilityMethod):
     spaces = EVERY_SPACE
     needs_old = False
     balance = None
+    without_classes: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def reads(self) -> frozenset[Read]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -29,6 +30,7 @@ class L2(CompatibilityMethod):
     """
 
     spaces = EVERY_SPACE
+    without_classes: ClassVar[Mapping[str, Any]] = {"denoise": 1.0}
 
     credible: Tensor | None
 

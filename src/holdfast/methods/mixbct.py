@@ -35,6 +35,7 @@ class MixBCT(CompatibilityMethod):
 
     spaces = EVERY_SPACE
     balance = "ratio"
+    without_classes: ClassVar[Mapping[str, Any]] = {"denoise": 1.0}
     without_draws: ClassVar[Mapping[str, Any]] = {"ratio": 1.0}
 
     credible: Tensor

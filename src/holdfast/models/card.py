@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.data.text_pairs import KINDS
 from holdfast.errors import ReleaseError
 from holdfast.hub import front_matter, on_the_hub
 
@@ -47,12 +49,18 @@ def model_card(release: Release, table: str = "") -> str:
         f"- method: {record.method} {record.method_options or ''}".rstrip(),
         *_training_lines(record),
         f"- searches the gallery of: {record.compatible_with or 'itself only'}",
-        f"- data: {record.data.get('name', 'not recorded')}, seed {record.seed}",
+        f"- data: {_data(record.data)}, seed {record.seed}",
         "",
         table or "Not evaluated yet: `holdfast evaluate` measures it.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _data(data: Mapping[str, str]) -> str:
+    """Say what it was trained on, and of pairs of texts by which loss."""
+    told = [data.get("name", "not recorded"), *(f"{data[kind]} {kind}" for kind in KINDS.values() if kind in data)]
+    return ", ".join([*told, *([data["loss"]] if "loss" in data else [])])
 
 
 def _training_lines(record: ReleaseRecord) -> list[str]:

@@ -212,6 +212,24 @@ def the_loss_does_not_depend_on_the_order_of_the_batch(name: str, space: Space) 
 
 
 @CONTRACT.promise()
+def without_classes_it_reads_only_which_items_are_alike(name: str, space: Space) -> None:
+    """A method with `without_classes` compares labels of a batch and takes the loss of the classifier, no more."""
+    options = METHODS[name].without_classes
+    if options is None:
+        return
+    found = []
+    for renamed in (np.arange(6), np.array([3, 5, 0, 4, 1, 2])):
+        world = dataclasses.replace(make_world(space), head=NoClassifier())
+        every = world.embeddings.replace(labels=np.arange(48), class_names=[str(row) for row in range(48)])
+        old = dataclasses.replace(world.old, embeddings=every, head=None, classes=(), own_training=None)
+        method = prepared(name, world, old=old, **options)
+        _, step = batch(world, ROWS, torch.float32)
+        labels = torch.from_numpy(renamed[world.labels[ROWS]])
+        found.append(total(method(dataclasses.replace(step, labels=labels, old_labels=labels))).detach())
+    torch.testing.assert_close(*found, msg="the loss changes where classes are called otherwise")
+
+
+@CONTRACT.promise()
 def no_gradient_reaches_the_old_embeddings(name: str, space: Space) -> None:
     """What the old model made is given: use step.predecessor, whose values are detached, not step.old."""
     world = make_world(space)

@@ -14,13 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holdfast.data.augment import Augmentation
+from holdfast.data.text_pairs import TextPairs
 from holdfast.data.text_set import TextSet
-from holdfast.data.token_set import TokenSet
+from holdfast.data.token_set import PairedTokens, TokenSet
+from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet, Role, StringArray
-from holdfast.errors import ConfigError, refuse
+from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.same_items import refuse_lengths
+from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import TEXT_RECIPE, Experiment, head_recipe
 from holdfast.geometry import Hypersphere
-from holdfast.methods import build_method
+from holdfast.methods import build_method, classless_options
+from holdfast.models.pair_losses import PairLoss, RankingLoss
 from holdfast.models.release import FrozenModel, Release, load_release
 from holdfast.models.sentence_models import SentenceModel
 from holdfast.models.specs import TextSpec
@@ -46,6 +51,8 @@ from holdfast.training.train import CLASSIFIER, OnStep, train_release
 Start = Literal["head", "ridge", "random"]
 START = "start"
 """Folder within a release that holds the head which its training began with."""
+OF_PAIRS = "l2"
+"""The method by which pairs are trained on unless a person chooses."""
 
 
 @dataclass(frozen=True)
@@ -82,37 +89,42 @@ class FineTuned:
 
 def fine_tune(
     old: EmbeddingSet,
-    texts: TextSet,
+    texts: TextSet | TextPairs,
     encoder: TextEncoder,
     experiment: Experiment | None,
     folder: Path,
     *,
     role: Role = "both",
-    start: Start = "head",
+    task: PairLoss | None = None,
+    start: Start | None = None,
     cache: Path | None = None,
     data_name: str = "",
     on_step: OnStep | None = None,
     loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> FineTuned:
-    """Train a text model on, with labels, so that its vectors search what an old model embedded, and save a release.
+    """Train a text model on so that its vectors search what an old model embedded, and save a release.
 
-    It is any method's ordinary training. First a head is trained over the model as it is, then all of it, so that its
-    layers are not bent by a projection and a classifier that know nothing yet (Kumar et al., ICLR 2022,
-    arXiv:2202.10054). The classifier of the old model is that of its class means.
+    It is any method's ordinary training, with labels, or with pairs or triplets any method's that can do without. First
+    a head is trained over the model as it is, then all of it, so that its layers are not bent by a projection and a
+    classifier that know nothing yet (Kumar et al., ICLR 2022, arXiv:2202.10054). The classifier of the old model is
+    that of its class means. Of pairs, the projection alone comes first, as the ridge map of new to old embeddings, and
+    there are no classifiers.
 
     Args:
         old: Embeddings of the old model, on the hypersphere, as the gallery has them.
-        texts: The same items, matched by id. Either side has labels.
+        texts: The same items, matched by id; either side has labels. Or pairs of texts, each of which is its own id.
         encoder: The text model that training starts from; it is left as it is.
-        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count; None trains p2s by
-            `TEXT_RECIPE`.
+        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count; None trains p2s,
+            of pairs `OF_PAIRS`, by `TEXT_RECIPE`.
         folder: Where the release goes, with the text model within, ``text_model``; a finished one of the same settings
             and data is loaded instead, an unfinished run is continued.
         role: What the texts are to the model. Of "both", where it has different prefixes for the two, every other text
-            is a query and the others are documents.
-        start: "head": from a head that `train_head` trains by the same method, which is kept in ``start`` within the
-            release, for comparison. "ridge" or "random": of the projection alone; see `train_head`.
+            is a query and the others are documents; of pairs, every anchor is a query and all others are documents.
+        task: What is learned from pairs; `RankingLoss` when left out.
+        start: "head", with labels when left out: from a head that `train_head` trains by the same method, which is kept
+            in ``start`` within the release, for comparison. "ridge", of pairs when left out, or "random": of the
+            projection alone; see `train_head`.
         cache: Folder that keeps what the model makes of the texts before training.
         data_name: Name of the data, for the record.
         on_step: Told after every step; see `fit`.
@@ -121,19 +133,33 @@ def fine_tune(
 
     Raises:
         ConfigError: The model cannot be trained, or settings are wrong.
-        DataError: Neither side has labels, both have and they disagree, or there are fewer than two classes.
+        DataError: Neither side has labels, both have and they disagree, or there are fewer than two classes; or a text
+            of a pair has no old embedding.
         SpaceMismatchError: The old embeddings are not on the hypersphere.
         EmptyOverlapError: No id occurs in both.
     """
-    experiment = experiment or Experiment(method="p2s", recipe=TEXT_RECIPE)
+    paired_texts = isinstance(texts, TextPairs)
+    experiment = experiment or Experiment(method=OF_PAIRS if paired_texts else "p2s", recipe=TEXT_RECIPE)
+    start = start or ("ridge" if paired_texts else "head")
     refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
+    if isinstance(texts, TextPairs):
+        refuse(start == "head", "start='head' of pairs.", "'ridge', or 'random': a head is trained with labels")
+        refuse(
+            experiment.head is not None, f"The classifier '{experiment.head}' for pairs.", "none: they have no classes"
+        )
+        options = classless_options(experiment.method, experiment.method_options)
+        experiment = dataclasses.replace(experiment, method_options=options)
+        task = task or RankingLoss(texts.width)
+    else:
+        refuse(task is not None, f"{task} for texts with labels.", "pairs or triplets; or no task")
     refuse(
         experiment.recipe.augmentation != Augmentation(),
         "Random changes of images, for a model of text.",
         "no --recipe.augmentation",
     )
     network = refuse_untrainable(encoder)
-    before, after = paired(old, embedded_before(encoder, texts, role, cache=cache))
+    new = embedded_before(encoder, texts, role, cache=cache)
+    before, after = _each_its_own(old, new) if paired_texts else paired(old, new)
     spec = TextSpec(
         frozen=encoder.fingerprint, width=encoder.dim, dim=old.dim, projection=experiment.model.projection,
         zeta=experiment.model.zeta, place=str(network.folder), max_length=network.max_length,
@@ -146,15 +172,17 @@ def fine_tune(
         set_aside(folder, code_of(experiment))  # with the head that it began with
     first = _start(start, before.embeddings, after.embeddings, asked, folder, on_step)
     tokens = _tokens(network, encoder, texts, role)
-    rows = texts.ids.find(after.ids)
+    rows = _each(texts).ids.find(after.ids)
     items = TokenSet.of([tokens[row] for row in rows], after.labels, after.class_names, after.ids)
+    if isinstance(texts, TextPairs):
+        items = PairedTokens(**vars(items), pairs=texts.rows)
     frozen: FrozenModel = {
         "model": f"{WITHIN}{TEXT_MODEL}", "query_prefix": spec.query_prefix, "document_prefix": spec.document_prefix,
         "truncate_dim": spec.truncate_dim,
     }  # fmt: skip
     release = train_release(
         items, experiment, folder, old=frozen_release(before), old_embeddings=before.embeddings,
-        start=first, frozen_model=frozen, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
+        start=first, frozen_model=frozen, task=task, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
     )  # fmt: skip
     return load_fine_tuned(folder, release)
 
@@ -220,17 +248,41 @@ def _start(
     return ridge_start(old, new) if from_map else None
 
 
-def _parts(encoder: TextEncoder, role: Role, count: int) -> list[tuple[NDArray[np.int64], Role]]:
+def _each(texts: TextSet | TextPairs) -> TextSet:
+    return texts.texts if isinstance(texts, TextPairs) else texts
+
+
+def _each_its_own(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
+    """Return the texts of pairs in the order of the new model, as both embed them, each a class of its own.
+
+    Raises:
+        DataError: The old model has not embedded all of them.
+    """
+    refuse_lengths(old, new, "fine-tuning reads")
+    rows = old.ids.find(new.ids)
+    if (rows < 0).any():
+        raise DataError(
+            f"The old embeddings lack {(rows < 0).sum()} of {len(rows)} texts: {shown(new.ids[rows < 0])}.",
+            expected="a row for every text of the pairs, with the text itself as its id",
+            to_do="let the old model embed them here: --old-text-model MODEL.",
+        )
+    names = StringArray.of([str(row) for row in range(len(rows))])
+    before, after = (one.replace(labels=np.arange(len(rows)), class_names=names) for one in (old.select(rows), new))
+    return VectorSet(before), VectorSet(after)
+
+
+def _parts(encoder: TextEncoder, role: Role, texts: TextSet | TextPairs) -> list[tuple[NDArray[np.int64], Role]]:
     """Return which rows are embedded in which role."""
-    rows = np.arange(count)
+    rows = np.arange(len(_each(texts)))
     if role == "both" and encoder.prefixes["both"] is None:
-        return [(rows[::2], "query"), (rows[1::2], "document")]
+        asks = np.isin(rows, texts.rows[:, 0]) if isinstance(texts, TextPairs) else rows % 2 == 0
+        return [(rows[asks], "query"), (rows[~asks], "document")]
     return [(rows, role)]
 
 
 def embedded_before(
     encoder: TextEncoder,
-    texts: TextSet,
+    texts: TextSet | TextPairs,
     role: Role = "both",
     *,
     cache: Path | None = None,
@@ -245,22 +297,25 @@ def embedded_before(
         cache: Folder that keeps it.
         on_batch: Told the number of texts of every finished batch.
     """
-    vectors = np.empty((len(texts), encoder.dim), np.float32)
-    for rows, one in _parts(encoder, role, len(texts)):
-        vectors[rows] = embed_texts(encoder, texts.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
-    names = None if texts.labels is None else StringArray.of(texts.class_names)
+    every = _each(texts)
+    vectors = np.empty((len(every), encoder.dim), np.float32)
+    for rows, one in _parts(encoder, role, texts):
+        vectors[rows] = embed_texts(encoder, every.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
+    names = None if every.labels is None else StringArray.of(every.class_names)
     return EmbeddingSet(
-        texts.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=texts.labels, class_names=names
+        every.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names
     )
 
 
-def _tokens(network: SentenceModel, encoder: TextEncoder, texts: TextSet, role: Role) -> list[NDArray[np.int64]]:
+def _tokens(
+    network: SentenceModel, encoder: TextEncoder, texts: TextSet | TextPairs, role: Role
+) -> list[NDArray[np.int64]]:
     """Return the tokens of every text, with the prefix of its role."""
     found: dict[int, NDArray[np.int64]] = {}
-    for rows, one in _parts(encoder, role, len(texts)):
-        made = tokens_of(network.opened, list(texts.texts[rows]), encoder.prefix(one))
+    for rows, one in _parts(encoder, role, texts):
+        made = tokens_of(network.opened, list(_each(texts).texts[rows]), encoder.prefix(one))
         found |= dict(zip(rows.tolist(), made, strict=True))
-    return [found[row] for row in range(len(texts))]
+    return [found[row] for row in range(len(found))]
 
 
 def _nothing_of(encoder: TextEncoder) -> EmbeddingSet:

@@ -13,11 +13,14 @@ from typing import Literal, NotRequired, TypedDict
 from torch import Tensor
 
 from holdfast.data.items import LabelledItems
+from holdfast.data.text_pairs import KINDS
+from holdfast.data.token_set import PairedTokens
 from holdfast.errors import ConfigError
 from holdfast.experiment import Experiment, recorded_decisions
 from holdfast.geometry import Space
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.embedding_network import EmbeddingNetwork
+from holdfast.models.pair_losses import PairLoss
 from holdfast.models.release import FrozenModel, Release, load_record, load_release, weights_digest
 from holdfast.source_code import put_beside
 from holdfast.training.code import code_of
@@ -59,6 +62,7 @@ class Making:
         encoder: The release whose backbone it starts from.
         start: Weights by name that the encoder starts from.
         frozen_model: How the frozen model is opened whose vectors the items are.
+        task: What is learned in place of classes.
         data_name: Name of the data.
         warm_start: What the predecessor leaves beside its weights; None for a run that begins anew.
     """
@@ -73,6 +77,7 @@ class Making:
     encoder: Release | None
     start: Mapping[str, Tensor] | None
     frozen_model: FrozenModel | None
+    task: PairLoss | None
     data_name: str
     warm_start: WarmStart | None
 
@@ -123,6 +128,10 @@ class Making:
 
     def _data(self) -> dict[str, str]:
         data = {"name": self.data_name, "digest": self.items.digest(), self.items.kind: str(len(self.items))}
+        if isinstance(self.items, PairedTokens):
+            data[KINDS[self.items.pairs.shape[1]]] = str(len(self.items.pairs))
+        if self.task is not None:
+            data["loss"] = repr(self.task)
         if self.warm_start is not None:
             data |= self.warm_start.digests()
         if self.method.needs_old and self.old_images is not None:

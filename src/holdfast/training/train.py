@@ -31,6 +31,7 @@ from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.encoder import Encoder
 from holdfast.models.heads import build_head
 from holdfast.models.lifting import lifted
+from holdfast.models.pair_losses import PairLoss
 from holdfast.models.release import FrozenModel, Release, make_release, save_release, searching
 from holdfast.models.seeding import seeded
 from holdfast.models.specs import EncoderSpec
@@ -63,6 +64,7 @@ def train_release(
     encoder: Release | None = None,
     start: Mapping[str, Tensor] | None = None,
     frozen_model: FrozenModel | None = None,
+    task: PairLoss | None = None,
     data_name: str = "",
     cache: Path | None = None,
     warm_start: WarmStart | None = None,
@@ -91,6 +93,7 @@ def train_release(
         start: Weights by name that the encoder starts from instead of random ones, and under names that begin with
             ``classifier.`` those of the classifier; others stay random.
         frozen_model: For the record, how the frozen model is opened whose vectors the items are.
+        task: What is learned in place of classes, of items that are `PairedTokens`; the release then has no classifier.
         data_name: Name of the data, for the record.
         cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
         warm_start: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None
@@ -115,9 +118,9 @@ def train_release(
             f"The predecessor was given {len(old_items)} items of its own, which are not the {len(items)} to train on.",
             expected="the same items in the same order, as it takes them",
         )
-    experiment, space, settled = _settled(experiment, method, old)
+    experiment, space, settled = _settled(experiment, method, old, task)
     making = Making(
-        items, experiment, space, method, settled, old_images, old_items, encoder, start, frozen_model, data_name,
+        items, experiment, space, method, settled, old_images, old_items, encoder, start, frozen_model, task, data_name,
         warm_start,
     )  # fmt: skip
     network, head = _networks(making)
@@ -151,7 +154,8 @@ def train_release(
         save_carried(method, folder)
         save_history(history, folder)
         network = network.released(folder)
-        released = make_release(network, space.settled(), classifier=head, classes=items.class_names, **record)
+        kept: dict[str, Any] = {} if task is not None else {"classifier": head, "classes": items.class_names}
+        released = make_release(network, space.settled(), **kept, **record)
         release = _save(released, old, making.needed, folder)
         checkpoint.unlink(missing_ok=True)
     fabric.barrier()  # batch statistics differ between processes; the release is that of the first
@@ -183,7 +187,7 @@ def _check(
 
 
 def _settled(
-    experiment: Experiment, method: CompatibilityMethod, old: Release | None
+    experiment: Experiment, method: CompatibilityMethod, old: Release | None, task: PairLoss | None
 ) -> tuple[Experiment, Space, Release | None]:
     """Return the experiment with what its space and its method decide, that space, and the predecessor on it."""
     found = settle(
@@ -196,7 +200,8 @@ def _settled(
     )
     model = experiment.model.model_copy(update={"zeta": found.zeta})
     recipe = experiment.recipe.batches_for(method)
-    return dataclasses.replace(experiment, model=model, head=found.head, recipe=recipe), found.space, found.old
+    head = found.head if task is None else None
+    return dataclasses.replace(experiment, model=model, head=head, recipe=recipe), found.space, found.old
 
 
 def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
@@ -204,7 +209,9 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
     experiment, classes = making.experiment, making.items.class_names
     with seeded(experiment.seed):
         encoder = _network(experiment, making.encoder)
-        head = build_head(experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options))
+        head = making.task or build_head(
+            experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options)
+        )
     if making.start is not None:
         encoder.load_state_dict(making.start, strict=False)
         classifier = without_prefix(CLASSIFIER, making.start)
