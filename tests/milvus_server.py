@@ -11,7 +11,6 @@ import fcntl
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,11 +39,12 @@ def milvus_server() -> Iterator[str]:
                 guarded = not _locked(file)
             if not guarded:
                 URL.unlink(missing_ok=True)
-                with LOG.open("w") as log:
-                    guardian = subprocess.Popen([sys.executable, __file__], stdout=log, stderr=log)
+                log = (os.POSIX_SPAWN_OPEN, 1, str(LOG), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                actions = [log, (os.POSIX_SPAWN_DUP2, 1, 2)]
+                guardian = os.posix_spawn(sys.executable, [sys.executable, __file__], os.environ, file_actions=actions)
                 until = time.monotonic() + PATIENCE
                 while not URL.exists():
-                    assert time.monotonic() < until and guardian.poll() is None, LOG.read_text()
+                    assert time.monotonic() < until and os.waitpid(guardian, os.WNOHANG) == (0, 0), LOG.read_text()
                     time.sleep(0.05)
             gate.close()
             yield URL.read_text()

@@ -15,6 +15,9 @@ SOURCES: Registry[type[Any]] = Registry(
     "sources",
     {
         "lance": "holdfast.sources.lance:LanceTable",
+        "qdrant": "holdfast.sources.qdrant:QdrantCollection",
+        "milvus": "holdfast.sources.milvus:MilvusCollection",
+        "faiss": "holdfast.sources.faiss:FaissIndex",
     },
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("options", "batches")),
     expected="a class that is a holdfast.sources.Source",
