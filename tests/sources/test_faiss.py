@@ -103,7 +103,7 @@ def test_ids_are_named_by_a_file(tmp_path: Path) -> None:
             open_source(f"{url}?ids={tmp_path / file}")
     with pytest.raises(ConfigError, match="There is no file"):
         open_source(f"{url}?ids={tmp_path / 'none.txt'}")
-    with pytest.raises(ConfigError, match="(?s)Unknown option .* ids"):
+    with pytest.raises(ConfigError, match=r"(?s)Unknown option .* ids"):
         open_source(f"{url}?names=a")
 
 

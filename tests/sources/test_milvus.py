@@ -98,7 +98,7 @@ def test_what_was_put_in_comes_out_of_a_server(milvus_url: str) -> None:
     try:
         check(url)
         client.insert(name, [row(3)])
-        with pytest.raises(DataError, match="1 primary keys .* are there twice"):
+        with pytest.raises(DataError, match=r"1 primary keys .* are there twice"):
             list(open_source(url).batches(["key"], 99))
         client.release_collection(name)
         with pytest.raises(StoreError, match="is not loaded"):
