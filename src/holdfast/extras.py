@@ -34,7 +34,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 """What is imported of each extra, by its name: the first extra that has a package is the one to install."""
 
 _CALLED = {"PIL": "pillow", "lance": "pylance", "lightning_fabric": "lightning-fabric", "sklearn": "scikit-learn",
-           "umap": "umap-learn", "jinja2": "Jinja2", "qdrant_client": "qdrant-client", "milvus_lite": "milvus-lite"}  # fmt: skip
+           "umap": "umap-learn", "jinja2": "Jinja2", "qdrant_client": "qdrant-client",
+           "milvus_lite": "milvus-lite"}  # fmt: skip
 
 
 def extra_of(package: str | None) -> str | None:

@@ -61,7 +61,8 @@ def read(url: str, rows: int = 64) -> dict[object, np.ndarray]:
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> dict[object, np.ndarray]:
-    return {key: np.array(vector, np.float32) for batch in batches for key, vector in zip(*batch.to_pydict().values(), strict=True)}  # fmt: skip
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return {row["id"]: np.array(row["vector"], np.float32) for row in rows}
 
 
 @pytest.mark.parametrize("kind", KINDS)
