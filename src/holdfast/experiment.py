@@ -145,7 +145,8 @@ class Recipe:
         optimizer: "sgd" (with momentum) or "adamw".
         learning_rate: Base rate.
         backbone_rate: Rate of the part that may come with weights, as a multiple of the base rate: what was trained
-            before is changed more carefully than the fresh projection and classifier.
+            before is changed more carefully than the fresh projection and classifier. When left out, 1 of images; of a
+            text model 0.05, and 0.5 where low-rank additions are trained instead of its layers.
         momentum: Of SGD.
         nesterov: Whether SGD looks ahead.
         weight_decay: Of all parameters.
@@ -178,7 +179,7 @@ class Recipe:
     items_per_class: int | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 0.1
-    backbone_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 1.0
+    backbone_rate: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = None
     momentum: Annotated[float, Field(ge=0, lt=1, description="from 0 to below 1")] = 0.9
     nesterov: bool = False
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False, description="at least 0")] = 5e-4
@@ -238,6 +239,11 @@ class Recipe:
         wanted = self.items_per_class if self.items_per_class is not None else method.items_per_class
         return self if wanted == self.items_per_class else dataclasses.replace(self, items_per_class=wanted)
 
+    def rates_for(self, model: EmbeddingSpec) -> Recipe:
+        """Return the recipe with the rate that a model has for what is trained of it, unless it says one itself."""
+        rate = model.LAYERS_RATE if self.trainable.lora is None else model.LORA_RATE
+        return self if self.backbone_rate is not None else dataclasses.replace(self, backbone_rate=rate)
+
     def build_optimizer(self, parameters: Iterable[Parameter], pretrained: Iterable[Parameter] = ()) -> Optimizer:
         """Return the optimiser over these parameters.
 
@@ -249,10 +255,10 @@ class Recipe:
 
         learning, slower = list(parameters), {id(one) for one in pretrained}
         groups: list[dict[str, Any]] = [{"params": learning}]
-        if self.backbone_rate != 1 and slower:
+        if self.backbone_rate not in (None, 1) and slower:
             own = [one for one in learning if id(one) not in slower]
             backbone = [one for one in learning if id(one) in slower]
-            groups = [{"params": own}, {"params": backbone, "lr": self.backbone_rate * self.learning_rate}]
+            groups = [{"params": own}, {"params": backbone, "lr": (self.backbone_rate or 1) * self.learning_rate}]
             groups = [group for group in groups if group["params"]]
         if self.optimizer == "adamw":
             return AdamW(groups, lr=self.learning_rate, weight_decay=self.weight_decay)
@@ -298,10 +304,10 @@ class Recipe:
 HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=4e-3, weight_decay=1e-4)
 """How a head is trained on thousands of items unless a person says otherwise: seconds on a CPU."""
 TEXT_RECIPE = Recipe(
-    epochs=4, batch_size=64, optimizer="adamw", learning_rate=2e-3, backbone_rate=0.05, weight_decay=1e-2,
+    epochs=4, batch_size=64, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2,
     warmup_epochs=0.2, clip_norm=1.0,
 )  # fmt: skip
-"""How a text model is fine-tuned unless a person says otherwise: its own layers at a rate of 1e-4."""
+"""How a text model is fine-tuned unless a person says otherwise: its layers at a rate of 1e-4, LoRA at 1e-3."""
 _FEWEST_STEPS = 16  # of an epoch, before batches are made smaller
 _SMALLEST_BATCH = 32
 
@@ -332,11 +338,11 @@ def recorded_decisions(record: Mapping[str, object], names: Iterable[str]) -> di
 
 
 def _told(values: Mapping[str, Any], later: Mapping[str, Any] = _LATER) -> dict[str, Any]:
-    """Leave out the settings that came later and are as they were before, also within a group of settings."""
+    """Leave out the settings that came later and are as they were before or not said, also within groups of them."""
     return {
         name: _told(value, later[name]) if name in later and isinstance(later[name], Mapping) else value
         for name, value in values.items()
-        if name not in later or value != later[name]
+        if name not in later or value not in (later[name], None)
     }
 
 

@@ -17,7 +17,7 @@ from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError, DataError, ReleaseError
 from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import TEXT_RECIPE, Experiment, Trainable
+from holdfast.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable
 from holdfast.geometry import Hypersphere
 from holdfast.methods import METHODS
 from holdfast.models.release import load_release
@@ -160,6 +160,34 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         fine_tune(*given, tmp_path / "stopped", on_step=stopping_at(5))
     assert not (tmp_path / "stopped" / "config.json").exists()
     assert fine_tune(*given, tmp_path / "stopped").release.fingerprint == whole.release.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("trainable", "asked", "expected"),
+    [
+        (Trainable(), None, 0.05),
+        (Trainable(last=1), None, 0.05),
+        (Trainable(lora=2), None, 0.5),
+        (Trainable(lora=2), 0.2, 0.2),
+    ],
+)
+def test_what_is_trained_has_a_rate_of_its_own(
+    trainable: Trainable, asked: float | None, expected: float, encoder: TextEncoder, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rates: list[list[float]] = []
+    build = Recipe.build_optimizer
+
+    def noted(self: Recipe, *values: Any, **named: Any) -> Any:
+        optimizer = build(self, *values, **named)
+        rates.append([group["lr"] / self.learning_rate for group in optimizer.param_groups])
+        return optimizer
+
+    monkeypatch.setattr(Recipe, "build_optimizer", noted)
+    recipe = dataclasses.replace(QUICK, backbone_rate=asked, trainable=trainable)
+    made = fine_tune(by_old(FEW), FEW, encoder, experiment(recipe=recipe), tmp_path, start="ridge")
+    assert rates == [[pytest.approx(1.0), pytest.approx(expected)]]
+    assert made.release.record.recipe["backbone_rate"] == expected
 
 
 def test_what_is_finished_is_opened_and_other_settings_are_refused(tuned: FineTuned, encoder: TextEncoder) -> None:

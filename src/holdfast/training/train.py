@@ -199,7 +199,7 @@ def _settled(
         old=old,
     )
     model = experiment.model.model_copy(update={"zeta": found.zeta})
-    recipe = experiment.recipe.batches_for(method)
+    recipe = experiment.recipe.batches_for(method).rates_for(model)
     head = found.head if task is None else None
     return dataclasses.replace(experiment, model=model, head=head, recipe=recipe), found.space, found.old
 
