@@ -465,7 +465,7 @@ def test_columns_may_be_called_like_those_of_the_table(store: LanceStore) -> Non
     commit(store, written(["x"], metadata={"colour": "red", "id": 7, "Colour": 0.5}))
     query = values(["x"])
     for condition in (Condition("id", "=", 7), Condition("Colour", "<", 1.0), Condition("colour", "!=", "it's")):
-        hits = store.search(query, 3, generation=G1, where=(condition,), at=store.pointer())
+        hits = store.search(query, 3, generation=G1, where=condition, at=store.pointer())
         assert hits.ids == [["x"]] and hits.metadata == [[{"colour": "red", "id": 7, "Colour": 0.5}]]
 
 

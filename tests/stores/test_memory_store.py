@@ -124,7 +124,7 @@ def test_tidying_gives_room_on_disk_back(tmp_path: Path) -> None:
 
 
 def test_a_filter_is_asked_anew_for_new_rows(store: Store) -> None:
-    where = (Condition("value", ">=", 2),)
+    where = Condition("value", ">=", 2)
     for value, expected in ((1, 0), (2, 3), (3, 3), (1, 0)):
         at = written(store, value)
         hits = store.search(np.ones((1, 2), np.float32), 9, generation="g1", where=where, at=at)

@@ -232,7 +232,7 @@ def test_every_way_of_choosing_rows_finds_the_same(
     monkeypatch.setattr(pgvector_search, "_FEW_ITEMS", few)
     if indexed:
         store.build_index("g1")
-    cheap, dear = (Condition("price", "<", 30),), (Condition("price", ">=", 37),)
+    cheap, dear = Condition("price", "<", 30), Condition("price", ">=", 37)
     g2 = frozenset({"g2"})
     assert search(store, exact=not indexed).ids == expected(range(40))
     assert search(store, exact=not indexed, where=cheap).ids == expected(range(30))
@@ -282,8 +282,8 @@ def test_an_approximate_search_goes_on_until_enough_rows_meet_a_condition(
     metadata = [{"price": number % 50} for number in range(2000)]
     write(store, Changes(upsert=Upsert(ids, metadata, [Rows("g2", ids, rows)])))
     store.build_index("g2")
-    found = search(store, 20, "g2", where=(Condition("price", "=", 49),), exact=False)
-    exact = search(store, 20, "g2", where=(Condition("price", "=", 49),))
+    found = search(store, 20, "g2", where=Condition("price", "=", 49), exact=False)
+    exact = search(store, 20, "g2", where=Condition("price", "=", 49))
     assert [len(one) for one in found.ids] == [20, 20, 20]
     assert np.mean([len({*one} & {*other}) / 20 for one, other in zip(found.ids, exact.ids, strict=True)]) > 0.9
 

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.errors import ConfigError, DataError
 from holdfast.stores.base import Commit, Fill, Items, NewGeneration, Rows, Upsert
-from holdfast.stores.filters import Condition, checked, literal, read_filter, sql
+from holdfast.stores.filters import And, Condition, Exists, In, Not, Or, checked, literal, sql
+from holdfast.stores.where import read_conditions
 
 COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
 
@@ -107,7 +108,7 @@ def test_generations_that_no_store_can_keep_are_refused(name: str, width: int, c
     ],
 )
 def test_conditions_are_read_with_the_type_of_their_column(words: str, expected: Condition) -> None:
-    [found] = read_filter([words], COLUMNS)
+    [found] = read_conditions([words], COLUMNS)
     assert found == expected and type(found.value) is type(expected.value)
 
 
@@ -116,7 +117,7 @@ def test_conditions_are_read_with_the_type_of_their_column(words: str, expected:
 )
 def test_conditions_that_make_no_sense_are_refused(words: str) -> None:
     with pytest.raises(ConfigError):
-        read_filter([words], COLUMNS)
+        read_conditions([words], COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +137,17 @@ def test_conditions_of_another_type_are_refused(column: str, value: Any) -> None
         checked(Condition(column, "=", value), COLUMNS)
 
 
-def test_conditions_are_written_as_sql() -> None:
-    where = (
-        Condition("colour", "!=", "it's `x`"),
-        Condition("price", ">", np.float64(0.5)),
-        Condition("sold", "=", False),
+def test_filters_are_written_as_sql() -> None:
+    where = And(
+        (
+            Or((Condition("colour", "!=", "it's `x`"), Condition("price", ">", np.float64(0.5)))),
+            Not(Condition("sold", "=", False)),
+            In("pieces", (1, -(2**63))),
+            Exists("price"),
+        )
     )
-    assert sql(where) == "`colour` != 'it''s `x`' AND `price` > 0.5 AND `sold` = FALSE"
-    assert sql(None) == "" and literal(-3) == "-3"
+    assert sql(where) == (
+        "((`colour` != 'it''s `x`' OR `price` > 0.5) AND (`sold` = FALSE) IS NOT TRUE "
+        "AND `pieces` IN (1, (-9223372036854775807 - 1)) AND `price` IS NOT NULL)"
+    )
+    assert (sql(And(())), sql(Or(())), sql(In("price", ())), literal(-3)) == ("TRUE", "FALSE", "FALSE", "-3")

@@ -57,7 +57,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.checks import damaged
 from holdfast.stores.disk import Disk
-from holdfast.stores.filters import Condition, checked
+from holdfast.stores.filters import Filter, checked
 from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import FORMAT_VERSION
 
@@ -121,7 +121,7 @@ class Gallery:
                 one that vanishes with the process, or ``postgresql://…``.
             fingerprint: Of the model whose vectors come first.
             space: Its space.
-            columns: Metadata columns: "text", "integer", "number" or "truth", by name.
+            columns: Metadata columns: "text", "integer", "number", "truth" or "json" (objects), by name.
             note: What people call the model.
             disk: What makes files durable; see `Disk`.
             **options: See `Gallery`.
@@ -323,7 +323,7 @@ class Gallery:
         k: int = 10,
         *,
         fingerprint: str | None = None,
-        where: Sequence[Condition] | None = None,
+        where: Filter | Sequence[Filter] | None = None,
         exact: bool = True,
     ) -> Reply:
         """Find the items nearest to each query among all vectors that these queries may search.
@@ -332,7 +332,7 @@ class Gallery:
             queries: Points by a model of this gallery, (Q, D).
             k: Hits per query, at least 1; all items where there are fewer.
             fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
-            where: Conditions on metadata that all have to hold.
+            where: What the metadata of items must meet, see `holdfast.stores.filters`; of several filters all.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
 
@@ -364,19 +364,19 @@ class Gallery:
         queries: EmbeddingSet | NDArray[np.float32],
         k: int,
         fingerprint: str | None,
-        where: Sequence[Condition] | None,
+        where: Filter | Sequence[Filter] | None,
         exact: bool,
     ) -> Reply:
         k = min(k, max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
         query = state.made_by(asked.fingerprint)
         _check_space(asked, query)
-        conditions = tuple(checked(one, state.columns) for one in where or ()) or None
+        checked_filter = checked(where, state.columns)
         sources = route(state, query.name)
         searched = [
             (source, self.store.search(
                 self._form(asked, source.link), k, generation=source.generation, without=source.without,
-                where=conditions, exact=exact or not query.geometry.approximable, at=pointer,
+                where=checked_filter, exact=exact or not query.geometry.approximable, at=pointer,
             ))
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip

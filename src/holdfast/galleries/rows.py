@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,7 @@ from holdfast.stores.filters import COLUMN_TYPES, fits
 
 _RANGES = {
     "text": "without the character 0 and halves of pairs", "integer": "of 64 bits", "number": "finite, of 64 bits",
-    "truth": "true or false",
+    "truth": "true or false", "json": "objects, integers in them of 53 bits",
 }  # fmt: skip
 _RESERVED = ("id", "version", "vector", "score", "generation")
 
@@ -151,6 +153,9 @@ def _typed(name: str, value: Any, kind: str, identifier: str) -> Any:
     plain = value.item() if isinstance(value, np.generic) else value
     if kind == "text" and name == "label" and fits(plain, "integer"):
         plain = str(plain)  # classes without names
+    if kind == "json" and isinstance(plain, str):
+        with suppress(ValueError):
+            plain = json.loads(plain)
     if not fits(plain, kind):
         raise DataError(
             f"The value {brief(plain)} of {brief(identifier)} in the column '{name}'.",

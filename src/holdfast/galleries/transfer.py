@@ -49,8 +49,8 @@ FORMATS = (".parquet", ".safetensors", ".npz")
 LABEL = "label"
 
 _ITEMS_AT_ONCE = 8192
-_ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
-_NUMPY = {"text": np.str_, "integer": np.int64, "number": np.float64, "truth": np.bool_}
+_ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "truth": pa.bool_(), "json": pa.string()}
+_NUMPY = {"text": np.str_, "integer": np.int64, "number": np.float64, "truth": np.bool_, "json": np.str_}
 
 
 class VectorsRecord(TypedDict, total=False):
@@ -541,9 +541,14 @@ def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str
 
 def _batch(schema: Any, ids: list[str], points: NDArray[np.float32], metadata: Sequence[Metadata]) -> Any:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
-    values = [[one.get(name) for one in metadata] for name in schema.names[2:]]
+    values = [[_written(one.get(name)) for one in metadata] for name in schema.names[2:]]
     columns = [pa.array(of_column, type=type_) for of_column, type_ in zip(values, schema.types[2:], strict=True)]
     return pa.record_batch([pa.array(ids), vectors, *columns], schema=schema)
+
+
+def _written(value: Any) -> Any:
+    """Return a value as files hold it: JSON as a text."""
+    return json.dumps(value) if isinstance(value, dict) else value
 
 
 def _embedding_set(

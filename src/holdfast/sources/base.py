@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from holdfast.errors import ConfigError, DataError, unknown_name
 from holdfast.geometry import SpaceRecord
 from holdfast.sources.address import Address, Roles, Sample
-from holdfast.stores.filters import Filter, read_filter
+from holdfast.stores.filters import Conditions
+from holdfast.stores.where import read_conditions
 
 USUAL = {
     "id": ("id", "ids", "_id", "pk", "uuid", "key"),
@@ -183,17 +184,17 @@ def metadata_kind(type_: pa.DataType) -> str | None:
     return "integer" if pa.types.is_integer(type_) else "number" if pa.types.is_floating(type_) else None
 
 
-def filter_of(source: Source) -> Filter:
+def filter_of(source: Source) -> Conditions:
     """Return the conditions of a source's address, checked against its columns.
 
     Raises:
         ConfigError: One cannot be read, names no column that can be compared, or has a value of another type.
     """
     kinds = {name: metadata_kind(type_) for name, type_ in source.schema.items()}
-    return read_filter(source.address.where, {name: kind for name, kind in kinds.items() if kind is not None})
+    return read_conditions(source.address.where, {name: kind for name, kind in kinds.items() if kind is not None})
 
 
-def kept(batch: pa.RecordBatch, where: Filter) -> pa.RecordBatch:
+def kept(batch: pa.RecordBatch, where: Conditions) -> pa.RecordBatch:
     """Return the rows of a batch for which all conditions hold, for sources that cannot compare by themselves."""
     compare = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater,
                ">=": pc.greater_equal}  # fmt: skip

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.errors import DataError, StoreError, reason, refuse, unknown_name
 from holdfast.sources.address import Address
 from holdfast.sources.base import chosen, filter_of, metadata_kind, needed, roles_of, texts_of_ids
-from holdfast.stores.filters import literal, sql
+from holdfast.stores.filters import And, literal, sql
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
 _IDS_AT_ONCE = 1024
@@ -54,13 +54,13 @@ class LanceTable:
             self._table = lance.dataset(str(folder / f"{table}.lance"))  # stays at the version it has now
             schema = self._table.schema
         self.schema = dict(zip(schema.names, schema.types, strict=True))
-        self._where = filter_of(self)
+        self._where = And(filter_of(self))
 
     @property
     def rows(self) -> int:
         """How many rows a reading gives."""
         with self._translated():
-            counted = int(self._table.count_rows(sql(self._where) or None))
+            counted = int(self._table.count_rows(sql(self._where)))
         return counted if self.address.sample is None else min(counted, self.address.sample.rows)
 
     def similarity(self, vector: str) -> str | None:

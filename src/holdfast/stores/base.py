@@ -184,7 +184,7 @@ class NewGeneration:
     Args:
         name: Its name, letters and digits.
         width: Length of its vectors in index form.
-        columns: Types of the metadata columns ("text", "integer", "number", "truth") by name.
+        columns: Types of the metadata columns (a key of `COLUMN_TYPES`) by name.
 
     Raises:
         DataError: A name, width or column that no store can keep.
@@ -385,7 +385,7 @@ class Store(Protocol):
             k: Hits per query, at least 1.
             generation: Whose vectors.
             without: Leave out items that have a vector in one of these; the pair was announced as a remainder.
-            where: Leave out items whose metadata does not match.
+            where: Leave out items whose metadata does not meet it; as `checked` returns it.
             exact: Compare with every row; otherwise an approximate index may be used where there is one.
             at: What is to exist for this search: what `pointer` returned to this thread just before. Of a pointer
                 that is some seconds old, a store may have forgotten the rows; it refuses then, or where it keeps no

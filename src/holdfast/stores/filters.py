@@ -1,27 +1,33 @@
-"""Conditions on metadata: a conjunction of comparisons of a column with a value."""
+"""Conditions on metadata: values that say which items count, the same for every store.
+
+A filter is true or false of an item, nothing between: a value that is missing (or, in a column of JSON, null or of
+another type than what it is compared with) meets no comparison, and `Not` turns false into true. So ``price != 3``
+holds for items with another price, and ``NOT price = 3`` for those without one, too.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import ConfigError, brief, refuse, unknown_name
-from holdfast.stores.checks import damaged
 
 Value = str | int | float | bool
-Metadata = Mapping[str, Value]
-"""What is known of an item, by column; what it has no value for is left out."""
+Metadata = Mapping[str, Any]
+"""What is known of an item, by column: values (`Value`), of a column of JSON objects; what is missing is left out."""
 
-COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool}
+COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool, "json": dict}
 """Types of metadata columns, by name."""
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
+COMPARISONS = ("=", "!=", "<=", ">=", "<", ">")
 _ORDERED = ("<", "<=", ">", ">=")
+_DEEPEST = 20  # parts within parts; the SQL of Lance ends at 50 parentheses
+_MOST_PARTS = 1000
+_LEAST = -(2**63)
+_LARGEST_IN_JSON = 2**53  # beyond it readers of JSON disagree
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class Condition:
     """A column compared with a value; items without a value never match.
 
     Args:
-        column: Name of a metadata column.
+        column: Name of a metadata column; in a column of JSON with the way to a value, such as ``attributes.colour``
+            or ``attributes."max speed"``.
         comparison: "=", "!=", "<", "<=", ">" or ">=".
         value: A text, number or truth value.
     """
@@ -38,100 +45,200 @@ class Condition:
     comparison: str
     value: Any
 
-    def matches(self, metadata: Metadata) -> bool:
-        """Say whether an item matches.
 
-        >>> Condition("price", "<", 5).matches({"price": 4.5}), Condition("price", "<", 5).matches({})
-        (True, False)
-
-        Raises:
-            StoreError: An item has a value of another type.
-        """
-        found = metadata.get(self.column)
-        try:
-            return found is not None and _COMPARE[self.comparison](found, self.value)
-        except TypeError as error:
-            raise damaged(f"The metadata column '{self.column}'", f"an item has {found!r:.60} there") from error
-
-
-Filter = tuple[Condition, ...]
-"""All of these conditions hold."""
-
-
-def matches(where: Filter | None, metadata: Metadata) -> bool:
-    """Say whether all conditions of a filter hold."""
-    return all(condition.matches(metadata) for condition in where or ())
-
-
-def read_filter(words: Sequence[str], columns: Mapping[str, str]) -> Filter:
-    """Read conditions such as ``price<10`` or ``colour=red``.
+@dataclass(frozen=True)
+class In:
+    """The value of a column is one of these.
 
     Args:
-        words: One condition each.
+        column: See `Condition`.
+        values: Texts, numbers or truth values; of none, no item matches.
+    """
+
+    column: str
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Exists:
+    """A column has a value.
+
+    Args:
+        column: See `Condition`.
+    """
+
+    column: str
+
+
+@dataclass(frozen=True)
+class And:
+    """All of these hold; also where there are none.
+
+    Args:
+        parts: Filters.
+    """
+
+    parts: Sequence[Filter]
+
+
+@dataclass(frozen=True)
+class Or:
+    """At least one of these holds.
+
+    Args:
+        parts: Filters.
+    """
+
+    parts: Sequence[Filter]
+
+
+@dataclass(frozen=True)
+class Not:
+    """This does not hold.
+
+    Args:
+        part: A filter.
+    """
+
+    part: Filter
+
+
+Leaf = Condition | In | Exists
+"""A filter that looks at one value."""
+Filter = Leaf | And | Or | Not
+"""What items must meet; `checked` makes of it one that stores take."""
+Conditions = tuple[Condition, ...]
+"""Comparisons that all hold."""
+
+
+def between(column: str, least: Value, most: Value) -> And:
+    """Return the filter for values from ``least`` to ``most``, both included."""
+    return And((Condition(column, ">=", least), Condition(column, "<=", most)))
+
+
+def path_of(column: str) -> tuple[str, ...]:
+    """Return the name of a column and the keys that lead to a value in it; keys with other signs stand in quotes.
+
+    >>> path_of("price"), path_of('attributes.size."max. speed"')
+    (('price',), ('attributes', 'size', 'max. speed'))
+
+    Raises:
+        ConfigError: A quote or a key is missing.
+    """
+    keys: list[str] = []
+    rest = f".{column}"
+    while rest:
+        quoted = rest.startswith('."')
+        try:
+            key, end = json.JSONDecoder().raw_decode(rest, 1) if quoted else _key(rest)
+        except ValueError:
+            key, end = "", 0
+        wrong = not rest.startswith(".") or not key or not fits(key, "text")
+        refuse(wrong, f"The column {brief(column)}.", 'a name; in JSON, keys after dots: attributes."max speed".unit')
+        keys, rest = [*keys, key], rest[end:]
+    return tuple(keys)
+
+
+def _key(rest: str) -> tuple[str, int]:
+    end = rest.find(".", 1)
+    end = len(rest) if end < 0 else end
+    return rest[1:end], end
+
+
+def leaves(where: Filter) -> Iterator[Leaf]:
+    """Yield the parts of a filter that look at one value."""
+    if isinstance(where, (And, Or)):
+        for part in where.parts:
+            yield from leaves(part)
+    elif isinstance(where, Not):
+        yield from leaves(where.part)
+    else:
+        yield where
+
+
+def checked(where: Filter | Sequence[Filter] | None, columns: Mapping[str, str]) -> Filter | None:
+    """Return a filter whose values have the types of their columns, in tuples; None for no condition at all.
+
+    Args:
+        where: A filter, or several that all have to hold.
         columns: Types of the columns that there are, by name.
 
     Raises:
-        ConfigError: No comparison, an unknown column, or a value of another type.
+        ConfigError: A column or comparison is unknown, a value has another type, or there are too many parts.
 
-    >>> read_filter(["price<=10"], {"price": "integer"})
-    (Condition(column='price', comparison='<=', value=10),)
+    >>> checked([Condition("price", "<", 5)], {"price": "number"})
+    Condition(column='price', comparison='<', value=5.0)
     """
-    return tuple(_read_condition(word, columns) for word in words)
+    if where is None:
+        return None
+    if isinstance(where, Sequence):
+        where = where[0] if len(where) == 1 else And(where)
+    found = _checked(where, columns, _DEEPEST)
+    parts = sum(1 for _ in leaves(found))
+    refuse(parts > _MOST_PARTS, f"A filter of {parts} conditions.", f"at most {_MOST_PARTS}; IN takes many values")
+    return None if found == And(()) else found
 
 
-def _read_condition(word: str, columns: Mapping[str, str]) -> Condition:
-    found = [(word.find(sign), -len(sign), sign) for sign in _COMPARE if sign in word]
-    refuse(not found, f"The condition '{word}'.", f"COLUMN, one of {' '.join(_COMPARE)}, and a value, such as price<10")
-    sign = min(found)[2]
-    name, _, text = word.partition(sign)
-    refuse(
-        text.strip().startswith("=" if sign in ("=", "!=") else tuple("<>=!")),
-        f"The condition '{word}' has more than one comparison.",
-        f"COLUMN, one of {' '.join(_COMPARE)}, and a value, such as price<10",
-    )
-    return checked(Condition(name.strip(), sign, text.strip()), columns, from_text=True)
+def _checked(where: Filter, columns: Mapping[str, str], depth: int) -> Filter:
+    refuse(not depth, "A filter with too many parts within parts.", f"at most {_DEEPEST} levels")
+    match where:
+        case And(parts):
+            return And(tuple(_checked(part, columns, depth - 1) for part in parts))
+        case Or(parts):
+            return Or(tuple(_checked(part, columns, depth - 1) for part in parts))
+        case Not(part):
+            return Not(_checked(part, columns, depth - 1))
+        case Exists(column):
+            kind_of(column, columns)
+            return where
+        case In(column, values):
+            refuse(isinstance(values, str), f"In({column!r}, {values!r}).", "a list of values")
+            kind_of(column, columns)
+            return In(column, tuple(_fitting(column, "=", value, columns) for value in values))
+        case Condition(column, comparison, value):
+            return Condition(column, comparison, _fitting(column, comparison, value, columns))
+    raise ConfigError(f"A filter {brief(where)}.", expected="Condition, In, Exists, And, Or or Not")
 
 
-def checked(condition: Condition, columns: Mapping[str, str], *, from_text: bool = False) -> Condition:
-    """Return a condition whose value has the type of its column.
+def kind_of(column: str, columns: Mapping[str, str]) -> str:
+    """Return the type of a column; "json" of what lies within one.
 
     Raises:
-        ConfigError: The column or comparison is unknown, or the value has another type.
+        ConfigError: It is unknown, or of a type that nothing lies in.
     """
-    if condition.column not in columns:
-        raise unknown_name("metadata column", condition.column, columns)
-    if condition.comparison not in _COMPARE:
-        raise unknown_name("comparison", condition.comparison, _COMPARE)
-    kind = columns[condition.column]
-    value = _from_text(condition.value, kind) if from_text else condition.value
-    if from_text and kind == "text" and condition.comparison in _ORDERED and _is_number(value):
-        raise ConfigError(
-            f"The condition '{condition.column}{condition.comparison}{value}' compares texts, among which '10' comes "
-            f"before '3': the column '{condition.column}' holds texts.",
-            expected="= or != and the text, or a column of numbers",
-            to_do="keep such values as numbers where the items are added; nothing was changed.",
-        )
-    if not fits(value, kind):
-        raise ConfigError(
-            f"The condition '{condition.column} {condition.comparison} {brief(condition.value)}'.",
-            expected=f"a value of the column's type, {kind}",
-        )
-    return Condition(condition.column, condition.comparison, value)
+    name, *keys = path_of(column)
+    if name not in columns:
+        raise unknown_name("metadata column", name, columns)
+    kind = columns[name]
+    refuse(bool(keys) and kind != "json", f"'{column}', where '{name}' is a column of the type {kind}.",
+           f"'{name}', or a column of JSON")  # fmt: skip
+    return kind
 
 
-def _is_number(value: object) -> bool:
-    """Say whether a text is a number whose order among texts is another: no year or code, which have one length."""
-    text = str(value)
-    if text.isdecimal() and (len(text) >= 4 or text.startswith("0")):
-        return False
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+def _fitting(column: str, comparison: str, value: Any, columns: Mapping[str, str]) -> Any:
+    """Return a value as stores compare it."""
+    kind = kind_of(column, columns)
+    if comparison not in COMPARISONS:
+        raise unknown_name("comparison", comparison, COMPARISONS)
+    within = kind == "json"
+    refuse(within and len(path_of(column)) == 1, f"The whole of '{column}' compared.", f"a value in it: {column}.KEY")
+    if not (isinstance(value, Value) and _fits_in_json(value) if within else fits(value, kind)):
+        raise ConfigError(
+            f"The condition '{column} {comparison} {brief(value)}'.",
+            expected="a text, number or truth value" if within else f"a value of the column's type, {kind}",
+        )
+    refuse(
+        within and comparison in _ORDERED and isinstance(value, (str, bool)),
+        f"The condition '{column} {comparison} {brief(value)}' in a column of JSON.",
+        "a number; texts in JSON are compared by = and != only, those of a column of texts by all comparisons",
+    )
+    return float(value) if kind == "number" else value
 
 
 def fits(value: object, kind: str) -> bool:
     """Say whether a column of a type can hold a value: a finite number, an integer of 64 bits, a text without 0.
+
+    A column of JSON holds objects, of which integers have at most 53 bits.
 
     >>> fits(3, "number"), fits(3.5, "integer"), fits(True, "integer"), fits("red", "text"), fits(math.nan, "number")
     (True, False, False, True, False)
@@ -141,32 +248,61 @@ def fits(value: object, kind: str) -> bool:
         return False
     if isinstance(value, str):
         return "\0" not in value and (value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value))
+    if isinstance(value, dict):
+        return _fits_in_json(value)
     return -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, float) and math.isfinite(value)
 
 
-def _from_text(text: str, kind: str) -> Any:
-    """Return the value that a text stands for, or the text where it stands for none of the kind."""
-    if kind == "truth":
-        return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return COLUMN_TYPES[kind](text)
-    except ValueError:
-        return text
+def _fits_in_json(value: object, depth: int = _DEEPEST) -> bool:
+    """Say whether every reader of JSON finds the same in a value."""
+    if isinstance(value, dict):
+        return depth > 0 and all(fits(key, "text") and _fits_in_json(one, depth - 1) for key, one in value.items())
+    if isinstance(value, list):
+        return depth > 0 and all(_fits_in_json(one, depth - 1) for one in value)
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST_IN_JSON
+    return value is None or fits(value, "text" if isinstance(value, str) else "number")
 
 
-def sql(where: Filter | None) -> str:
-    """Write a filter as SQL over columns of the conditions' names; empty without conditions.
+def sql(where: Filter, leaf: Callable[[Leaf], str] | None = None) -> str:
+    """Write a checked filter as SQL; without a value, a condition is neither true nor false.
 
-    >>> sql((Condition("colour", "=", "it's red"), Condition("price", "<", 5)))
-    "`colour` = 'it''s red' AND `price` < 5"
+    Args:
+        where: The filter.
+        leaf: Writes the parts that look at one value; `leaf_sql` when left out.
+
+    >>> sql(And((Condition("colour", "=", "it's red"), Not(In("price", (5, 7))))))
+    "(`colour` = 'it''s red' AND (`price` IN (5, 7)) IS NOT TRUE)"
     """
-    return " AND ".join(f"`{one.column}` {one.comparison} {literal(one.value)}" for one in where or ())
+    leaf = leaf_sql if leaf is None else leaf
+    match where:
+        case And(parts) | Or(parts):
+            word, alone = ("AND", "TRUE") if isinstance(where, And) else ("OR", "FALSE")
+            return f"({f' {word} '.join(sql(part, leaf) for part in parts)})" if parts else alone
+        case Not(part):
+            return f"({sql(part, leaf)}) IS NOT TRUE"  # true where a missing value leaves it open
+        case _:
+            return leaf(where)
+
+
+def leaf_sql(leaf: Leaf, prefix: str = "") -> str:
+    """Write what looks at one value of a column as SQL; columns are called ``prefix`` and their name."""
+    column = f"`{prefix}{leaf.column}`"
+    match leaf:
+        case In(_, values):
+            return f"{column} IN ({', '.join(map(literal, values))})" if values else "FALSE"
+        case Exists():
+            return f"{column} IS NOT NULL"
+        case Condition(_, comparison, value):
+            return f"{column} {comparison} {literal(value)}"
 
 
 def literal(value: Any) -> str:
-    """Write a value as SQL does."""
+    """Write a value as SQL does; the smallest integer as a sum, since it would be read as a number that is not one."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
+    if value == _LEAST and isinstance(value, int):
+        return f"({_LEAST + 1} - 1)"
     return repr(float(value) if isinstance(value, float) else int(value))

@@ -37,11 +37,11 @@ from holdfast.stores.base import (
     digest_of,
 )  # fmt: skip
 from holdfast.stores.disk import Disk
-from holdfast.stores.filters import Condition, Filter
+from holdfast.stores.filters import And, Condition, Exists, Filter, In, Not, Or, path_of
 from holdfast.testing.contract import Check, Contract, refused
 
 WIDTHS = {"g1": 4, "g2": 6, "g3": 4}
-COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
+COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth", "facts": "json"}
 NAMES = (
     "a",
     "Ab",
@@ -64,6 +64,20 @@ NAMES = (
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+FACTS: dict[str, list[Any]] = {
+    "n": [3, 3.5, "3", True, 1, None, [3], {"n": 3}, 2**53, 1e30, -0.5],
+    "a.b": ["red", "it's", 'a "b"', "Grün", "", "a\\b", "l\nm", "null", "true", False, None, ["red"]],
+}
+VALUES: dict[str, list[Any]] = {
+    "colour": ["red", "it's", 'a "b"', "Grün", "", "S", "%", "a\\b"],
+    "pieces": [0, 2**53 + 1, -(2**63)],
+    "price": [0.0, 2.25, 3.0, 1e-7, -1.0],
+    "sold": [True, False],
+    "facts.n": [3, 3.5, "3", True, 1, 1.0, False, 2**53, 1e30, 0],
+    'facts."a.b"': ["red", "it's", 'a "b"', "Grün", "", "a\\b", "l\nm", "null", "true", False, "x"],
+    'facts.of."it\'s"': [3, "3", True],
+    "facts.none": [1, "red", False],
+}
 CONTRACT = Contract()
 
 
@@ -210,7 +224,7 @@ class Obvious:
         """Return the hits of one query: id, score and metadata, best first."""
         found = []
         for identifier, (_, metadata, held) in self.items.items():
-            if name in held and not without & held.keys() and all(fulfilled(one, metadata) for one in where or ()):
+            if name in held and not without & held.keys() and (where is None or met(where, metadata)):
                 score = sum(float(left) * float(right) for left, right in zip(query, held[name], strict=True))
                 found.append((-score, identifier, metadata))
         return [
@@ -218,8 +232,48 @@ class Obvious:
         ]
 
 
-def fulfilled(condition: Condition, metadata: Mapping[str, Any]) -> bool:
-    return condition.column in metadata and COMPARE[condition.comparison](metadata[condition.column], condition.value)
+def met(where: Filter, metadata: Mapping[str, Any]) -> bool:
+    """Say whether an item meets a filter."""
+    match where:
+        case And(parts):
+            return all(met(part, metadata) for part in parts)
+        case Or(parts):
+            return any(met(part, metadata) for part in parts)
+        case Not(part):
+            return not met(part, metadata)
+    found: Any = metadata
+    for key in path_of(where.column):
+        found = found.get(key) if isinstance(found, dict) else None
+    match where:
+        case Exists():
+            return found is not None
+        case In(_, values):
+            return any(alike(found, value) and found == value for value in values)
+        case Condition(_, comparison, value):
+            return alike(found, value) and COMPARE[comparison](found, value)
+
+
+def alike(left: object, right: object) -> bool:
+    """Say whether two values are of one type, all numbers of the same."""
+    kinds = [float if type(value) is int else type(value) for value in (left, right)]
+    return kinds[0] is kinds[1]
+
+
+def drawn_filter(rng: np.random.Generator, depth: int = 3) -> Filter:
+    """Draw a filter of any sort over `COLUMNS`, with values that items have and values that none has."""
+    kind = int(rng.integers(6 if depth else 3))
+    if kind > 2:
+        parts = tuple(drawn_filter(rng, depth - 1) for _ in range(rng.integers(0, 4)))
+        return (And(parts), Or(parts), Not(drawn_filter(rng, depth - 1)))[kind - 3]
+    column = list(VALUES)[rng.integers(len(VALUES))]
+    values = VALUES[column]
+    if kind == 0:
+        return Exists(column)
+    if kind == 1:
+        return In(column, tuple(values[place] for place in rng.integers(0, len(values), rng.integers(0, 4))))
+    value = values[rng.integers(len(values))]
+    signs = ("=", "!=") if "." in column and isinstance(value, (str, bool)) else tuple(COMPARE)
+    return Condition(column, signs[rng.integers(len(signs))], value)
 
 
 def history(rng: np.random.Generator, model: Obvious, read: list[Items]) -> Changes:
@@ -252,7 +306,9 @@ def metadata(rng: np.random.Generator) -> dict[str, Any]:
         "price": [-0.5, 0.0, 2.25, 1e-7, 1e30, 3][rng.integers(6)],
         "sold": bool(rng.integers(2)),
     }
-    return {name: value for name, value in values.items() if rng.random() < 0.7}
+    facts = {key: listed[rng.integers(len(listed))] for key, listed in FACTS.items() if rng.random() < 0.7}
+    found = {name: value for name, value in values.items() if rng.random() < 0.7}
+    return found | ({"facts": {**facts, "of": {"it's": facts.get("n")}}} if rng.random() < 0.7 else {})
 
 
 def state(store: Store, names: Mapping[str, int] = WIDTHS) -> dict[str, Any]:
@@ -348,23 +404,26 @@ def filters_of_every_comparison_and_type(place: Place) -> None:
             for name, width in WIDTHS.items()]  # fmt: skip
     changes = Changes(upsert=Upsert(ids, [metadata(rng) for _ in ids], rows))
     commit(store, changes), model.apply(changes)
-    values: dict[str, list[Any]] = {
-        "colour": ["red", "it's", 'a "b"', "Grün", "", "S", "%", "a\\b"],
-        "pieces": [0, 2**53 + 1, -(2**63)],
-        "price": [0.0, 2.25, 3, 1e-7, -1],
-        "sold": [True, False],
-    }
     matched = 0
-    for column, known in values.items():
+    for column, known in VALUES.items():
         for sign in COMPARE:
             for value in known:
-                where = (Condition(column, sign, value),)
+                where: Filter = Condition(column, sign, value)
+                if "." in column and isinstance(value, (str, bool)) and sign not in ("=", "!="):
+                    continue
                 hits = store.search(np.ones((1, 4), np.float32), 99, generation="g1", where=where, at=store.pointer())
                 expected = model.search(np.ones(4, np.float32), 99, "g1", frozenset(), where)
                 assert hits.ids[0] == [hit[0] for hit in expected], where
                 matched += len(expected)
     assert matched > 300
-    same_searches(store, model, store.pointer(), rng, (Condition("price", "<", 3), Condition("colour", "!=", "it's")))
+    same_searches(
+        store, model, store.pointer(), rng, And((Condition("price", "<", 3.0), Not(Condition("colour", "=", "it's"))))
+    )
+    long = In("colour", (*(f"it's {number}" for number in range(5000)), "red"))
+    for where in (long, *(drawn_filter(rng) for _ in range(60))):
+        hits = store.search(np.ones((1, 4), np.float32), 99, generation="g1", where=where, at=store.pointer())
+        expected = model.search(np.ones(4, np.float32), 99, "g1", frozenset(), where)
+        assert hits.ids[0] == [hit[0] for hit in expected], where
 
 
 @promise()

@@ -136,7 +136,8 @@ def search(
         api: How a model behind an API is asked.
         sets: How data is read.
         k: Hits per query. Also written -k.
-        where: Conditions on metadata that all must hold, in quotes: "price<10" "label=red" (= != < <= > >=).
+        where: Filters on metadata that all must hold, each in quotes: "price<10" "label=red", or
+            "label IN ('red', 'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".
         texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
         approximate: Use approximate indexes where there are any; every vector is compared otherwise.
         count_traffic: Count the hits, for a backfill in the order traffic.
@@ -146,7 +147,7 @@ def search(
             --texts requests.csv
         holdfast gallery search --gallery live --like 17 --where "price<10"
     """
-    from holdfast.stores.filters import read_filter
+    from holdfast.stores.where import read_filter
 
     count_of("--k", k)
     with on.opened() as it:

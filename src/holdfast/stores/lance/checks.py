@@ -6,6 +6,7 @@ commit wrote counts before it was opened anew, without any cache, and compared: 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -21,7 +22,7 @@ from lance.file import LanceFileReader
 from numpy.typing import NDArray
 
 from holdfast.errors import StoreError
-from holdfast.stores.lance.rows import Table, among, index_folders, portions
+from holdfast.stores.lance.rows import COLUMN_TYPES, Table, among, index_folders, portions, values_of
 
 Piece = Any
 """A fragment of a Lance table: a file of rows, and a file that says which of them were removed."""
@@ -114,6 +115,8 @@ def _equal(wanted: pa.ChunkedArray, there: pa.ChunkedArray) -> bool:
     """Say whether two columns are equal, vectors bit by bit."""
     if pa.types.is_fixed_size_list(wanted.type):
         return np.array_equal(_bits(wanted), _bits(there))
+    if wanted.type == COLUMN_TYPES["json"]:  # written in other words
+        return values_of(wanted) == values_of(there)
     return bool(wanted.equals(there))
 
 
@@ -131,7 +134,10 @@ def _total(rows: Iterable[pa.Table]) -> tuple[int, int]:
 def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
     """Return a number for every value of a column, equal for equal ones within this process."""
     if not pa.types.is_fixed_size_list(column.type):
-        return np.fromiter(map(hash, column.to_pylist()), np.int64, len(column)).view(np.uint64)
+        values = values_of(column)
+        if column.type == COLUMN_TYPES["json"]:
+            values = [json.dumps(value, sort_keys=True) for value in values]
+        return np.fromiter(map(hash, values), np.int64, len(column)).view(np.uint64)
     width = column.type.list_size
     keys: NDArray[np.uint64] = (_bits(column).reshape(-1, width) * _factors(width)).sum(axis=1)
     return keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,25 +17,23 @@ from holdfast.stores.planning import Appended
 Table = Any
 """A handle of one version of a Lance table; changing it makes it one of the version that came of that."""
 
-COLUMN_TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
+COLUMN_TYPES = {
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "truth": pa.bool_(),
+    "json": pa.json_(),
+}
 ID_INDEX = "id_idx"
-_PREFIX = "meta_"
+PREFIX = "meta_"
+"""What the names of metadata columns begin with: one may be called "id" or "vector", too."""
 _AT_ONCE = 50_000  # ids in one statement
 _UNINDEXED = 20_000  # ids that may be looked up without the index
 
 
-def column(name: str) -> str:
-    """Return the column of a Lance table for a metadata column, which may be called "id" or "vector", too.
-
-    >>> column("colour")
-    'meta_colour'
-    """
-    return _PREFIX + name
-
-
 def metadata_columns(schema: pa.Schema) -> dict[str, str]:
     """Return the metadata columns by the name of the column of the Lance table."""
-    return {name: name.removeprefix(_PREFIX) for name in schema.names if name.startswith(_PREFIX)}
+    return {name: name.removeprefix(PREFIX) for name in schema.names if name.startswith(PREFIX)}
 
 
 def schema_of(width: int, columns: Mapping[str, str]) -> pa.Schema:
@@ -44,7 +43,7 @@ def schema_of(width: int, columns: Mapping[str, str]) -> pa.Schema:
             pa.field("id", pa.string(), nullable=False),
             pa.field("version", pa.int64(), nullable=False),
             pa.field("vector", pa.list_(pa.float32(), width), nullable=False),
-            *(pa.field(column(name), COLUMN_TYPES[kind]) for name, kind in columns.items()),
+            *(pa.field(PREFIX + name, COLUMN_TYPES[kind]) for name, kind in columns.items()),
         ]
     )
 
@@ -60,7 +59,7 @@ def items_of(table: Table) -> Iterator[tuple[list[str], list[int], list[Metadata
     """Yield ids, versions and metadata of the items of all rows, batch by batch."""
     columns = metadata_columns(table.schema)
     for batch in table.to_batches(columns=["id", "version", *columns]):
-        values = {known: batch.column(name).to_pylist() for name, known in columns.items()}
+        values = {known: values_of(batch.column(name)) for name, known in columns.items()}
         metadata: list[Metadata] = [
             {known: listed[row] for known, listed in values.items() if listed[row] is not None}
             for row in range(len(batch))
@@ -77,8 +76,20 @@ def rows_of(part: Appended, schema: pa.Schema) -> pa.Table:
         pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
     ]
     for name, known in metadata_columns(schema).items():
-        arrays.append(pa.array([metadata.get(known) for metadata in part.metadata], schema.field(name).type))
+        type_ = schema.field(name).type
+        values = [metadata.get(known) for metadata in part.metadata]
+        if type_ == COLUMN_TYPES["json"]:
+            values = [None if value is None else json.dumps(value) for value in values]
+        arrays.append(pa.array(values, type_))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of a metadata column."""
+    values = column.to_pylist()
+    if column.type == COLUMN_TYPES["json"]:
+        return [None if value is None else json.loads(value) for value in values]
+    return list(values)
 
 
 def vectors_of(rows: pa.Table) -> Vectors:

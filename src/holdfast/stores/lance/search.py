@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.stores.base import Hits, Vectors
-from holdfast.stores.filters import Filter, Metadata, literal
-from holdfast.stores.lance.rows import Table, column, metadata_columns
+from holdfast.stores.filters import Filter, Metadata
+from holdfast.stores.lance.filters import condition
+from holdfast.stores.lance.rows import Table, metadata_columns, values_of
 from holdfast.stores.ledger import best_first
 
-_LEAST = -(2**63)
 _AT_ONCE = 64  # queries of one search of Lance
 PROBES = 40  # parts of the index that a search looks into
 _Found = tuple[list[str], Vectors, list[Metadata]]
-
-
-def condition(where: Filter | None) -> str:
-    """Write a filter as SQL over the columns of a Lance table; empty without conditions.
-
-    >>> from holdfast.stores.filters import Condition
-    >>> condition((Condition("colour", "=", "red"), Condition("price", "<", 5)))
-    "`meta_colour` = 'red' AND `meta_price` < 5"
-    """
-    return " AND ".join(f"`{column(one.column)}` {one.comparison} {_value(one.value)}" for one in where or ())
-
-
-def _value(value: Any) -> str:
-    """Write a value as SQL; Lance would read the smallest integer as a number that is not one."""
-    return f"({_LEAST + 1} - 1)" if value == _LEAST and isinstance(value, int) else literal(value)
 
 
 def nearest(table: Table, schema: pa.Schema, queries: Vectors, k: int, where: Filter | None, *, exact: bool) -> Hits:
@@ -92,7 +76,7 @@ class _Search:
     def _sorted(self, rows: pa.Table) -> _Found:
         ids, scores = rows.column("id").to_pylist(), _scores(rows)
         places = best_first(ids, scores, self.k)
-        values = {known: rows.column(name).to_pylist() for name, known in self.columns.items()}
+        values = {known: values_of(rows.column(name)) for name, known in self.columns.items()}
         metadata: list[Metadata] = [
             {known: listed[place] for known, listed in values.items() if listed[place] is not None} for place in places
         ]

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.stores.base import Vectors
-from holdfast.stores.filters import Filter, Metadata, matches
+from holdfast.stores.filters import Filter, Metadata
 from holdfast.stores.ledger import best_first
+from holdfast.stores.memory.filters import mask
 
 FOREVER = np.iinfo(np.int64).max
 _FILTERS_KEPT = 16
@@ -53,7 +54,7 @@ class MemoryTable:
         self._metadata: list[Metadata] = []
         self._vectors = np.empty((0, width), np.float32)
         self._numbers = np.empty((4, 0), np.int64)  # item, version, first commit, commit of the removal
-        self._matching: dict[Filter, NDArray[np.bool_]] = {}
+        self._matching: dict[str, NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         return len(self.places)
@@ -118,10 +119,10 @@ class MemoryTable:
 
     def matching(self, where: Filter, count: int) -> NDArray[np.bool_]:
         """Say which of the first rows match a filter; a row's metadata never changes, so the answer is kept."""
-        known = self._matching.pop(where, np.empty(0, np.bool_))
-        new = [matches(where, metadata) for metadata in self._metadata[len(known) : count]]
-        known = np.concatenate([known, np.array(new, np.bool_)])
-        self._matching[where] = known
+        name = repr(where)  # as values, 1 and true would be equal
+        known = self._matching.pop(name, np.empty(0, np.bool_))
+        known = np.concatenate([known, mask(where, self._metadata[len(known) : count])])
+        self._matching[name] = known
         for oldest in list(self._matching)[:-_FILTERS_KEPT]:
             self._matching.pop(oldest, None)
         return known[:count]
@@ -158,7 +159,7 @@ class View:
             there = np.zeros(size, np.bool_)
             there[taken] = True
             allowed &= ~there[self.items]
-        if where:
+        if where is not None:
             allowed &= self.table.matching(where, len(allowed))
         return allowed
 

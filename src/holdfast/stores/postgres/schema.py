@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import GalleryError
 from holdfast.stores.ledger import Ledger
+from holdfast.stores.postgres.filters import INDEX, INDEXED
 from holdfast.stores.postgres.ledger import PostgresDatabase
 from holdfast.stores.postgres.sharing import lock_key
 
@@ -34,7 +35,7 @@ def create_schema(database: PostgresDatabase, kind: str) -> None:
             "FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'",
             [schema],
         )
-        Ledger(database).create(kind)
+        Ledger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}"])
     database.forget()  # connections learn where the extension is when they begin
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -11,13 +10,13 @@ from psycopg.sql import Identifier
 
 from holdfast.stores.base import Vectors
 from holdfast.stores.filters import Filter
+from holdfast.stores.postgres.filters import condition
 from holdfast.stores.postgres.ledger import Connection, PostgresDatabase, translated
 
 Found = tuple[str, float, str]
 """Id, score, and metadata as JSON."""
 
 _FEW_ITEMS = 2000  # looked up one by one rather than joined
-_COMPARISONS = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 SETTINGS = b"""
 SELECT set_config('enable_nestloop', %(nested)s, true), set_config('enable_seqscan', %(scanned)s, true),
     set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %(breadth)s, true)
@@ -130,9 +129,12 @@ def _selected(connection: Connection, condition: str, values: Mapping[str, Any])
 
 def is_indexed(database: PostgresDatabase, generation: str) -> bool:
     """Say whether a generation has an approximate index that is complete."""
-    found = database.execute(
-        "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(?)", [index_of(generation)]
-    )
+    return is_valid(database, index_of(generation))
+
+
+def is_valid(database: PostgresDatabase, index: str) -> bool:
+    """Say whether there is an index of a quoted name that is complete."""
+    found = database.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(?)", [index])
     return bool(found and found[0][0])
 
 
@@ -148,24 +150,9 @@ def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, Any]]:
     if mask:
         parts.append("items.mask & %(mask)s = 0")
         values["mask"] = mask
-    if where:
-        parts.append("jsonb_path_exists(items.metadata::jsonb, %(path)s::jsonpath, %(compared)s::jsonb, true)")
-        values |= {"path": _path(where), "compared": json.dumps({f"v{n}": one.value for n, one in enumerate(where)})}
+    if where is not None:
+        parts.append(condition(where, values))
     return " AND ".join(parts), values
-
-
-def _path(where: Filter) -> str:
-    """Write a filter as a JSON path, which compares values of one type only.
-
-    >>> from holdfast.stores.filters import Condition
-    >>> _path((Condition("price", "<", 5), Condition("colour", "=", "red")))
-    '$ ? (@."price" != null && @."price" < $v0 && @."colour" != null && @."colour" == $v1)'
-    """
-    parts = []
-    for number, one in enumerate(where):
-        column = f"@.{json.dumps(one.column)}"
-        parts += [f"{column} != null", f"{column} {_COMPARISONS[one.comparison]} $v{number}"]
-    return f"$ ? ({' && '.join(parts)})"
 
 
 def table_of(generation: str) -> str:

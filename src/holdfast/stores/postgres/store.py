@@ -22,10 +22,11 @@ from holdfast.stores.ledger_store import LedgerStore
 from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.postgres.address import read_address
 from holdfast.stores.postgres.backup import copy_in, copy_out
+from holdfast.stores.postgres.filters import INDEX, INDEXED
 from holdfast.stores.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
 from holdfast.stores.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
 from holdfast.stores.postgres.schema import check_extension, create_schema, is_there, missing
-from holdfast.stores.postgres.search import Found, index_of, is_indexed, nearest, table_of
+from holdfast.stores.postgres.search import Found, index_of, is_indexed, is_valid, nearest, table_of
 from holdfast.stores.postgres.sharing import ConnectionLock, Snapshots
 
 _WIDEST_INDEXED = 2000
@@ -239,17 +240,24 @@ class PgvectorStore(LedgerStore):
                 expected=f"at most {_WIDEST_INDEXED} for an approximate index of pgvector",
                 to_do="search without one. The gallery is intact.",
             )
+        self._index_metadata()
         if is_indexed(self.database, generation):
             return
-        self._snapshots.forget()  # else the database would wait for this thread
-        index, schema = index_of(generation), self.database.address.schema
         [(extension,)] = self.database.execute(f"SELECT {EXTENSION}")
+        self._build(index_of(generation), f"{table_of(generation)} USING hnsw (vector {extension}.vector_ip_ops)")
+
+    def _build(self, index: str, on: str) -> None:
+        """Build an index, in place of one that was interrupted; searches go on meanwhile."""
+        self._snapshots.forget()  # else the database would wait for this thread
+        schema = self.database.address.schema
         self._reached("pgvector.index")
-        self.database.execute_alone(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}".{index}')  # an interrupted one
-        self.database.execute_alone(
-            f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{table_of(generation)} '
-            f"USING hnsw (vector {extension}.vector_ip_ops)"
-        )
+        self.database.execute_alone(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}".{index}')
+        self.database.execute_alone(f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{on}')
+
+    def _index_metadata(self) -> None:
+        """Index the metadata of a gallery that an earlier version made."""
+        if not is_valid(self.database, INDEX):
+            self._build(INDEX, INDEXED)
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return rows, size with all indexes, and how many rows the approximate index covers."""
@@ -281,6 +289,7 @@ class PgvectorStore(LedgerStore):
                     self._reached("pgvector.drop")
                     drop_table(self.database, table)
                 freed = before - self._size()
+        self._index_metadata()
         before = self._size()
         for table in self._tables():
             self.database.execute_alone(f'VACUUM (ANALYZE) "{self.database.address.schema}"."{table}"')
