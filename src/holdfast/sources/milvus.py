@@ -26,7 +26,7 @@ from holdfast.sources.address import Address
 from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
-from holdfast.stores.filters import Condition, Filter
+from holdfast.stores.filters import Condition
 
 PAGE = 1024
 """Ids asked for at a time."""
@@ -203,7 +203,7 @@ class MilvusCollection:
         return condition_text([one for one in self._where if self._fields.get(one.column) in _PUSHED])
 
 
-def condition_text(where: Sequence[Condition] | Filter) -> str:
+def condition_text(where: Sequence[Condition]) -> str:
     """Write conditions on fields as Milvus does; empty where there are none.
 
     >>> condition_text([Condition("colour", "=", "red"), Condition("price", "<", 5)])

@@ -32,7 +32,7 @@ from holdfast.sources.address import Address
 from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
-from holdfast.stores.filters import Condition, Filter
+from holdfast.stores.filters import Condition, Conditions
 
 ID = "id"
 """The column of the ids of points, as texts."""
@@ -153,7 +153,7 @@ class QdrantCollection:
                 yield from self._scrolled(columns, PAGE, _any_of(self._payload[key], values), ())
 
     def _scrolled(
-        self, columns: Sequence[str], rows: int, found: models.Filter | None = None, where: Filter | None = None
+        self, columns: Sequence[str], rows: int, found: models.Filter | None = None, where: Conditions | None = None
     ) -> Iterator[pa.RecordBatch]:
         where, found = (self._where, self._pushed()) if where is None else (where, found)
         wanted = list(dict.fromkeys([*columns, *(one.column for one in where)]))
