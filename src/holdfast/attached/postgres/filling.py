@@ -1,0 +1,300 @@
+"""Filling rows with vectors beside an application that writes: in small transactions, and its writes win.
+
+A batch of keys is handed out, together with when the application last changed each row; vectors are made without any
+transaction open; and they are written into those of the rows that are still as they were handed out. Rows that somebody
+holds locked are passed over, so that nobody waits in a circle; they come with the next pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.attached.postgres.layout import Layout, arrays, held, key_texts, keys
+from holdfast.attached.postgres.ledger import Entry, Ledger
+from holdfast.attached.postgres.rows import id_of
+from holdfast.attached.postgres.session import Result, Session
+from holdfast.attached.postgres.table import firing_triggers
+from holdfast.attached.state import Side
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import shown
+from holdfast.errors import BudgetError, DataError, SpaceMismatchError, refuse
+from holdfast.galleries.backfill import Backfilled
+from holdfast.galleries.sources import VectorSource
+from holdfast.galleries.state import Progress
+
+RETRIES = 8
+MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
+LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
+
+
+class Batch(NamedTuple):
+    """Rows to be filled.
+
+    Args:
+        keys: Of the rows, one text for every column.
+        edited: When the application last changed each, as the server writes it; None for never.
+    """
+
+    keys: list[list[str]]
+    edited: list[str | None]
+
+    @property
+    def ids(self) -> list[str]:
+        """What the rows are called outside of the table."""
+        return [id_of(key) for key in self.keys]
+
+
+def read_batch(
+    session: Session,
+    entry: Entry,
+    layout: Layout,
+    side: Side,
+    limit: int,
+    *,
+    after: Sequence[str] | None = None,
+    upto: Sequence[str] | None = None,
+    made: datetime | None = None,
+) -> Batch:
+    """Return rows that lack a vector, by key; within a transaction.
+
+    Args:
+        session: To the database.
+        entry: The attachment as it is in this transaction.
+        layout: Its layout.
+        side: Of which model.
+        limit: At most so many.
+        after: Only those after this key.
+        upto: Only those up to this key.
+        made: Only those that the application has not changed after this moment.
+    """
+    record = entry.record
+    conditions, values = [layout.lacking(side)], list[object]()
+    given = ", ".join(f"%s::text::{column.type}" for column in record.table.key)
+    for sign, key in ((">", after), ("<=", upto)):
+        if key is not None:
+            conditions.append(f"({keys(record)}) {sign} ({given})")
+            values += key
+    if made is not None:
+        conditions.append(f"({layout.edited} IS NULL OR {layout.edited} <= %s)")
+        values.append(made)
+    rows = session.rows(
+        f"SELECT {key_texts(record)}, {layout.edited}::text FROM {layout.rows} WHERE {' AND '.join(conditions)} "
+        f"ORDER BY {keys(record)} LIMIT {int(limit)}", values,
+    )  # fmt: skip
+    return Batch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])
+
+
+def last_key(session: Session, entry: Entry, layout: Layout) -> list[str] | None:
+    """Return the largest key of the table, None of an empty one; within a transaction."""
+    largest = ", ".join(f"{one} DESC" for one in keys(entry.record).split(", "))
+    rows = session.rows(
+        f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1"
+    )
+    return [str(part) for part in rows[0]] if rows else None
+
+
+def write_batch(session: Session, entry: Entry, layout: Layout, side: Side, batch: Batch, made: EmbeddingSet) -> int:
+    """Write vectors into rows that are as they were read, and return how many; within a transaction.
+
+    Args:
+        session: To the database.
+        entry: The attachment as it is in this transaction.
+        layout: Its layout.
+        side: Of which model.
+        batch: The rows.
+        made: Vectors of some of them.
+    """
+    place = {identifier: row for row, identifier in enumerate(batch.ids)}
+    strangers = [identifier for identifier in made.ids if identifier not in place]
+    if strangers:
+        raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
+    rows = [place[identifier] for identifier in made.ids]
+    session.rows("SELECT set_config('holdfast.filling', 'on', true)")
+    if not entry.record.aside and not entry.record.fires and firing_triggers(session, entry.record.table):
+        session.rows("SELECT set_config('session_replication_role', 'replica', true)")
+    values = [*arrays(entry.record, [batch.keys[row] for row in rows]), [batch.edited[row] for row in rows],
+              list(made.vectors)]  # fmt: skip
+    return session.count(layout.write(side), values)
+
+
+def check_made(source: VectorSource, entry: Entry, side: Side) -> None:
+    """Refuse a source of another model, or whose vectors a column cannot hold.
+
+    Raises:
+        DataError: It is of another model.
+        SpaceMismatchError: It is of another dimension, or of a curved space.
+    """
+    model = entry.record.new if side == "new" else entry.record.old
+    if source.fingerprint != model.fingerprint:
+        raise DataError(
+            f"The source makes vectors of {source.fingerprint}.",
+            expected=f"those of the {side} model, {model.fingerprint}",
+            to_do="give the model or the files that were named when the table was attached; nothing was changed.",
+        )
+    if source.space.dim != model.dim or source.space.curvature is not None:
+        raise SpaceMismatchError(
+            f"The source is on the {source.space}.",
+            expected=f"vectors of dimension {model.dim}, whose directions or distances pgvector ranks",
+            to_do="nothing was changed.",
+        )
+
+
+class Filling:
+    """One run; several may go on at once, in as many processes.
+
+    Args:
+        session: To the database.
+        number: Of the attachment.
+        source: Where vectors come from.
+        side: Of which model.
+        batch: Rows embedded and written at a time.
+        budget: Embed at most so many in this run.
+        rate: Embed at most so many a second.
+        seconds: Begin no further batch after so many seconds.
+        made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
+            for a source that reads rows as they are.
+        on_step: Told after every batch.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        number: int,
+        source: VectorSource,
+        side: Side,
+        *,
+        batch: int = 256,
+        budget: int | None = None,
+        rate: float | None = None,
+        seconds: float | None = None,
+        made: datetime | None = None,
+        on_step: Progress | None = None,
+    ) -> None:
+        refuse(batch < 1, f"batch={batch}", "at least 1")
+        refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 rows a second")
+        refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 rows")
+        self.session, self.ledger, self.number = session, Ledger(session), number
+        self.source, self.side, self.batch, self.budget, self.made = source, side, batch, budget, made
+        self.rate, self.seconds, self.on_step = rate, seconds, on_step
+        self.total = self.embedded = self.written = 0
+        self.missing_ids: dict[str, None] = {}
+        self.started, self.stopped = time.monotonic(), "done"
+
+    def run(self) -> Backfilled:
+        """Fill rows, as far as budget and time go.
+
+        Raises:
+            DataError: The source is of another model, or makes what it was not asked for.
+            UpgradeStateError: There is nothing to fill from where the attachment stands.
+            StoreError: The database stayed out of reach; another run goes on where this one stopped.
+        """
+        entry = self._reach(self._begin)
+        shared = self.side == "new" and self.made is None
+        for passes in range(MOST_PASSES):
+            embedded, written, self.missing_ids = self.embedded, self.written, {}  # further ones: what others left
+            if not self._pass(entry, shared=shared and not passes):
+                break
+            if passes and self.embedded - embedded == self.written - written < self.batch:
+                break  # an application that goes on writing always leaves a few
+        lacking = self._reach(self._end)
+        missing = tuple(sorted(self.missing_ids))
+        model = entry.state.fingerprint(self.side)
+        return Backfilled(
+            model, self.embedded, self.written, len(missing), missing[:20], lacking, self._elapsed, self.stopped
+        )
+
+    def _begin(self) -> Entry:
+        with self.session.transaction():
+            entry = self.ledger.entry(self.number, lock=True)
+            check_made(self.source, entry, self.side)
+            self.total = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
+            self.ledger.step(entry, {"kind": "fill", "of": self.side, "lacking": self.total})
+            return entry
+
+    def _end(self) -> int:
+        with self.session.transaction():
+            entry = self.ledger.entry(self.number, lock=True)
+            lacking = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
+            done = "filled" if self.stopped == "done" and self.side == "new" else "fill"
+            self.ledger.step(entry, {"kind": done, "of": self.side, "written": self.written, "lacking": lacking,
+                                     "missing": len(self.missing_ids), "stopped": self.stopped})  # fmt: skip
+            return lacking
+
+    def _pass(self, entry: Entry, *, shared: bool) -> bool:
+        """Go through the table once; return whether there is time and budget for another pass."""
+        after: list[str] | None = None
+        upto = self._reach(self._last)
+        while upto is not None:
+            limit = self.batch if self.budget is None else min(self.batch, self.budget - self.embedded)
+            if limit < 1:
+                self.stopped = "budget"
+                return False
+            if not self._in_time():
+                return False
+            batch = self._reach(lambda: self._next(after, upto, limit, shared=shared))  # noqa: B023
+            if not batch.keys:
+                return True
+            after = batch.keys[-1]
+            try:
+                made = self.source.embed(batch.ids)
+            except BudgetError:
+                self.stopped = "budget"
+                return False
+            model = entry.state.fingerprint(self.side)
+            if (made.fingerprint, made.form) != (model, "points"):
+                raise DataError(f"The source made {made}.", expected=f"points by {model}")
+            self.embedded += len(made)
+            self.missing_ids |= dict.fromkeys(sorted(set(batch.ids) - set(made.ids)))
+            if len(made):
+                self.written += self._reach(lambda: self._write(batch, made))  # noqa: B023
+            if self.on_step is not None:
+                self.on_step({
+                    "done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded,
+                    "written": self.written, "missing": len(self.missing_ids), "seconds": self._elapsed,
+                })  # fmt: skip
+        return True
+
+    def _last(self) -> list[str] | None:
+        with self.session.transaction(LOCK_TIMEOUT):
+            entry, layout = held(self.session, self.number)
+            return last_key(self.session, entry, layout)
+
+    def _next(self, after: Sequence[str] | None, upto: Sequence[str], limit: int, *, shared: bool) -> Batch:
+        """Return the next rows; of a pass that others share, those that nobody else was given."""
+        with self.session.transaction(LOCK_TIMEOUT):
+            if shared:
+                after = self.ledger.reached(self.number)
+            entry, layout = held(self.session, self.number)
+            batch = read_batch(self.session, entry, layout, self.side, limit, after=after, upto=upto, made=self.made)
+            if shared:
+                self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
+            return batch
+
+    def _write(self, batch: Batch, made: EmbeddingSet) -> int:
+        with self.session.transaction(LOCK_TIMEOUT):
+            entry, layout = held(self.session, self.number, "ROW EXCLUSIVE")
+            return write_batch(self.session, entry, layout, self.side, batch, made)
+
+    def _reach(self, call: Callable[[], Result]) -> Result:
+        return self.session.patiently(lambda: self.session.reached(call, RETRIES), RETRIES)
+
+    def _in_time(self) -> bool:
+        """Keep the rate, and return whether there is time left."""
+        due = 0.0 if self.rate is None else self.embedded / self.rate
+        time.sleep(max(0.0, min(due, self.seconds or due) - self._elapsed))
+        in_time = self.seconds is None or self._elapsed < self.seconds
+        self.stopped = "done" if in_time else "time"
+        return in_time
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+
+def lacking_rows(session: Session, layout: Layout, side: Side) -> int:
+    """Return how many rows lack a vector of a model; within a transaction."""
+    [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
+    return int(count)

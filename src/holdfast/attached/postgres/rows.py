@@ -1,0 +1,120 @@
+"""Rows of an attached table as sources of vectors read them: texts, and the vectors that are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from holdfast.attached.postgres.layout import arrays, given, held, key_texts, same_key
+from holdfast.attached.postgres.ledger import Entry, Record
+from holdfast.attached.postgres.session import Row, Session, quoted
+from holdfast.attached.state import Side
+from holdfast.embeddings import EmbeddingSet
+from holdfast.errors import ConfigError
+from holdfast.galleries.sources import points_of
+from holdfast.geometry import Hypersphere, Space
+from holdfast.stores.postgres.rows import decoded
+
+
+def id_of(key: Sequence[str]) -> str:
+    """Return how a row is called outside of its table: its key as text, or of several columns as a JSON list.
+
+    >>> id_of(["17"]), id_of(["17", "de"])
+    ('17', '["17", "de"]')
+    """
+    return key[0] if len(key) == 1 else json.dumps(list(key), ensure_ascii=False)
+
+
+def key_of(identifier: str, record: Record) -> list[str]:
+    """Return the key that `id_of` wrote.
+
+    Raises:
+        ConfigError: It wrote none for this table.
+    """
+    width = len(record.table.key)
+    if width == 1:
+        return [identifier]
+    try:
+        key = json.loads(identifier)
+    except ValueError:
+        key = None
+    if not isinstance(key, list) or len(key) != width:
+        raise ConfigError(f"The id {identifier!r}.", expected=f"a JSON list of {width} texts, one for each column")
+    return [str(part) for part in key]
+
+
+class _TableRows:
+    """Rows of an attached table by id, as they are at the moment.
+
+    Args:
+        session: A connection of its own; several threads may ask, one after the other.
+        entry: The attachment.
+    """
+
+    def __init__(self, session: Session, entry: Entry) -> None:
+        self._session, self._entry, self._record = session, entry, entry.record
+
+    def _select(self, ids: Sequence[str], side: Side | None) -> dict[str, Row]:
+        """Return the text of rows, or their vector of a model, by id."""
+        found = arrays(self._record, [key_of(identifier, self._record) for identifier in ids])
+        with self._session.transaction():
+            _, layout = held(self._session, self._entry.id)
+            wanted = _text(self._record) if side is None else f"vector_send({layout.vector(side)}::vector)"
+            rows = self._session.rows(
+                f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
+                f"{same_key(self._record, 't', 'd')}", found,
+            )  # fmt: skip
+        return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
+
+
+def _text(record: Record) -> str:
+    columns = [f"t.{quoted(column.name)}" for column in record.table.texts]
+    return f"CASE WHEN num_nonnulls({', '.join(columns)}) > 0 THEN concat_ws(E'\\n', {', '.join(columns)}) END"
+
+
+class TableTexts(_TableRows):
+    """Texts of rows, of several columns with line breaks between; an `ItemSource`."""
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the ids whose row is there and has a text, in the order given, and their texts.
+
+        Raises:
+            ConfigError: No column of texts was named.
+        """
+        if not self._record.table.texts:
+            raise ConfigError(
+                "No column of texts was named when the table was attached.",
+                expected="what vectors are made of",
+                to_do="detach, and attach with &text=COLUMN in the URL; or give vectors as files.",
+            )
+        found = self._select(ids, None)
+        there = [identifier for identifier in ids if identifier in found]
+        return there, [str(found[identifier][-1]) for identifier in there]
+
+
+class TableVectors(_TableRows):
+    """The vectors of one model that are in the table, as directions: a `VectorSource`, for adapters and heads."""
+
+    side: Side = "old"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model."""
+        return self._record.old.fingerprint
+
+    @property
+    def space(self) -> Space:
+        """The hypersphere."""
+        return Hypersphere(self._record.old.dim)
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Return the directions of those of the rows that have a vector other than zero, in the order given."""
+        found = self._select(ids, self.side)
+        there = [identifier for identifier in ids if identifier in found]
+        vectors = decoded([found[identifier][-1] for identifier in there], self._record.old.dim)
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        usable = np.isfinite(lengths) & (lengths > 0)
+        directions = (vectors[usable] / lengths[usable, None]).astype(np.float32)
+        return points_of(self, [one for one, use in zip(there, usable, strict=True) if use], directions)

@@ -1,0 +1,210 @@
+"""What marks rows that an application writes: no vector of one model is to stand for another's, or for an earlier text.
+
+Where both vectors are in columns of one row, the row itself is the mark: a missing vector is to be filled in, and a
+third column says when the application last changed the row, by which a filling knows whether a vector that it made is
+still of that row. No second table is written to, and the application's roles need no rights.
+
+Conditions on columns are in the triggers, not in the function: there PostgreSQL knows them by number, so that another
+name of a text column changes nothing, and it refuses to drop one while it counts.
+"""
+
+from __future__ import annotations
+
+from holdfast.attached.postgres.layout import Aside, Columns, keys, same_key
+from holdfast.attached.postgres.ledger import SCHEMA, Entry
+from holdfast.attached.postgres.session import literal, quoted
+from holdfast.attached.postgres.table import Column
+from holdfast.attached.state import AttachmentState
+
+_COMPARED_AS_THEY_ARE = ("text", "character varying", "integer", "bigint", "uuid", "boolean")
+
+
+def trigger_name(entry: Entry, what: str) -> str:
+    """Return the name of a trigger; those that begin with z are the last of those that PostgreSQL fires for a row."""
+    return f"zz_holdfast_{entry.id}_{what}"
+
+
+def drop_statement(entry: Entry) -> str:
+    """Return what removes the triggers with their function; nobody has to own the table for that."""
+    return f"DROP FUNCTION IF EXISTS {SCHEMA}.on_write_{entry.id}() CASCADE"
+
+
+def create_statements(entry: Entry, layout: Columns | Aside, state: AttachmentState, extension: str) -> list[str]:
+    """Return what makes the function of the triggers and, in place of earlier ones, the triggers.
+
+    Args:
+        entry: The attachment.
+        layout: Its layout in that state.
+        state: Which is to hold from now on.
+        extension: Schema of pgvector.
+    """
+    if isinstance(layout, Aside):
+        return _aside(entry, layout)
+    return [_function(entry, layout, state, extension), *_triggers(entry, layout)]
+
+
+def _changed(columns: tuple[Column, ...]) -> str:
+    parts = []
+    for column in columns:
+        cast = "" if column.type.partition("(")[0] in _COMPARED_AS_THEY_ARE else "::text"
+        parts.append(f"OLD.{quoted(column.name)}{cast} IS DISTINCT FROM NEW.{quoted(column.name)}{cast}")
+    return " OR ".join(parts) or "false"
+
+
+def _trigger(entry: Entry, relation: str, what: str, when: str, condition: str = "") -> list[str]:
+    name = quoted(trigger_name(entry, what))
+    return [
+        *([] if entry.record.aside else [f"DROP TRIGGER IF EXISTS {name} ON {relation}"]),
+        f"CREATE TRIGGER {name} {when} ON {relation} FOR EACH {'STATEMENT' if what == 'truncate' else 'ROW'} "
+        f"{f'WHEN ({condition}) ' if condition else ''}EXECUTE FUNCTION {SCHEMA}.on_write_{entry.id}({literal(what)})",
+        *([] if entry.record.aside else [f"ALTER TABLE {relation} ENABLE ALWAYS TRIGGER {name}"]),
+    ]
+
+
+def _triggers(entry: Entry, layout: Columns) -> list[str]:
+    table, source = entry.record.table, _changed(entry.record.table.texts)
+    watched = [layout.served, layout.hidden_name, layout.edited_name]
+    watched += [column.name for column in table.key] if table.partitioned else []  # such a row may change its partition
+    row = " OR ".join(f"OLD.{quoted(name)} IS DISTINCT FROM NEW.{quoted(name)}" for name in watched)
+    return [
+        *_trigger(entry, layout.relation, "insert", "BEFORE INSERT"),
+        *_trigger(entry, layout.relation, "moved", "AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = '-infinity'"),
+        *(_trigger(entry, layout.relation, "source", "BEFORE UPDATE", source) if table.texts else []),
+        *_trigger(entry, layout.relation, "row", "BEFORE UPDATE", f"NOT ({source}) AND ({row})"),
+    ]
+
+
+def _function(entry: Entry, layout: Columns, state: AttachmentState, extension: str) -> str:
+    """Return the function of the triggers.
+
+    A vector that is inserted with the model that does not serve is moved after the insertion, not before: a statement
+    with ON CONFLICT DO UPDATE takes over what is there before.
+    """
+    record, served, hidden, edited = entry.record, *map(
+        quoted, (layout.served, layout.hidden_name, layout.edited_name)
+    )  # fmt: skip
+    serving, passive = state.fingerprint(layout.serving), state.fingerprint("old" if layout.serving == "new" else "new")
+    table, old = record.table, quoted(layout.name("old"))
+    one_dim = record.old.dim == record.new.dim
+    keeps = layout.serving == "new" and bool(table.texts)  # an old vector is of the same texts as before
+    body = f"""
+DECLARE
+    model text := current_setting('holdfast.writes_with', true);
+    serves boolean := {"true" if state.writes == layout.serving or not one_dim else "false"};
+    changed boolean;
+    wanted boolean;
+BEGIN
+    IF current_setting('holdfast.filling', true) = 'on' THEN
+        RETURN NEW;
+    END IF;
+    IF model <> '' AND TG_ARGV[0] <> 'moved' THEN
+        serves := model = {literal(serving)};
+        IF NOT serves AND {f"model <> {literal(passive)}" if one_dim else "true"} THEN
+            RAISE EXCEPTION 'holdfast.writes_with is %, and the column % holds vectors of %',
+                model, {literal(layout.served)}, {literal(serving)} USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
+    IF TG_ARGV[0] = 'insert' THEN
+        IF NEW.{edited} IS NOT NULL THEN  -- a row that comes from another partition
+            RETURN NEW;
+        END IF;
+        {_not_null(layout, f"NEW.{served} IS NULL AND NEW.{hidden} IS NULL")}
+        IF NEW.{served} IS NULL AND NEW.{hidden} IS NULL THEN
+            NEW.{edited} := 'infinity';
+        ELSIF serves THEN
+            IF NEW.{served} IS NULL THEN  -- by a statement that names no columns
+                NEW.{served} := NEW.{hidden};
+            END IF;
+            NEW.{hidden} := NULL;
+            NEW.{edited} := clock_timestamp();
+        ELSIF NEW.{served} IS NULL THEN
+            NEW.{edited} := clock_timestamp();
+        ELSE
+            NEW.{hidden} := NULL;
+            NEW.{edited} := '-infinity';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF TG_ARGV[0] = 'moved' THEN
+        PERFORM set_config('holdfast.filling', 'on', true);
+        UPDATE {layout.relation} AS t SET {hidden} = NEW.{served}, {served} = NULL, {edited} = clock_timestamp()
+            WHERE {same_key(record, "t", "NEW")};
+        PERFORM set_config('holdfast.filling', '', true);
+        RETURN NULL;
+    END IF;
+    NEW.{hidden} := OLD.{hidden};
+    NEW.{edited} := OLD.{edited};
+    changed := (NEW.{served} IS NULL) <> (OLD.{served} IS NULL)
+        OR coalesce(NEW.{served} <> OLD.{served}, false);
+    {_not_null(layout, f"changed AND NEW.{served} IS NULL")}
+    wanted := CASE WHEN OLD.{edited} IS NULL THEN OLD.{old} IS NOT NULL ELSE OLD.{edited} < 'infinity' END;
+    IF changed THEN
+        wanted := NEW.{served} IS NOT NULL;
+    END IF;
+    IF changed OR TG_ARGV[0] = 'source' THEN
+        IF serves THEN
+            IF TG_ARGV[0] = 'source' OR {"false" if keeps else "true"} OR NOT wanted THEN
+                NEW.{hidden} := NULL;
+            END IF;
+        ELSE
+            NEW.{hidden} := CASE WHEN changed THEN NEW.{served} END;
+            NEW.{served} := CASE WHEN changed AND wanted AND TG_ARGV[0] = 'row' AND {"true" if table.texts else "false"}
+                THEN OLD.{served} END;
+        END IF;
+    END IF;
+    NEW.{edited} := CASE WHEN wanted THEN clock_timestamp() ELSE 'infinity' END;
+    RETURN NEW;
+END
+"""
+    return (
+        f"CREATE OR REPLACE FUNCTION {SCHEMA}.on_write_{entry.id}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
+        f"SET search_path = pg_catalog, {extension} AS {literal(body)}"
+    )
+
+
+def _not_null(layout: Columns, condition: str) -> str:
+    """Return what refuses rows that the application's own constraint would have refused."""
+    table = layout.record.table
+    if not table.not_null:
+        return ""
+    return (
+        f"IF {condition} THEN RAISE EXCEPTION 'null value in column % of relation % violates not-null constraint', "
+        f"{literal(table.vector.name)}, TG_TABLE_NAME USING ERRCODE = 'not_null_violation', "
+        f"COLUMN = {literal(table.vector.name)}, TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA; END IF;"
+    )
+
+
+def _aside(entry: Entry, layout: Aside) -> list[str]:
+    """Return triggers that mark rows in the table of new vectors, with the rights of whoever attached."""
+    record = entry.record
+    table = record.table
+    columns = ", ".join(quoted(column.name) for column in table.key)
+    body = f"""
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        DELETE FROM {layout.table};
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND NOT ({same_key(record, "OLD", "NEW")})) THEN
+        DELETE FROM {layout.table} AS s WHERE {same_key(record, "s", "OLD")};
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO {layout.table} AS s ({columns}, edited) VALUES ({keys(record, "NEW")}, clock_timestamp())
+            ON CONFLICT ({columns}) DO UPDATE SET vector = NULL, edited = excluded.edited;
+    END IF;
+    RETURN NULL;
+END
+"""
+    relation = layout.relation
+    any_change = _changed((*table.texts, *table.key))
+    vector = quoted(table.vector.name)
+    return [
+        f"CREATE OR REPLACE FUNCTION {SCHEMA}.on_write_{entry.id}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
+        f"SET search_path = pg_catalog AS {literal(body)}",
+        *_trigger(entry, relation, "insert", "AFTER INSERT"),
+        *_trigger(
+            entry, relation, "row", "AFTER UPDATE", f"{any_change} OR OLD.{vector} IS DISTINCT FROM NEW.{vector}"
+        ),
+        *_trigger(entry, relation, "delete", "AFTER DELETE"),
+        *_trigger(entry, relation, "truncate", "AFTER TRUNCATE"),
+    ]

@@ -1,0 +1,116 @@
+"""Whether a table is as its attachment left it, and which queries of the application an upgrade concerns."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from holdfast.attached.base import NamedQuery
+from holdfast.attached.postgres.layout import Columns, added_name, layout_of
+from holdfast.attached.postgres.ledger import Entry
+from holdfast.attached.postgres.session import Session
+from holdfast.errors import GalleryError, StoreError
+
+_OURS = ("holdfast_attached.", "zz_holdfast_", "holdfast.filling")
+_STATEMENTS = (
+    "SELECT queryid::text || '-' || userid || '-' || toplevel, query, calls FROM {}.pg_stat_statements "
+    "WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND strpos(lower(query), %s) > 0"
+)
+
+
+def table_problems(session: Session, entry: Entry) -> list[str]:
+    """Return what is not as it should be, each with what to do; within a transaction."""
+    try:
+        layout = layout_of(session, entry)
+    except StoreError:
+        raise
+    except GalleryError as error:
+        return [f"{error.given} {error.to_do}"]
+    found = []
+    triggers = session.rows(
+        "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = %s AND starts_with(tgname::text, %s)",
+        [entry.record.table.oid, f"zz_holdfast_{entry.id}_"],
+    )
+    expected = (
+        4 if isinstance(layout, Columns) and entry.record.table.texts else 3 if isinstance(layout, Columns) else 4
+    )
+    if len(triggers) != expected:
+        found.append(f"{expected - len(triggers)} of our triggers are gone: `holdfast attach writes` makes them again, "
+                     "and rows that were written meanwhile are not marked")  # fmt: skip
+    off = [str(name) for name, enabled in triggers if enabled == "D"]
+    if off:
+        found.append(f"The triggers {', '.join(off)} are switched off: ALTER TABLE … ENABLE ALWAYS TRIGGER, and rows "
+                     "that were written meanwhile are not marked")  # fmt: skip
+    invalid = session.rows(
+        "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
+    )  # fmt: skip
+    found += [f"The index {name} is half built: `holdfast attach index` builds it anew" for (name,) in invalid]
+    return found
+
+
+def queries_of(session: Session, entry: Entry, watch: float) -> tuple[list[NamedQuery], str]:
+    """Return queries that the upgrade concerns, and why none could be watched; empty where they could.
+
+    Args:
+        session: To the database.
+        entry: The attachment.
+        watch: Seconds between two looks: only queries that are sent meanwhile are named; all when 0.
+    """
+    found = session.read(
+        "SELECT quote_ident(nspname), pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_extension "
+        "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'pg_stat_statements'"
+    )
+    if not found:
+        return [], (
+            "The database has no pg_stat_statements: shared_preload_libraries = 'pg_stat_statements' in "
+            "postgresql.conf, restart, CREATE EXTENSION pg_stat_statements."
+        )
+    [(schema, all_of_it)] = found
+    if not all_of_it:
+        [(role,)] = session.read("SELECT quote_ident(current_user)")
+        return [], f"This role sees no queries of others: GRANT pg_read_all_stats TO {role};"
+    statement, name = _STATEMENTS.format(schema), entry.record.table.name.lower()
+    try:
+        before = {key: calls for key, _, calls in session.read(statement, [name])} if watch else {}
+        time.sleep(watch)
+        rows = session.read(statement, [name])
+    except StoreError as error:
+        return [], f"pg_stat_statements does not answer ({error.given})"
+    named = []
+    for key, query, calls in rows:
+        sent, why = int(calls) - int(before.get(key, 0)), concern(str(query), entry)
+        if why and sent > 0:
+            named.append(NamedQuery(" ".join(str(query).split()), sent, why))
+    return sorted(named, key=lambda one: -one.calls), ""
+
+
+def concern(query: str, entry: Entry) -> str:
+    """Return what about a query should change; empty for nothing.
+
+    Args:
+        query: Which names the table.
+        entry: The attachment.
+    """
+    table = entry.record.table
+    said = query.lower()
+    if any(ours in said for ours in _OURS) or re.match(r"\s*(alter|create|drop|lock|comment|grant|copy.*to)\b", said):
+        return ""
+    relation = rf'(?<![\w."])(?:"?{re.escape(table.schema)}"?\.)?"?{re.escape(table.name)}"?(?![\w"])'
+    if not re.search(relation, query, re.IGNORECASE):
+        return ""
+    for side in ("old", "new"):
+        if added_name(table.vector.name, side) in query:
+            return f"it names the column {added_name(table.vector.name, side)}, which will be gone"
+    if re.search(rf"insert\s+into\s+{relation}\s*(?:values|select|default)", query, re.IGNORECASE):
+        return "it names no columns: after a swap the vector would go into the column of the old model"
+    if re.search(rf"\*\s+from\s+{relation}|returning\s+\*", query, re.IGNORECASE):
+        return "it selects *: two columns more than before, and a prepared one fails once when they come and go"
+    column = rf'(?<![\w"])"?{re.escape(table.vector.name)}"?(?![\w"])'
+    if entry.record.aside and re.search(column, query):
+        return "it names the column of old vectors: join the table of new ones"
+    if entry.record.old.dim != entry.record.new.dim and re.search(
+        rf"(?:vector|halfvec)\(\s*{entry.record.old.dim}\s*\)", query
+    ):
+        return f"it names the dimension {entry.record.old.dim}, and new vectors have {entry.record.new.dim}"
+    return ""

@@ -1,0 +1,111 @@
+"""A shop whose table of goods is attached while it goes on, and two models whose vectors cannot be confused."""
+
+from __future__ import annotations
+
+import subprocess
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import psycopg
+
+from crash.server import PROGRAMS, Server
+from holdfast.attached.base import ModelIdentity
+from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from holdfast.attached.state import Side
+from holdfast.galleries.sources import CallableVectors
+from holdfast.geometry import Hypersphere
+
+DIM = 8
+OLD, NEW = ModelIdentity("declared:old", 0, "old"), ModelIdentity("declared:new", DIM, "new")
+GOODS = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, price numeric, emb vector(8));
+CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m = 8, ef_construction = 32);
+"""
+
+
+def vector(side: Side, text: str) -> np.ndarray:
+    """Return what a model makes of a text: old vectors point into the first half of the dimensions, new into the other."""
+    values = np.zeros(DIM, np.float32)
+    half = np.random.default_rng(zlib.crc32(text.encode())).normal(size=DIM // 2)
+    values[slice(0, 4) if side == "old" else slice(4, 8)] = half / np.linalg.norm(half)
+    return values
+
+
+def made_by(values: Sequence[float] | np.ndarray | str) -> Side:
+    """Return which model made a vector."""
+    row = np.fromstring(values.strip("[]"), sep=",") if isinstance(values, str) else np.asarray(values)
+    return "old" if np.abs(row[:4]).sum() > 0 else "new"
+
+
+def written(side: Side, text: str) -> str:
+    """Return a vector as an application sends it."""
+    return "[" + ",".join(map(repr, vector(side, text).tolist())) + "]"
+
+
+class Shop:
+    """A database of its own with a table of goods."""
+
+    def __init__(self, server: Server, name: str, made: str = GOODS) -> None:
+        self.server, self.name = server, name
+        server.execute(f"CREATE DATABASE {name}")
+        self.execute("CREATE EXTENSION vector")
+        self.execute(made)
+
+    @property
+    def database(self) -> str:
+        return self.server.url(self.name)
+
+    @property
+    def url(self) -> str:
+        return self.at("shop.items", "text=title")
+
+    def at(self, table: str, *further: str, user: str = "postgres") -> str:
+        return "&".join([self.database.replace("postgres@", f"{user}@"), f"table={table}", *further])
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def fill(self, rows: int, side: Side = "old") -> None:
+        self.execute(
+            "INSERT INTO shop.items SELECT * FROM unnest(%s::bigint[], %s::text[], %s::numeric[], %s::vector[])",
+            [list(range(rows)), [f"item {row}" for row in range(rows)], [1.5] * rows,
+             [written(side, f"item {row}") for row in range(rows)]],
+        )  # fmt: skip
+
+    def attach(self, url: str = "", **options: Any) -> PostgresAttachment:
+        return attach(url or self.url, **{"old": OLD, "new": NEW, **options})
+
+    def open(self) -> PostgresAttachment:
+        return open_attachment(self.url)
+
+    def dump(self) -> str:
+        """Return what pg_dump says of the schema, without what differs from run to run."""
+        words = [str(PROGRAMS / "pg_dump"), "--schema-only", self.database]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--")))
+
+    def contents(self, table: str = "shop.items") -> list[tuple[Any, ...]]:
+        return self.execute(f"SELECT * FROM {table} ORDER BY 1, 2")
+
+    def sides(self) -> dict[int, Side | None]:
+        """Return which model made the vector that serves each row."""
+        rows = self.execute("SELECT id, emb::text FROM shop.items ORDER BY id")
+        return {row: None if emb is None else made_by(emb) for row, emb in rows}
+
+
+def source(
+    attachment: PostgresAttachment, side: Side = "new", told: Callable[[], None] = lambda: None
+) -> CallableVectors:
+    """Return what makes vectors of the texts of an attached table."""
+
+    def embed(texts: list[str]) -> np.ndarray:
+        told()
+        return np.stack([vector(side, text) for text in texts])
+
+    return CallableVectors(embed, f"declared:{side}", Hypersphere(DIM), attachment.texts)
