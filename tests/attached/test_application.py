@@ -106,7 +106,7 @@ def check(shop: Shop, applications: list[Application], serving: Side) -> None:
         assert abs(vector(serving, title) - [float(part) for part in emb.strip("[]").split(",")]).max() < 1e-5
 
 
-@pytest.mark.parametrize("writes", ["old", "new"])
+@pytest.mark.parametrize("writes", ["old", pytest.param("new", marks=pytest.mark.slow)])
 def test_an_application_goes_on_throughout(writes: Side, shop: Shop) -> None:
     shop.fill(40)
     schema = shop.dump()

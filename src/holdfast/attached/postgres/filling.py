@@ -90,9 +90,7 @@ def read_batch(
 def last_key(session: Session, entry: Entry, layout: Layout) -> list[str] | None:
     """Return the largest key of the table, None of an empty one; within a transaction."""
     largest = ", ".join(f"{one} DESC" for one in keys(entry.record).split(", "))
-    rows = session.rows(
-        f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1"
-    )
+    rows = session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1")
     return [str(part) for part in rows[0]] if rows else None
 
 
