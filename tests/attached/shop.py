@@ -27,7 +27,7 @@ CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m 
 
 
 def vector(side: Side, text: str) -> np.ndarray:
-    """Return what a model makes of a text: old vectors point into the first dimensions, new ones into the other half."""
+    """What a model makes of a text: old vectors point into the first half of dimensions, new into the other."""
     values = np.zeros(DIM, np.float32)
     half = np.random.default_rng(zlib.crc32(text.encode())).normal(size=DIM // 2)
     values[slice(0, 4) if side == "old" else slice(4, 8)] = half / np.linalg.norm(half)
