@@ -162,7 +162,7 @@ def test_a_first_session_is_handed_over_whole_or_not_at_all(tmp_path) -> None:
     first, folder = tmp_path / "first", tmp_path / "run" / "session-1"
     first.mkdir()
     (first / "config.json").write_text("whole")
-    part = folder.with_name(".session-1.part")
+    part = folder.with_name("session-1.unfinished")
     part.mkdir(parents=True)
     (part / "config.json").write_text("ha")  # of a copy that was interrupted
     hand_over(first, folder)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
 from holdfast.galleries import Gallery
@@ -17,7 +18,6 @@ from holdfast.galleries.gallery import GalleryOptions
 from holdfast.galleries.orders import ORDERS
 from holdfast.geometry import Hypersphere, Space
 from holdfast.stores.checks import damaged
-from holdfast.stores.disk import Disk
 
 IDS = [f"i{row:02}" for row in range(20)]
 SPHERE = Hypersphere(4)

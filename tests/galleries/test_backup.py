@@ -15,11 +15,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.errors import ConfigError, GalleryError, HoldfastError, StoreError
 from holdfast.galleries import Gallery, restore
 from holdfast.galleries.backup import RECORD, back_up
 from holdfast.geometry import Hypersphere
-from holdfast.stores.disk import Disk
 
 SPHERE = Hypersphere(4)
 IDS = [f"i{row:02}" for row in range(12)]
@@ -247,7 +247,7 @@ KILLED = """
 import os, signal, sys
 from holdfast.galleries import Gallery, restore
 from holdfast.galleries.backup import back_up
-from holdfast.stores.disk import Disk
+from holdfast.disk import Disk
 
 class Killed(Disk):
     seen = []
@@ -353,7 +353,7 @@ def test_places_that_cannot_take_a_backup(in_folder, mounted, tmp_path) -> None:
         (tmp_path / "link" / "backup", ConfigError, "own folder"),
         (tmp_path / "thesis", GalleryError, "holds something else: chapter.txt"),
         (tmp_path / "file", GalleryError, "is a file"),
-        (tmp_path / "file" / "backup", StoreError, "Not a directory"),
+        (tmp_path / "file" / "backup", StoreError, "cannot be written"),
         (tmp_path / "loop", StoreError, "cannot be written"),
         ("/proc/backup", StoreError, "cannot be written"),
         (mounted("-t", "tmpfs", "none"), GalleryError, "is mounted"),

@@ -15,10 +15,10 @@ import lance
 import numpy as np
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores import open_store
 from holdfast.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition
 from holdfast.stores.lance import care as lance_care
 from holdfast.stores.lance import history as lance_history

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import Changes, Fill, NewGeneration, Rows, Upsert
-from holdfast.stores.disk import Disk
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.planning import MOST_GENERATIONS
 from holdfast.stores.sqlite import SqliteDatabase

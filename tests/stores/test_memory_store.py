@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores import open_store
 from holdfast.stores.base import Changes, NewGeneration, Pointer, Rows, Store, Upsert
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition
 from holdfast.stores.ledger import best_first
 from holdfast.stores.memory import store as module

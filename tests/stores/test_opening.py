@@ -12,10 +12,10 @@ import grimp
 import numpy as np
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.errors import ConfigError, GalleryError, StoreError
 from holdfast.stores import STORES, open_store
 from holdfast.stores.base import Changes, NewGeneration, Rows, Upsert
-from holdfast.stores.disk import Disk
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -20,12 +20,12 @@ import psycopg
 import pytest
 
 from crash.server import Pooler, Server
+from holdfast.disk import Disk
 from holdfast.errors import ConfigError, GalleryError, StoreError
 from holdfast.galleries import Gallery
 from holdfast.geometry import Hypersphere
 from holdfast.stores import open_store
 from holdfast.stores.base import Changes, Fill, Hits, NewGeneration, Rows, Upsert
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Condition
 from holdfast.stores.postgres import search as pgvector_search
 from holdfast.stores.postgres import sharing as postgres_sharing

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import StoreError
 from holdfast.galleries import Gallery
 from holdfast.galleries import gallery as module
 from holdfast.geometry import Hypersphere
-from holdfast.stores.disk import Disk
 from holdfast.stores.sqlite import SqliteDatabase
 
 SPACE = Hypersphere(2)

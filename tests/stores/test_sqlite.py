@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, StoreError
-from holdfast.stores.disk import Disk
 from holdfast.stores.ledger_store import ThreadLock
 from holdfast.stores.sqlite import SqliteDatabase, WriterLock
 

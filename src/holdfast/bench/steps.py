@@ -40,6 +40,7 @@ from holdfast.continual.results import LearnerResults
 from holdfast.continual.runner import run_sessions
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
+from holdfast.disk import whole_folder
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.evaluation.accuracy import accuracy as classification_accuracy
@@ -80,10 +81,8 @@ def hand_over(first: Path, folder: Path) -> None:
     """Copy a finished first session to where `run_sessions` looks for it, wholly or not at all."""
     if folder.exists():
         return
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(first, part)
-    part.rename(folder)
+    with whole_folder(folder, "bench") as part:
+        shutil.copytree(first, part, dirs_exist_ok=True)
 
 
 def train(settings: Settings, place: Place) -> dict[str, Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from holdfast.disk import whole_folder
 from holdfast.errors import ConfigError, ReleaseError
 from holdfast.export.exportable import Exportable, Vectors
 from holdfast.export.record import CARD_FILE, RECORD_FILE, ExportRecord, card
@@ -99,16 +97,8 @@ def export(model: Exportable, to: Format, folder: str | Path, others: Sequence[F
         versions={"holdfast": __version__},
     )  # fmt: skip
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
+        with whole_folder(folder, "export") as part:
             record = _finished(model, to, to.write(model, record, part), part, others)
-            part.chmod(0o777 & ~_umask())
-            if folder.exists():
-                folder.rmdir()
-            part.rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
         raise ReleaseError(
             f"Could not write the export to '{folder}': {error.strerror or error}.",
@@ -187,9 +177,3 @@ def largest_difference(expected: Vectors, found: Vectors) -> float:
     lengths = np.linalg.norm(expected.astype(np.float64), axis=1, keepdims=True)
     gaps = np.abs(expected.astype(np.float64) - found.astype(np.float64)) / np.maximum(lengths, 1)
     return float(gaps.max())
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from holdfast.disk import UNFINISHED, Disk
 from holdfast.errors import ConfigError, GalleryError
 from holdfast.galleries.state import Progress
 from holdfast.stores import restore_store
-from holdfast.stores.backup_files import UNFINISHED, Contents, DigestedFolder, appearing
+from holdfast.stores.backup_files import Contents, DigestedFolder, appearing
 from holdfast.stores.base import Store
-from holdfast.stores.disk import Disk
 
 RECORD = "backup.json"
 

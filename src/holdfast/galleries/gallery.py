@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.disk import Disk
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import (
@@ -56,7 +57,6 @@ from holdfast.stores.base import (
     digest_of,
 )
 from holdfast.stores.checks import damaged
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter, checked
 from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import FORMAT_VERSION

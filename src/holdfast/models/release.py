@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from holdfast.data.decoding import Fit
 from holdfast.data.image_size import ImageSize
+from holdfast.disk import Disk
 from holdfast.errors import HoldfastError, ReleaseError, SpaceMismatchError, reason, refuse
 from holdfast.geometry import Hypersphere, Space, space_from_record
 from holdfast.hub import HubPlace, OnHub, fetched
@@ -352,15 +353,15 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
         writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
     record = release.record.model_dump_json(indent=2)
     writers["config.json"] = lambda part: part.write_text(record + "\n", encoding="utf-8")  # last: vouches for all
-    parts = {name: folder / f".{name}.{os.getpid()}.part" for name in writers}
+    disk, parts = Disk(), {name: folder / f".{name}.{os.getpid()}.part" for name in writers}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
             write(parts[name])
-            _make_durable(parts[name])
+            disk.sync_one(parts[name])
         for name, part in parts.items():
             part.replace(folder / name)
-        _make_durable(folder)
+        disk.sync_one(folder)
     except (OSError, SafetensorError) as error:
         for part in parts.values():
             with suppress(OSError):
@@ -384,14 +385,6 @@ def _refuse_another(folder: Path, release: Release) -> None:
             expected="an empty folder for another release",
             to_do="choose another folder; the release that is there is intact.",
         )
-
-
-def _make_durable(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _held(encoder: EmbeddingNetwork) -> dict[str, Tensor]:

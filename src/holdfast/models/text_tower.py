@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holdfast.data.token_set import PADDING
+from holdfast.disk import whole_folder
 from holdfast.errors import ConfigError, DataError
 from holdfast.geometry.hypersphere import normalise
 from holdfast.models.embedding_network import EmbeddingNetwork
@@ -93,18 +93,15 @@ class TextTower(EmbeddingNetwork):
     def released(self, folder: Path) -> FeatureEncoder:
         """Write the text model into the folder of the release, and return the projection as a network over it."""
         place = folder / TEXT_MODEL
-        part = folder / f".{TEXT_MODEL}.part"
-        _remove(part)
-        part.mkdir(parents=True)
         self.backbone.prompts = {"query": self.spec.query_prefix, "document": self.spec.document_prefix}
         self.backbone.default_prompt_name = None
         self.backbone.truncate_dim = None  # the record of the release says it
-        with quietly():
-            self.backbone.save_pretrained(str(part), create_model_card=False)
-        (part / "README.md").write_text(_CARD, encoding="utf-8")
-        _make_durable(part)
-        _remove(place)  # of a run that was stopped before there was a release
-        part.replace(place)
+        with whole_folder(place, "training") as part:
+            with quietly():
+                self.backbone.save_pretrained(str(part), create_model_card=False)
+            (part / "README.md").write_text(_CARD, encoding="utf-8")
+            if place.exists():
+                shutil.rmtree(place)  # of a run that was stopped before there was a release
         became = SentenceModel(place, None, self.spec.truncate_dim, "cpu")
         values = self.spec.model_dump(include=set(FeatureSpec.model_fields))
         over = FeatureEncoder(FeatureSpec(**{**values, "frozen": became.fingerprint}))
@@ -188,18 +185,3 @@ def _refuse_more_than_tokens(tower: TextTower, network: SentenceModel) -> None:
             expected="a model that reads tokens and nothing else",
             to_do="`holdfast adapt` trains a head over any model.",
         )
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-def _make_durable(folder: Path) -> None:
-    """Let everything in a folder reach the disk."""
-    for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

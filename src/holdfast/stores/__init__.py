@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.disk import Disk
 from holdfast.errors import ConfigError, GalleryError, MissingExtraError, unknown_name, without_secrets
 from holdfast.registry import Registry
 from holdfast.stores.base import Store
-from holdfast.stores.disk import Disk
 from holdfast.stores.folder import kind_of, missing
 
 if TYPE_CHECKING:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.disk import Disk, whole_folder
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import Pointer, Store
-from holdfast.stores.disk import Disk
 from holdfast.stores.folder import refuse_taken
-from holdfast.stores.sqlite import DATABASE, LOCK
-
-UNFINISHED = ".unfinished"
-"""What the name of a folder ends with until it has everything."""
+from holdfast.stores.sqlite import DATABASE
 
 _BLOCK = 1 << 20
 
@@ -193,51 +188,6 @@ def _linked(first: Path, second: Path) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path, who: str) -> Iterator[None]:
-    with failing(folder):
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise GalleryError(
-                f"Another {who} is filling '{folder}'.",
-                expected="one at a time",
-                to_do="wait until it is done, or choose another place. Nothing was changed.",
-            ) from None
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def claimed(folder: Path, who: str) -> Iterator[None]:
-    """Have a folder, empty at first, that is removed in the end if it has this name still.
-
-    Args:
-        folder: It may be there, from a process that was killed.
-        who: What for, shown to others.
-
-    Raises:
-        GalleryError: Another process has it.
-        StoreError: The disk fails.
-    """
-    with failing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder, who):
-        try:
-            with failing(folder):
-                for left in folder.iterdir():
-                    if left.is_dir():
-                        shutil.rmtree(left)
-                    elif left.name != LOCK:
-                        left.unlink()
-            yield
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
 def appearing(path: Path, disk: Disk, who: str) -> Iterator[Path]:
     """Let a folder be filled beside the place where it then appears, durable, whole or not at all.
 
@@ -250,24 +200,13 @@ def appearing(path: Path, disk: Disk, who: str) -> Iterator[Path]:
         The folder to fill.
 
     Raises:
-        GalleryError: Something is there, or another process is filling it.
+        ConfigError: Another process is filling it.
+        GalleryError: Something is there.
         StoreError: The disk fails; nothing is left.
     """
-    path = Path(os.path.realpath(path))  # which no loop of links stops
-    refuse_taken(path)
-    unfinished = path.with_name(f"{path.name}{UNFINISHED}")
-    new = [path, *(folder for folder in path.parents if not folder.exists())]
-    with claimed(unfinished, who):
-        yield unfinished
-        with failing(path):
-            disk.reached("copy.sync")
-            for folder, _, files in os.walk(unfinished, topdown=False):
-                for name in files:
-                    disk.sync_one(Path(folder, name))
-                disk.sync_one(Path(folder))
-            disk.reached("copy.appear")
-            unfinished.rename(path)
-            disk.sync(new)
+    refuse_taken(Path(os.path.realpath(path)))
+    with failing(path), whole_folder(path, who, disk) as folder:
+        yield folder
 
 
 def restore_folder(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError
-from holdfast.stores.disk import Disk
 from holdfast.stores.forks import unforked
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import DATABASE, LOCK, SqliteDatabase, connect_read_only, translated

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, LastingStoreError, StoreError
-from holdfast.stores.disk import Disk
 from holdfast.stores.forks import alone, at_fork, unforked
 
 DATABASE = "gallery.db"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.disk import Disk
 from holdfast.errors import DataError, GalleryError, StoreError
 from holdfast.stores import STORES, open_store
 from holdfast.stores.base import (
@@ -36,7 +37,6 @@ from holdfast.stores.base import (
     Upsert,
     digest_of,
 )  # fmt: skip
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import And, Condition, Exists, Filter, In, Not, Or, path_of
 from holdfast.testing.contract import Check, Contract, refused
 
@@ -745,7 +745,7 @@ import sys, time
 import numpy as np
 from holdfast.stores import STORES, open_store
 from holdfast.stores.base import Changes, Rows, Upsert
-from holdfast.stores.disk import Disk
+from holdfast.disk import Disk
 
 class Slow(Disk):
     def reached(self, point):

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, LastingStoreError, StoreError
 from holdfast.stores.backup_files import Contents, DigestedFolder, restore_folder
 from holdfast.stores.base import Changes, Committed, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
 from holdfast.stores.lance.care import VECTOR_INDEX, index_vectors, merge

@@ -23,9 +23,9 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError, HoldfastError, LastingStoreError, StoreError, reason
 from holdfast.stores.base import NewGeneration
-from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork
 from holdfast.stores.lance.care import merge_pieces, prune
 from holdfast.stores.lance.checks import compare, read_whole

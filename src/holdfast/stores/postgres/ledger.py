@@ -18,8 +18,8 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
+from holdfast.disk import Disk
 from holdfast.errors import LastingStoreError, StoreError
-from holdfast.stores.disk import Disk
 from holdfast.stores.forks import at_fork, unforked
 from holdfast.stores.postgres.address import Address
 

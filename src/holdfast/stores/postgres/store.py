@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.disk import Disk
 from holdfast.errors import GalleryError
 from holdfast.stores.backup_files import Contents, DigestedFolder
 from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
-from holdfast.stores.disk import Disk
 from holdfast.stores.filters import Filter
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.ledger_store import LedgerStore
