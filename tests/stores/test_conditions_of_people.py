@@ -29,3 +29,7 @@ def test_texts_are_compared_as_texts_and_numbers_as_numbers() -> None:
 def test_a_second_comparison_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="more than one comparison"):
         read_filter([word], COLUMNS)
+
+
+def test_a_column_with_a_dot_in_its_name_is_no_way_into_json() -> None:
+    assert read_filter(["meta.topic=red"], {"meta": "text", "meta.topic": "text"}) == Condition("meta.topic", "=", "red")

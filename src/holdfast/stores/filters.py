@@ -206,6 +206,8 @@ def kind_of(column: str, columns: Mapping[str, str]) -> str:
     Raises:
         ConfigError: It is unknown, or of a type that nothing lies in.
     """
+    if column in columns:  # tables of other programs may have columns with dots
+        return columns[column]
     name, *keys = path_of(column)
     if name not in columns:
         raise unknown_name("metadata column", name, columns)
