@@ -32,4 +32,6 @@ def test_a_second_comparison_is_refused(word: str) -> None:
 
 
 def test_a_column_with_a_dot_in_its_name_is_no_way_into_json() -> None:
-    assert read_filter(["meta.topic=red"], {"meta": "text", "meta.topic": "text"}) == Condition("meta.topic", "=", "red")
+    assert read_filter(["meta.topic=red"], {"meta": "text", "meta.topic": "text"}) == Condition(
+        "meta.topic", "=", "red"
+    )
