@@ -424,15 +424,13 @@ class Experiment:
             "the folder of published weights (--weights FOLDER), or false",
         )
 
-    def build_model(self, weights: Path | None = None, spec: EmbeddingSpec | None = None) -> EmbeddingNetwork:
+    def build_model(self, weights: Path | None = None) -> EmbeddingNetwork:
         """Return the network, of which what is to stay frozen does not learn.
 
         Args:
             weights: Local folder of published backbone weights; None for a fresh start.
-            spec: What to build; the experiment's own when left out.
         """
-        spec = self.model if spec is None else spec
-        return spec.build(weights, self.freeze_backbone, self.recipe.freeze_batch_norm)
+        return self.model.build(weights, self.freeze_backbone, self.recipe.freeze_batch_norm)
 
     @classmethod
     def from_settings(cls, values: Mapping[str, object]) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,7 +127,6 @@ def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFix
         ("train --data photos --old own --out o", "pass --encoder encoder.py:old"),
         ("train --data photos --old encoder.py:old --encoder encoder.py:old --dim 8 --out o", "no release needs it"),
         ("train --data photos --model encoder.py:new --backbone vit_s --method independent --out o", "with --backbone"),
-        ("train --data photos --model encoder.py:new --scenario extended-class --out o", "--scenario .* with --model"),
         ("train --data photos --old encoder.py:old --model encoder.py:new --out o", "--dim 8"),
         ("train --data photos --model encoder.py:new --dim 0 --method independent --out o", "dim"),
         ("train --data photos --method independent --recipe.trainable.last 1 --out o", "would stay random"),
@@ -153,3 +153,49 @@ def test_a_broken_file_is_named_with_its_line(shop: Path, fails: Callable[..., s
     (shop / "encoder.py").write_text("import torch\n\nraise OSError('no weights here')\n")
     said = fails("embed", "images", "photos", "--release", "encoder.py:old", "--out", "o")
     assert "'encoder.py', line 3, raised OSError: no weights here." in said
+
+
+def test_every_model_of_a_scenario_starts_from_it_and_a_stopped_run_goes_on(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"train --data photos --scenario extended-class --scenario-options.old-fraction 0.5 --dim 8 {QUICK} {LAST}"
+    own = "--model encoder.py:new"
+    assert main(f"{words} {own} --method p2s --out runs/all".split()) == 0, capsys.readouterr().err
+    start, records = open_release("encoder.py:new"), {}
+    for name in ("old", "independent", "p2s"):
+        records[name] = load_record(shop / "runs/all" / name)
+        assert records[name].initial_weights == start.fingerprint
+        kept = load_release(shop / "runs/all" / name, module=start).encoder.backbone.body
+        assert np.array_equal(kept.layers[0].weight.detach(), start.encoder.backbone.body.layers[0].weight.detach())
+    assert records["p2s"].compatible_with == records["old"].fingerprint
+    shutil.rmtree(shop / "runs/all/p2s")
+    assert main(f"{words} {own} --method p2s --out runs/all".split()) == 0
+    assert load_record(shop / "runs/all/p2s").fingerprint == records["p2s"].fingerprint
+    capsys.readouterr()
+    assert main(f"{words} --model encoder.py:old --method p2s --out runs/all".split()) == 2
+    assert "initial_weights" in capsys.readouterr().err
+    assert main(f"{words} {own} --method p2s --old-backbone convnet --out runs/other".split()) == 0
+    assert load_record(shop / "runs/other/old").encoder.backbone == "convnet"
+    assert load_record(shop / "runs/other/p2s").initial_weights == start.fingerprint
+
+
+def test_sessions_start_from_it_and_go_on(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (f"sessions disjoint --data photos --plan-options.sessions 2 --plan-options.validation 1 --budget 8 "
+             f"--dim 8 --report none {QUICK} {LAST} --method cvs ewc bct --out runs/sessions --model encoder.py:")  # fmt: skip
+    assert main(f"{words}new".split()) == 0, capsys.readouterr().err
+    place = shop / "runs/sessions"
+    results = (place / "results.json").read_text()
+    first, last = load_record(place / "session-1"), load_record(place / "bct/session-2")
+    assert first.initial_weights == open_release("encoder.py:new").fingerprint
+    assert last.initial_weights == first.fingerprint
+    shutil.rmtree(place / "bct/session-2")
+    assert main(f"{words}new".split()) == 0
+    assert load_record(place / "bct/session-2").fingerprint == last.fingerprint
+    assert json.loads(results)["title"] == json.loads((place / "results.json").read_text())["title"]
+    capsys.readouterr()
+    (shop / "encoder.py").write_text(FILE.replace("Own(1)", "Own(2)"))
+    assert main(f"{words}new".split()) == 2
+    said = capsys.readouterr().err
+    assert "initial weights" in said and "model" in said
+    assert main(f"{words}new --backbone convnet".split()) == 2
+    assert "--model encoder.py:new with --backbone" in capsys.readouterr().err

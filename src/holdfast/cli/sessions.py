@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, print_json, print_table, training_progress
 from holdfast.cli.kept import tell_kept
-from holdfast.cli.options import DataSets, Network
+from holdfast.cli.options import DataSets, Network, StartingModel
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.training import Training
 from holdfast.config import Settings
@@ -23,6 +23,7 @@ def sessions(
     data: str,
     out: Path,
     network: Network,
+    start: StartingModel,
     training: Training,
     sets: DataSets,
     settings: Settings,
@@ -57,6 +58,7 @@ def sessions(
             queries are asked, if they are of the classes trained on.
         classes: Use only the first so many classes.
         network: What is trained.
+        start: What the first session starts from.
         training: How.
         sets: How data is read.
         settings: Of the command.
@@ -72,6 +74,7 @@ def sessions(
             --plan-options.new-classes 2 --plan-options.sessions 3 --plan-options.validation 1
             --method cvs finetune joint --budget 20 --out runs/sessions
     """
+    from holdfast.cli.embed import encoder_for_images
     from holdfast.continual.plans import PLANS, Setting
     from holdfast.continual.results import SessionsResults
     from holdfast.continual.runner import run_sessions, standing_of_learner
@@ -84,13 +87,16 @@ def sessions(
         raise unknown_name("plan", plan, PLANS)
     for name, options in options_by_method(method, training.method_options).items():
         build_method(name, options)
-    images = closed_set(sets.images(data), test_images=test_images, classes=classes)
+    first = start.opened(network)
+    start.refuse_unused(None)
+    spec = None if first is None else encoder_for_images(Path(str(start.model)), first)
+    images = closed_set(sets.images(data, spec), test_images=test_images, classes=classes)
     build = PLANS[plan]
     drawn = build(images.train.labels, **bound(build, {"seed": training.seed, **plan_options}, f"plan '{plan}'"))
     setting = Setting.of(images.name, images.train, images.test, drawn, budget=budget)
     projection = network.projection or "linear"
-    learners = training.experiments(method, network, images.train, head=head, projection=projection)
-    records = run_sessions(setting, learners, out, on_run=training_progress, again=again)
+    learners = training.experiments(method, network, images.train, head=head, projection=projection, start=spec)
+    records = run_sessions(setting, learners, out, encoder=first, on_run=training_progress, again=again)
     codes = {name: standing_of_learner(learner, out, name) for name, learner in learners.items()}
     settled = {"backbone": learners[method[0]].model.name, "projection": projection}
     write_settings(out, "sessions.yaml", settings.resolved(**settled, plan_options=dict(drawn.asked)))

@@ -14,7 +14,7 @@ from holdfast.cli.options import DataSets, Network, StartingModel
 from holdfast.cli.training import Training
 from holdfast.config import Options, Settings
 from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
-from holdfast.experiment import Geometry
+from holdfast.experiment import Geometry, Trainable
 from holdfast.extras import require
 from holdfast.methods import build_method
 
@@ -36,7 +36,8 @@ class Predecessor(Options):
         scenario: Who sees what, where the old model is trained first: extended-data, extended-class, open-data,
             open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
         scenario_options: Options of the split, such as old_fraction.
-        old_backbone: Network of the old model of a scenario; the scenario's, or the new model's, when left out.
+        old_backbone: Network of the old model of a scenario; the scenario's, or the new model's, when left out. With
+            --model, both models start from that one, but for an old model of another network.
     """
 
     old: Path | None = None
@@ -225,7 +226,7 @@ def train(
     if not (destination.out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
         write_settings(destination.out, "train.yaml", settings)
     if predecessor.scenario is not None:
-        releases = _comparison(images, experiments, destination, predecessor, network.backbone)
+        releases = _comparison(images, experiments, destination, predecessor, network.backbone, first)
     else:
         old_data = None if predecessor.old_data is None else sets.images(predecessor.old_data)
         before = Before(old, None if old is None else _as_it_takes_them(old, data, images, sets), old_data)
@@ -258,11 +259,6 @@ def _checked_predecessor(
     )
     if predecessor.scenario is not None and predecessor.scenario not in SCENARIOS:
         raise unknown_name("scenario", predecessor.scenario, SCENARIOS)
-    refuse(
-        predecessor.scenario is not None and start.model is not None,
-        f"--scenario {predecessor.scenario} with --model {start.model}.",
-        "--old RELEASE with --model; a scenario trains both models anew",
-    )
     start.refuse_unused(predecessor.old)
     old = predecessor.release(start.encoder)
     refuse(
@@ -284,6 +280,7 @@ def _comparison(
     destination: Destination,
     predecessor: Predecessor,
     backbone: str | None,
+    first: Release | None,
 ) -> dict[str, Release]:
     """Train an old model on its share of the images, then an independent one and one by every method.
 
@@ -293,19 +290,22 @@ def _comparison(
         destination: Where releases go.
         predecessor: The scenario.
         backbone: Of the new models; the scenario's when left out.
+        first: The model that all of them start from, but for an old one of another backbone.
     """
     from holdfast.data.scenarios import SCENARIOS
     from holdfast.training.train import train_upgrade
 
     scenario = SCENARIOS[str(predecessor.scenario)]
     items = images.to_train_on()
-    first = next(iter(experiments.values()))
-    split = scenario.divide(items.labels, **{"seed": first.seed, **predecessor.scenario_options})
-    if scenario.new_backbone is not None and backbone is None:
+    seed = next(iter(experiments.values())).seed
+    split = scenario.divide(items.labels, **{"seed": seed, **predecessor.scenario_options})
+    if scenario.new_backbone is not None and backbone is None and first is None:
         experiments = {name: _with_backbone(one, scenario.new_backbone) for name, one in experiments.items()}
     reference = replace(next(iter(experiments.values())), method="independent", method_options={})
     old_backbone = predecessor.old_backbone or scenario.old_backbone
     old = _with_backbone(reference, old_backbone) if old_backbone else reference
+    if first is not None and not old.model.brings_weights:  # trained from nothing, and so as a whole
+        old = replace(old, recipe=replace(old.recipe, trainable=Trainable()))
     new = {
         name: replace(one, geometry=Geometry(one.geometry.space))  # the curvature is that of the old model
         for name, one in {"independent": reference, **experiments}.items()
@@ -316,6 +316,7 @@ def _comparison(
         replace(old, model=old.model.model_copy(update={"zeta": None})),
         new,
         destination.out,
+        encoder=first,
         data_name=f"{images.name}, {scenario.name}",
         on_run=training_progress,
         loggers=destination.loggers(),
@@ -324,9 +325,12 @@ def _comparison(
 
 
 def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
+    from holdfast.models.specs import EncoderSpec
+
     if backbone == experiment.model.name:
         return experiment
-    return replace(experiment, model=experiment.model.model_copy(update={"backbone": backbone, "backbone_options": {}}))
+    plain = experiment.model.model_dump(include=set(EncoderSpec.model_fields))
+    return replace(experiment, model=EncoderSpec(**{**plain, "backbone": backbone, "backbone_options": {}}))
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,15 @@ from holdfast.geometry import Hypersphere
 from holdfast.methods import build_method
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.models.heads import build_head
-from holdfast.models.release import Release, load_release
+from holdfast.models.release import Release, load_record
 from holdfast.models.seeding import seeded
 from holdfast.results import Part
 from holdfast.source_code import Standing, combined, digest_of, put_beside, standing
 from holdfast.training.code import code_of, standing_of
 from holdfast.training.encode import embed_images, encode
+from holdfast.training.record import trained
 from holdfast.training.run_state import load_history
-from holdfast.training.train import OnStep, train_release
+from holdfast.training.train import OnStep, network_of, train_release
 from holdfast.training.warm_start import WarmStart, load_carried, save_carried
 
 
@@ -67,6 +68,7 @@ def run_sessions(
     folder: Path,
     *,
     sessions: int | None = None,
+    encoder: Release | None = None,
     on_run: OnRun | None = None,
     again: bool = False,
 ) -> dict[str, list[SessionRecord]]:
@@ -77,6 +79,8 @@ def run_sessions(
         learners: How each is trained, by a name of its own; they differ in method and method options.
         folder: Where everything goes; a run that was stopped there continues.
         sessions: Stop after so many; all when left out.
+        encoder: The release whose backbone the first session starts from, where the learners' experiments are of it;
+            see `train_release`.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
         again: Run anew what other code ran, or code that is not recorded: a learner, or all of them where it trained
             the first session that they share. The folder of before is kept under another name, ``FOLDER.before-1``.
@@ -90,8 +94,10 @@ def run_sessions(
     total = setting.plan.sessions if sessions is None else sessions
     refuse(not 1 <= total <= setting.plan.sessions, f"sessions = {total}.", f"from 1 to {setting.plan.sessions}")
     for name, experiment in learners.items():
-        check_learner(name, experiment, setting)
+        check_learner(name, experiment, setting, encoder)
     shared = {**setting.identity, **_shared(learners)}
+    if encoder is not None:
+        shared["initial weights"] = encoder.fingerprint
     claims = {folder / name / "learner.json": _own(experiment) for name, experiment in learners.items()}
     claims = {folder / "setting.json": shared, **claims}
     for path, identity in claims.items():
@@ -102,7 +108,7 @@ def run_sessions(
         write_plain(path, identity)
     return {
         name: [
-            run_session(setting, name, experiment, folder, session, on_run=on_run, again=again)
+            run_session(setting, name, experiment, folder, session, encoder=encoder, on_run=on_run, again=again)
             for session in range(total)
         ]
         for name, experiment in learners.items()
@@ -140,7 +146,7 @@ def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Stan
 def _standing_of_first(folder: Path) -> Standing:
     """Return the same of the first session that learners share; "same" where there is none yet."""
     first = folder / SHARED
-    return standing_of(load_release(first).record) if (first / "config.json").exists() else "same"
+    return standing_of(load_record(first)) if (first / "config.json").exists() else "same"
 
 
 def _put_others_beside(learners: Mapping[str, Experiment], folder: Path) -> None:
@@ -153,8 +159,16 @@ def _put_others_beside(learners: Mapping[str, Experiment], folder: Path) -> None
             put_beside(folder / name)
 
 
-def check_learner(name: str, experiment: Experiment, setting: Setting) -> CompatibilityMethod:
+def check_learner(
+    name: str, experiment: Experiment, setting: Setting, encoder: Release | None = None
+) -> CompatibilityMethod:
     """Return the method of a learner, or refuse it before anything is trained.
+
+    Args:
+        name: Of the learner.
+        experiment: How it is trained.
+        setting: Images, plan and memory.
+        encoder: The release that the first session starts from.
 
     Raises:
         ConfigError: Its method, name or recipe is none for sessions, or it needs a memory and there is none.
@@ -175,7 +189,7 @@ def check_learner(name: str, experiment: Experiment, setting: Setting) -> Compat
         f"The learner '{name}' was to train with {experiment.recipe.devices} devices.",
         "one: sessions are trained in one process",
     )
-    _try_out(name, experiment, method, setting)
+    _try_out(name, experiment, method, setting, encoder)
     if method.memory is not None and method.memory not in EXEMPLARS:
         raise unknown_name("choice of exemplars", method.memory, EXEMPLARS)
     refuse(
@@ -186,7 +200,9 @@ def check_learner(name: str, experiment: Experiment, setting: Setting) -> Compat
     return method
 
 
-def _try_out(name: str, experiment: Experiment, method: CompatibilityMethod, setting: Setting) -> None:
+def _try_out(
+    name: str, experiment: Experiment, method: CompatibilityMethod, setting: Setting, encoder: Release | None
+) -> None:
     """Build what every session will build, and refuse sessions that cannot be trained.
 
     Raises:
@@ -194,7 +210,7 @@ def _try_out(name: str, experiment: Experiment, method: CompatibilityMethod, set
     """
     recipe, plan = experiment.recipe.batches_for(method), setting.plan
     with seeded(0):
-        experiment.build_model(experiment.weights)
+        network_of(experiment, encoder)
         build_head(experiment.head or "normalised", 2, experiment.model.dim, dict(experiment.head_options))
     refuse(
         method.memory_share is not None and recipe.items_per_class is not None,
@@ -312,6 +328,7 @@ def run_session(
     folder: Path,
     session: int,
     *,
+    encoder: Release | None = None,
     on_run: OnRun | None = None,
     again: bool = False,
 ) -> SessionRecord:
@@ -323,12 +340,13 @@ def run_session(
         experiment: How it is trained.
         folder: That of the whole comparison; earlier sessions of the learner are there.
         session: Which one, from 0.
-        on_run: See `run_sessions`.
+        encoder: See `run_sessions`.
+        on_run: The same.
         again: Train an unfinished session anew where other code began it; see `run_sessions` for those that are done.
     """
     place = folder / name / f"session-{session + 1}"
     if not (place / "session.json").exists():
-        ended = _Session(setting, name, experiment, folder, session, on_run, again).to_the_end()
+        ended = _Session(setting, name, experiment, folder, session, encoder, on_run, again).to_the_end()
         shutil.rmtree(place / "cache", ignore_errors=True)
         write_plain(place / "session.json", ended.to_dict())
     return Ending.read(place / "session.json").record
@@ -343,6 +361,7 @@ class _Session:
     experiment: Experiment
     folder: Path
     session: int
+    encoder: Release | None
     on_run: OnRun | None
     again: bool
 
@@ -413,7 +432,8 @@ class _Session:
                 images,
                 experiment,
                 self.home,
-                old=load_release(self.folder / previous.release) if previous else None,
+                old=trained(self.folder / previous.release, self.encoder) if previous else None,
+                encoder=self.encoder,
                 data_name=f"{self.setting.name}, {plan.name} {self.setting.plan_digest[:12]}, "
                 f"session {self.session + 1} of {plan.sessions}",
                 cache=self.place / "cache",
@@ -464,7 +484,7 @@ class _Session:
     def _look_back(self, release: Release, images: ImageSet) -> None:
         """Let the learner see the end of a first session that others trained."""
         with seeded(0):  # building draws initial weights that are overwritten at once
-            encoder = self.experiment.build_model(spec=release.encoder.spec)
+            encoder = network_of(self.experiment, self.encoder)
         encoder.load_state_dict(release.encoder.state_dict())
         if release.head is None:
             raise DataError("The first session's release has no classifier.", expected="a release with its classifier")

@@ -208,7 +208,7 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
     """Return the encoder and the classifier that training begins with."""
     experiment, classes = making.experiment, making.items.class_names
     with seeded(experiment.seed):
-        encoder = _network(experiment, making.encoder)
+        encoder = network_of(experiment, making.encoder)
         head = making.task or build_head(
             experiment.head or "", len(classes), experiment.model.dim, dict(experiment.head_options)
         )
@@ -219,23 +219,31 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
             head.load_state_dict(classifier)
     if making.warm_start is not None:
         begin_warm(making.warm_start, making.old, encoder, head, making.method, classes)
-    trainable = experiment.recipe.trainable
-    if trainable.last is not None:
-        train_last(encoder, trainable.last)
-    if trainable.lora is not None:
+    if experiment.recipe.trainable.lora is not None:
         with seeded(experiment.seed):
-            add_lora(encoder, trainable.lora)
+            add_lora(encoder, experiment.recipe.trainable.lora)
     return encoder, head
 
 
-def _network(experiment: Experiment, start: Release | None) -> EmbeddingNetwork:
+def network_of(experiment: Experiment, start: Release | None) -> EmbeddingNetwork:
     """Return the network that is trained: a new one, or one that goes on from the backbone of a release.
+
+    What of it is not to learn does not; low-rank additions come later, when all weights are in place.
+
+    Args:
+        experiment: What is trained.
+        start: The release; None for a new one.
 
     Raises:
         ConfigError: The experiment is of another backbone, or the release is none of images.
     """
-    if start is None:
-        return experiment.build_model(experiment.weights)
+    encoder = experiment.build_model(experiment.weights) if start is None else _going_on(experiment, start)
+    if experiment.recipe.trainable.last is not None:
+        train_last(encoder, experiment.recipe.trainable.last)
+    return encoder
+
+
+def _going_on(experiment: Experiment, start: Release) -> EmbeddingNetwork:
     first, spec = start.encoder, experiment.model
     if not isinstance(first, Encoder) or not isinstance(spec, EncoderSpec):
         raise ConfigError(f"Training was to go on from a {start.encoder.spec.name}.", expected="a model of images")
@@ -365,6 +373,7 @@ def train_upgrade(
     new: Mapping[str, Experiment],
     folder: Path,
     *,
+    encoder: Release | None = None,
     data_name: str = "",
     on_run: OnRun | None = None,
     loggers: Sequence[OpenLogger] = (),
@@ -380,6 +389,8 @@ def train_upgrade(
         old: How the old model is trained; its method is "independent".
         new: How each new model is trained, by name; "independent" among them is the reference.
         folder: Every release goes to a sub-folder of its name.
+        encoder: The release whose backbone training starts from, of every model whose experiment is of it; see
+            `train_release`.
         data_name: Name of the data, for the record.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
         loggers: Open what is told the numbers of each run; see `train_release`.
@@ -396,10 +407,11 @@ def train_upgrade(
     shared: dict[str, Any] = {"data_name": data_name, "loggers": loggers, "again": again}
 
     def run(name: str, images: ImageSet, experiment: Experiment, **predecessor: Any) -> Release:
-        if on_run is None:
-            return train_release(images, experiment, folder / name, **shared, **predecessor)
-        with on_run(name) as on_step:
-            return train_release(images, experiment, folder / name, on_step=on_step, **shared, **predecessor)
+        start = encoder if experiment.model.brings_weights else None
+        with nullcontext() if on_run is None else on_run(name) as on_step:
+            return train_release(
+                images, experiment, folder / name, encoder=start, on_step=on_step, **shared, **predecessor
+            )
 
     releases = {"old": run("old", old_images, replace(old, method="independent", method_options={}))}
     for name, experiment in new.items():
