@@ -181,7 +181,8 @@ def test_every_model_of_a_scenario_starts_from_it_and_a_stopped_run_goes_on(
 
 def test_sessions_start_from_it_and_go_on(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (f"sessions disjoint --data photos --plan-options.sessions 2 --plan-options.validation 1 --budget 8 "
-             f"--dim 8 --report none {QUICK} {LAST} --method cvs ewc bct --out runs/sessions --model encoder.py:")  # fmt: skip
+             f"--dim 8 --report none {QUICK} {LAST} --method cvs ewc bct --out runs/sessions "
+             "--model encoder.py:")  # fmt: skip
     assert main(f"{words}new".split()) == 0, capsys.readouterr().err
     place = shop / "runs/sessions"
     results = (place / "results.json").read_text()
