@@ -1,0 +1,212 @@
+"""What becomes of every kind of write, by which model serves and with which model it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from attached.shop import GOODS, Shop, made_by, source, vector, written
+from holdfast.attached.base import ModelIdentity
+from holdfast.attached.postgres.attachment import PostgresAttachment
+from holdfast.attached.state import Side
+from holdfast.errors import UpgradeStateError
+from holdfast.galleries.sources import CallableVectors
+from holdfast.geometry import Hypersphere
+
+OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
+
+
+class Desk:
+    """One connection of an application to an attached table of three rows, 0 to 2, in each of which both vectors are."""
+
+    def __init__(self, shop: Shop, it: PostgresAttachment, serving: Side, writes: Side) -> None:
+        self.shop, self.it, self.serving, self.writes = shop, it, serving, writes
+
+    def send(self, statement: str, *values: Any) -> None:
+        self.shop.execute(statement, values)
+
+    def row(self, number: int) -> dict[str, str | None]:
+        """Return the text that each model's vector of a row is of: None for no vector, "?" for another model's."""
+        hidden = f"emb_holdfast_{OTHER[self.serving]}"
+        [(emb, other)] = self.shop.execute(f"SELECT emb::text, {hidden}::text FROM shop.items WHERE id = {number}")
+        return {self.serving: self.text(self.serving, emb), OTHER[self.serving]: self.text(OTHER[self.serving], other)}
+
+    def text(self, side: Side, values: str | None) -> str | None:
+        if values is None:
+            return None
+        known = ["item 0", "item 1", "item 2", "a", "b"]
+        if made_by(values) != side:
+            return "?"
+        found = [float(part) for part in values.strip("[]").split(",")]
+        return next(text for text in known if abs(vector(side, text) - found).max() < 1e-5)
+
+    def lacking(self, side: Side) -> int:
+        return self.it.status().lacking[side]
+
+    def vector(self, text: str) -> str:
+        return written(self.writes, text)
+
+
+@pytest.fixture(params=[("old", "old"), ("old", "new"), ("new", "new"), ("new", "old")],
+                ids=["old serves", "old serves, new written", "new serves", "new serves, old written"])  # fmt: skip
+def desk(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Desk]:
+    serving, writes = request.param
+    shop.fill(3)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        if serving == "new":
+            it.swap()
+        it.declare_writes(writes)
+        yield Desk(shop, it, serving, writes)
+
+
+def expected(desk: Desk, text: str, *, beside: str | None = None) -> dict[str, str | None]:
+    """The vector that was written stands with its model; the other model's is to be filled, unless it is said."""
+    return {desk.writes: text, OTHER[desk.writes]: beside}
+
+
+def test_a_new_row(desk: Desk) -> None:
+    desk.send("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", desk.vector("a"))
+    assert desk.row(5) == expected(desk, "a")
+    side = OTHER[desk.writes]
+    assert desk.lacking(side) == 1
+    desk.it.backfill(source(desk.it, side), of=side)
+    assert desk.row(5) == {"old": "a", "new": "a"}
+
+
+def test_a_new_row_and_no_vector_yet(desk: Desk) -> None:
+    desk.send("INSERT INTO shop.items (id, title) VALUES (5, 'a')")
+    assert desk.row(5) == {"old": None, "new": None}
+    assert (desk.lacking("old"), desk.lacking("new"), desk.it.status().empty) == (0, 0, 1)
+    desk.send("UPDATE shop.items SET emb = %s WHERE id = 5", desk.vector("a"))
+    assert desk.row(5) == expected(desk, "a") and desk.lacking(OTHER[desk.writes]) == 1
+
+
+def test_another_text_and_its_vector(desk: Desk) -> None:
+    desk.send("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", desk.vector("a"))
+    assert desk.row(1) == expected(desk, "a")
+
+
+def test_another_text_and_its_vector_later(desk: Desk) -> None:
+    desk.send("UPDATE shop.items SET title = 'a' WHERE id = 1")
+    before = "item 1" if desk.writes == desk.serving else None  # it is the application that replaces it
+    assert desk.row(1) == expected(desk, before)  # type: ignore[arg-type]
+    desk.send("UPDATE shop.items SET emb = %s WHERE id = 1", desk.vector("a"))
+    assert desk.row(1) == expected(desk, "a")
+
+
+def test_a_vector_of_the_same_text(desk: Desk) -> None:
+    desk.send("UPDATE shop.items SET emb = %s WHERE id = 1", desk.vector("a"))
+    kept = None if (desk.serving, desk.writes) == ("old", "old") else "item 1"
+    assert desk.row(1) == expected(desk, "a", beside=kept)
+
+
+def test_an_upsert(desk: Desk) -> None:
+    upsert = "INSERT INTO shop.items (id, title, emb) VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET " \
+             "title = excluded.title, emb = excluded.emb"  # fmt: skip
+    desk.send(upsert, 1, "a", desk.vector("a"))
+    desk.send(upsert, 6, "b", desk.vector("b"))
+    assert (desk.row(1), desk.row(6)) == (expected(desk, "a"), expected(desk, "b"))
+
+
+def test_a_row_without_names_of_columns(desk: Desk) -> None:
+    desk.send("INSERT INTO shop.items VALUES (5, 'a', 1, %s)", desk.vector("a"))
+    assert desk.row(5) == expected(desk, "a")
+
+
+def test_many_rows_by_copy(desk: Desk) -> None:
+    with (
+        psycopg.connect(desk.shop.database) as connection,
+        connection.cursor() as cursor,
+        cursor.copy("COPY shop.items (id, title, emb) FROM STDIN") as copy,
+    ):
+        copy.write_row([5, "a", desk.vector("a")])
+        copy.write_row([6, "b", desk.vector("b")])
+    assert (desk.row(5), desk.row(6)) == (expected(desk, "a"), expected(desk, "b"))
+
+
+def test_a_row_that_loses_its_vector(desk: Desk) -> None:
+    desk.send("UPDATE shop.items SET emb = NULL WHERE id = 1")
+    assert desk.row(1) == {"old": None, "new": None} and desk.it.status().empty == 1
+    desk.it.backfill(source(desk.it, "new"))
+    desk.it.backfill(source(desk.it, "old"), of="old")
+    assert desk.row(1) == {"old": None, "new": None}
+
+
+def test_what_does_not_concern_vectors_changes_none(desk: Desk) -> None:
+    desk.send("UPDATE shop.items SET price = 7 WHERE id = 1")
+    desk.send("UPDATE shop.items SET title = title, emb = emb WHERE id = 1")
+    hidden = f"emb_holdfast_{OTHER[desk.serving]}"
+    desk.send(f"UPDATE shop.items SET {hidden} = %s, emb_holdfast_edited = NULL WHERE id = 2", desk.vector("a"))
+    assert (desk.row(1), desk.row(2)) == ({"old": "item 1", "new": "item 1"}, {"old": "item 2", "new": "item 2"})
+
+
+def test_a_session_says_what_it_writes(desk: Desk) -> None:
+    sides: list[tuple[Side, str]] = [("old", "a"), ("new", "b")]
+    for side, text in sides:
+        with psycopg.connect(desk.shop.database) as connection:
+            connection.execute(f"SET LOCAL holdfast.writes_with = 'declared:{side}'")
+            connection.execute("UPDATE shop.items SET title = %s, emb = %s WHERE id = 1", [text, written(side, text)])
+        assert desk.row(1) == {side: text, OTHER[side]: None}
+    with psycopg.connect(desk.shop.database) as connection, pytest.raises(psycopg.Error, match="declared:third"):
+        connection.execute("SET LOCAL holdfast.writes_with = 'declared:third'")
+        connection.execute("UPDATE shop.items SET emb = %s WHERE id = 1", [written("old", "b")])
+
+
+def test_a_turn_after_writes_mixes_nothing(desk: Desk) -> None:
+    desk.send("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", desk.vector("a"))
+    desk.send("UPDATE shop.items SET title = 'b', emb = %s WHERE id = 1", desk.vector("b"))
+    other = OTHER[desk.serving]
+    turn = desk.it.swap if other == "new" else desk.it.rollback
+    turn(source(desk.it, other))
+    assert set(desk.shop.sides().values()) == {other}
+
+
+def test_vectors_that_must_be_there(make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop(GOODS.replace("emb vector(8)", "emb vector(8) NOT NULL"))
+    shop.fill(3)
+    schema, rows = shop.dump(), shop.contents()
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        it.swap()
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", [written("old", "a")])
+        for statement in ("INSERT INTO shop.items (id) VALUES (6)", "UPDATE shop.items SET emb = NULL WHERE id = 1"):
+            with pytest.raises(psycopg.errors.NotNullViolation, match="emb"):
+                shop.execute(statement)
+        shop.execute("DELETE FROM shop.items WHERE id = 5")
+        it.rollback()
+        it.detach()
+    assert (shop.dump(), shop.contents()) == (schema, rows)
+    with pytest.raises(psycopg.errors.NotNullViolation):
+        shop.execute("INSERT INTO shop.items (id) VALUES (6)")
+
+
+def test_vectors_of_another_dimension(make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop()
+    shop.fill(3)
+    with shop.attach(new=ModelIdentity("declared:wide", 12)) as it:
+        wide = CallableVectors(lambda texts: _wide(len(texts)), "declared:wide", Hypersphere(12), it.texts)
+        assert it.backfill(wide).written == 3
+        it.index()
+        with pytest.raises(UpgradeStateError, match="8 and 12 numbers"):
+            it.swap()
+        with pytest.raises(UpgradeStateError, match="takes vectors of declared:old only"):
+            it.declare_writes("new")
+        it.swap(writes="new")
+        assert shop.execute("SELECT DISTINCT vector_dims(emb) FROM shop.items") == [(12,)]
+        with pytest.raises(psycopg.Error, match="expected 12 dimensions, not 8"):
+            shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", [written("old", "a")])
+        it.rollback(writes="old")
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", [written("old", "a")])
+        it.detach()
+    assert len(shop.sides()) == 4
+
+
+def _wide(rows: int) -> Any:
+    return np.tile(np.eye(12, dtype=np.float32)[0], (rows, 1))
