@@ -21,7 +21,7 @@ OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
 
 
 class Desk:
-    """One connection of an application to an attached table of three rows, 0 to 2, in each of which both vectors are."""
+    """One connection of an application to an attached table of three rows, 0 to 2, that have both vectors."""
 
     def __init__(self, shop: Shop, it: PostgresAttachment, serving: Side, writes: Side) -> None:
         self.shop, self.it, self.serving, self.writes = shop, it, serving, writes

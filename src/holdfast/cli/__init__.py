@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
     "bench": "compare methods over data sets, scenarios and seeds, and print a leaderboard",
     "gallery": "keep a live gallery: search, swap the model, backfill, roll back",
+    "attach": "carry an upgrade out on your own table of PostgreSQL, while the application goes on",
     "completion": "print the completion of bash, zsh or fish",
 }
 

@@ -30,6 +30,18 @@ FUNCTIONS = {
     "evaluate protocols": "evaluate:protocols",
     "bench": "bench:bench",
     "bench plan": "bench:plan",
+    "attach": "attach:start",
+    "attach start": "attach:start",
+    "attach status": "attach:status",
+    "attach backfill": "attach:backfill",
+    "attach index": "attach:index",
+    "attach swap": "attach:swap",
+    "attach rollback": "attach:rollback",
+    "attach writes": "attach:writes",
+    "attach verify": "attach:verify",
+    "attach complete": "attach:complete",
+    "attach detach": "attach:detach",
+    "attach journal": "attach:journal",
     "completion": "completion:completion",
 }
 """By command, without those of a gallery: module and function."""
@@ -55,11 +67,15 @@ FIRST = {
     "evaluate chain": "embeddings",
     "bench": "suite",
     "bench plan": "suite",
+    "attach": "url",
     "completion": "shell",
     "gallery backup": "dest",
     "gallery restore": "backup",
 }
-"""The option that words before all options belong to, by command; of the others of a gallery it is the gallery."""
+"""The option that words before all options belong to, by command."""
+
+OF_GROUP = {"gallery": "gallery", "attach": "url"}
+"""The same of all commands of a group that are not in `FIRST`."""
 
 
 def first_of(command: str) -> str:
@@ -68,7 +84,7 @@ def first_of(command: str) -> str:
     >>> first_of("train"), first_of("gallery search"), first_of("adapt")
     ('data', 'gallery', '')
     """
-    return FIRST.get(command, "gallery" if command.startswith("gallery ") else "")
+    return FIRST.get(command, OF_GROUP.get(command.partition(" ")[0], "") if " " in command else "")
 
 
 def function_of(command: str) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ from holdfast.attached.postgres.indexes import NewIndex, build, new_type, status
 from holdfast.attached.postgres.layout import Aside, Columns, added_name, held, layout_of, relation_of
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from holdfast.attached.postgres.rows import TableTexts, TableVectors
-from holdfast.attached.postgres.session import Session, quoted
+from holdfast.attached.postgres.session import Session, literal, quoted
 from holdfast.attached.postgres.table import Right, Table, firing_triggers, inspect, refusals, rights
 from holdfast.attached.postgres.triggers import create_statements, drop_statement
 from holdfast.attached.postgres.verify import queries_of, table_problems
@@ -777,6 +777,27 @@ class PostgresAttachment:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         with self._session.transaction():
             return self._ledger.journal(self.number)
+
+    def client_queries(self) -> list[tuple[str, str]]:
+        """Return SQL for the application, each with what it is for."""
+        entry = self._entry()
+        table, state = entry.record.table, entry.state
+        relation, column = f"{table.schema}.{table.name}", table.vector.name
+        if entry.record.aside:
+            key = ", ".join(quoted(one.name) for one in table.key)
+            return [(
+                "to search new vectors instead of old ones",
+                f"SELECT … FROM {table.identifier} JOIN {SCHEMA}.vectors_{entry.id} AS new USING ({key}) "
+                "ORDER BY new.vector <=> …",
+            )]  # fmt: skip
+        served = f"{SCHEMA}.model_of({literal(relation)}, {literal(column)})"
+        return [
+            ("to know in the very statement that searches which model the query must be of; if it was another, embed "
+             "it again and repeat",
+             f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(column)} <=> …"),
+            ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
+             f"SET LOCAL holdfast.writes_with = {literal(state.new)}"),
+        ]  # fmt: skip
 
     def close(self) -> None:
         """Let go of connections."""

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.session import Session, literal
+from holdfast.attached.postgres.session import Session
 from holdfast.attached.postgres.table import Table
 from holdfast.attached.state import AttachmentState, Event, advance
 from holdfast.errors import GalleryError
@@ -215,16 +215,3 @@ class Ledger:
                 f"DROP FUNCTION {SCHEMA}.model_of; "
                 f"DROP TABLE {SCHEMA}.attachments, {SCHEMA}.journal, {SCHEMA}.format; DROP SCHEMA {SCHEMA}"
             )
-
-
-def client_sql(entry: Entry, relation: str) -> list[tuple[str, str]]:
-    """Return what an application may send, each with what it is for."""
-    table, old, new = entry.record.table, entry.record.old.fingerprint, entry.record.new.fingerprint
-    served = f"{SCHEMA}.model_of({literal(relation)}, {literal(table.vector.name)})"
-    return [
-        ("which model to embed a query with; asked in the very statement that searches, its answer says whether the "
-         "query was embedded by the right one, or is to be embedded again and repeated",
-         f"SELECT {served} AS model, * FROM … ORDER BY {table.vector.name} <=> …"),
-        ("with which model a vector is made that is written in this transaction, or session without LOCAL",
-         f"SET LOCAL holdfast.writes_with = {literal(new)}; -- or {literal(old)}"),
-    ]  # fmt: skip

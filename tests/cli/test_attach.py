@@ -1,0 +1,136 @@
+"""``holdfast attach``: an upgrade of somebody's own table by commands alone, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attached.shop import GOODS, Shop, vector, written
+from crash.server import Server
+from holdfast.cli import main
+
+
+class Terminal:
+    """``holdfast attach`` with one table."""
+
+    def __init__(self, shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+        self.shop, self.capsys, self.said = shop, capsys, ""
+
+    def run(self, subcommand: str, *words: object, code: int = 0, url: str = "") -> dict[str, Any]:
+        self.capsys.readouterr()
+        assert main(["attach", *subcommand.split(), url or self.shop.url, *map(str, words), "--json"]) == code
+        captured = self.capsys.readouterr()
+        self.said = " ".join(captured.err.split())
+        return dict(json.loads(captured.out))
+
+
+@pytest.fixture
+def terminal(postgres_server: Server, capsys: pytest.CaptureFixture[str], request: Any) -> Iterator[Terminal]:
+    name = f"terminal_{abs(hash(request.node.nodeid)) % 10**12}"
+    shop = Shop(postgres_server, name, GOODS)
+    shop.fill(12)
+    yield Terminal(shop, capsys)
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[..., Path]:
+    def make(side: Any, rows: int) -> Path:
+        path = tmp_path / f"{side}.npz"
+        vectors = np.stack([vector(side, f"item {row}") for row in range(rows)])
+        np.savez(path, ids=np.arange(rows).astype(str), vectors=vectors)
+        return path
+
+    return make
+
+
+MODELS = ["--model", "old", "--new-model", "new", "--dim", 8]
+
+
+def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) -> None:
+    schema, rows = terminal.shop.dump(), terminal.shop.contents()
+    planned = terminal.run("start", *MODELS, "--dry-run")
+    assert all(right["held"] for right in planned["rights"]) and terminal.shop.dump() == schema
+    assert list(planned["steps"]) == ["start", "index", "swap", "rollback", "detach"]
+    assert "GRANT CREATE ON DATABASE" in terminal.said and "CREATE INDEX CONCURRENTLY" in terminal.said
+    assert terminal.run("", *MODELS)["state"]["phase"] == "attached"  # start may be left out
+    assert terminal.run("start", *MODELS)["state"]["phase"] == "attached"  # and goes on where it was
+    assert "holdfast attach backfill" in terminal.said
+    terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
+                          [written("old", "item 3 in blue")])  # fmt: skip
+    done = terminal.run("backfill", "--vectors", files("new", 12))
+    assert (done["written"], done["lacking"]) == (11, {"old": 0, "new": 1})  # no vector of an earlier text
+    terminal.run("index")
+    terminal.run("swap", code=2)
+    assert "1 rows have no up-to-date vector of the new model" in terminal.said and "'3'" in terminal.said
+    made = ["--vectors", files("new", 12), "--made", "2999-01-01T00:00+00:00"]  # as if it was of the later text
+    assert terminal.run("backfill", *made)["written"] == 1
+    swapped = terminal.run("swap")
+    assert (swapped["serving"], swapped["state"]["phase"]) == ("new", "swapped")
+    assert set(terminal.shop.sides().values()) == {"new"}
+    assert "holdfast_attached.model_of('shop.items', 'emb')" in terminal.said
+    terminal.run("detach", code=2)
+    assert "rollback` goes back to the old vectors" in terminal.said
+    terminal.run("rollback")
+    assert [event["kind"] for event in terminal.run("journal")["journal"]] == [
+        "attach", "fill", "filled", "index began", "index", "fill", "filled", "swap", "rollback",
+    ]  # fmt: skip
+    assert terminal.run("detach")["stays"] == "declared:old"
+    assert terminal.shop.dump() == schema and len(terminal.shop.contents()) == len(rows)
+
+
+def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -> None:
+    schema = terminal.shop.dump()
+    terminal.run("start", *MODELS)
+    terminal.run("backfill", "--vectors", files("new", 12))
+    terminal.run("index")
+    terminal.run("swap")
+    terminal.run("complete", code=2)
+    assert "attach writes --model new" in terminal.said
+    terminal.run("writes", "--model", "new")
+    assert terminal.run("complete")["state"]["phase"] == "completed"
+    assert terminal.run("detach")["stays"] == "declared:new"
+    assert set(terminal.shop.sides().values()) == {"new"} and terminal.shop.dump() == schema
+    terminal.run("status", code=2)
+    assert "no attachments" in terminal.said
+
+
+@pytest.mark.parametrize(
+    ("words", "url", "said"),
+    [
+        (MODELS, "table=shop.items&vector=title", "column 'title' of shop.items is of the type text"),
+        (MODELS, "table=shop.items&vector=embb", "Did you mean 'emb'?"),
+        (MODELS, "table=shop.items&text=name", "Unknown column of shop.items 'name'"),
+        (MODELS, "table=shop.things", "There is no table 'shop.things'"),
+        (MODELS, "", "The URL names no table"),
+        (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
+        (["--model", "old"], "table=shop.items", "Nothing says which model takes over"),
+        (["--new-model", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
+        (["--model", "a", "--new-model", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
+        (["--model", "a", "--new-model", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
+    ],
+)  # fmt: skip
+def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) -> None:
+    schema = terminal.shop.dump()
+    place = terminal.shop.database + (f"&{url}" if url else "")
+    terminal.run("start", *words, code=2, url=place)
+    assert said in terminal.said and "Traceback" not in terminal.said
+    assert terminal.shop.dump() == schema
+
+
+def test_no_password_is_shown(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    url = terminal.shop.url.replace("postgres@", "postgres:s3cret@")
+    terminal.run("start", *MODELS, url=url)
+    assert "s3cret" not in terminal.said
+    assert "s3cret" not in json.dumps(terminal.run("journal", url=url)) + terminal.said
+    [(kept,)] = terminal.shop.execute("SELECT string_agg(record::text, '') FROM holdfast_attached.attachments")
+    assert "s3cret" not in kept
+    terminal.run("status", url="postgresql://me:s3cret@127.0.0.1:1/x?table=shop.items", code=2)
+    assert "s3cret" not in terminal.said
+    terminal.run("status", url="mysql://me:s3cret@127.0.0.1:1/x?table=shop.items", code=2)
+    assert "s3cret" not in terminal.said
