@@ -30,9 +30,10 @@ from holdfast.stores.filters import Condition
 from holdfast.stores.postgres import search as pgvector_search
 from holdfast.stores.postgres import sharing as postgres_sharing
 from holdfast.stores.postgres.address import read_address
+from holdfast.stores.postgres.graphs import form_of, table_of
 from holdfast.stores.postgres.ledger import PostgresDatabase
 from holdfast.stores.postgres.schema import is_there
-from holdfast.stores.postgres.search import Selection, table_of
+from holdfast.stores.postgres.search import Selection
 from holdfast.stores.postgres.store import PgvectorStore
 
 WIDTH = 8
@@ -263,11 +264,12 @@ def test_the_index_is_followed_if_and_only_if_a_search_may_be_approximate(
 
 def explained(store: PgvectorStore, generation: str, selection: Selection, *, indexed: bool) -> str:
     """Return the plan of the database for a search."""
-    statement = b"EXPLAIN " + selection.statement(table_of(generation), 5, indexed=indexed)
     width = store.ledger.generations()[generation][0]
+    form = form_of(width, directions=True)
+    statement = b"EXPLAIN " + selection.statement(table_of(generation), 5, form if indexed else None)
     values = {**selection.values, "ids": None, "query": some_vectors(1, width)[0]}
     with store.database.streaming() as connection:
-        connection.execute(pgvector_search.SETTINGS, selection.settings(5, indexed=indexed))
+        connection.execute(pgvector_search.SETTINGS, selection.settings(5, form if indexed else None))
         return "\n".join(line for (line,) in connection.execute(statement, values))
 
 
@@ -288,7 +290,7 @@ def test_an_approximate_search_goes_on_until_enough_rows_meet_a_condition(
     assert np.mean([len({*one} & {*other}) / 20 for one, other in zip(found.ids, exact.ids, strict=True)]) > 0.9
 
 
-def test_vectors_too_long_for_a_page_are_kept_but_not_indexed(
+def test_long_vectors_whose_lengths_count_are_kept_and_not_indexed(
     postgres_url: str, opened: Callable[..., PgvectorStore]
 ) -> None:
     store, vectors = opened(postgres_url, create=True), some_vectors(2, 2500)
@@ -296,8 +298,10 @@ def test_vectors_too_long_for_a_page_are_kept_but_not_indexed(
     write(store, Changes(create=[NewGeneration("wide", 2500, {})], upsert=Upsert(["a", "b"], [{}, {}], rows)))
     hits = store.search(vectors, 1, generation="wide", at=store.pointer())
     assert hits.ids == [["a"], ["b"]] and (store.vectors("wide", ["b"])[1] == vectors[1:]).all()
-    with pytest.raises(GalleryError, match="at most 2000"):
+    with pytest.raises(GalleryError, match=r"2,500 numbers, of which the length counts"):
         store.build_index("wide")
+    with pytest.raises(GalleryError, match="16,001 numbers"):
+        write(store, Changes(create=[NewGeneration("wider", 16_001, {})]))
     with pytest.raises(GalleryError, match="too long"):
         write(store, Changes(create=[NewGeneration("g" * 60, 2, {})]))
 

@@ -20,12 +20,15 @@ from holdfast.galleries.orders import ORDERS, order_ids
 from holdfast.galleries.rows import rows_of
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import Progress, Told
+from holdfast.logs import logger
 from holdfast.stores.base import Changes, Fill, Items
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
 
 Result = TypeVar("Result")
+
+_log = logger("galleries")
 
 LONGEST_PAUSE = 16.0  # seconds between two repetitions
 GROWTH = 1.5  # of the rows between two times that the store is seen to
@@ -283,8 +286,15 @@ class Backfill:
         """Let the store merge small pieces, and index new rows where the generations that are searched are indexed."""
         names = self.gallery.state.by_name
         indexed = any(self.store.upkeep(name).indexed for name in names)
-        self._reach(lambda: (self.store.build_index if indexed else self.store.keep_up)(self.target))
+        self._reach(lambda: self._index() if indexed else self.store.keep_up(self.target))
         self.commits, self.kept_up = 0, self._rows()
+
+    def _index(self) -> None:
+        try:
+            self.gallery.build_index(self.target)
+        except GalleryError as error:  # no index leads to what is near among such vectors: all of them are compared
+            _log.info("%s gets no approximate index: %s", self.target, error.given)
+            self.store.keep_up(self.target)
 
     def _reach(self, call: Callable[[], Result]) -> Result:
         """Call the store, again and again with growing pauses while it is out of reach: not where it is damaged."""

@@ -41,12 +41,13 @@ from holdfast.galleries.status import Status, status
 from holdfast.galleries.vector_check import VectorCheck, check_vectors
 from holdfast.geometry import Space
 from holdfast.logs import logger
-from holdfast.stores import open_store
+from holdfast.stores import open_store, takes_graph
 from holdfast.stores.base import (
     Changes,
     Commit,
     Committed,
     Fill,
+    Graph,
     Items,
     NewGeneration,
     Pointer,
@@ -60,6 +61,7 @@ from holdfast.stores.checks import damaged
 from holdfast.stores.filters import Filter, checked
 from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import FORMAT_VERSION
+from holdfast.stores.ledger_store import no_graph
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
@@ -111,6 +113,7 @@ class Gallery:
         space: Space,
         columns: Mapping[str, str] | None = None,
         note: str = "",
+        graph: Graph | None = None,
         disk: Disk | None = None,
         **options: Unpack[GalleryOptions],
     ) -> Gallery:
@@ -123,13 +126,16 @@ class Gallery:
             space: Its space.
             columns: Metadata columns: "text", "integer", "number", "truth" or "json" (objects), by name.
             note: What people call the model.
+            graph: How approximate indexes are built and searched, for galleries in PostgreSQL.
             disk: What makes files durable; see `Disk`.
             **options: See `Gallery`.
 
         Raises:
             GalleryError: There is a gallery already, or something else.
-            ConfigError: An unknown kind of store or column type.
+            ConfigError: An unknown kind of store or column type, or a graph for a store without.
         """
+        if graph is not None and not takes_graph(url):
+            raise no_graph(url)
         types = checked_columns(columns or {})
         gallery = cls(_new_store(url, disk or Disk()), **options)
         generation = GalleryState().new_generation(fingerprint, space, note)
@@ -139,6 +145,8 @@ class Gallery:
             if pointer.sequence:
                 raise GalleryError(f"'{url}' holds a gallery already.", expected="a new place", to_do="open it.")
             gallery._commit(GalleryState(), event, Changes(create=[created]))
+            if graph is not None:
+                gallery.store.choose_graph(graph)
         return gallery
 
     @classmethod
@@ -387,6 +395,32 @@ class Gallery:
             hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,
             pointer.sequence, merge,
         )  # fmt: skip
+
+    def build_index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
+        """Build an approximate index over the vectors of a generation; searches go on meanwhile.
+
+        A backfill indexes later generations likewise.
+
+        Args:
+            generation: Its name or fingerprint; the active one when left out.
+            graph: How to build and search it, and those of later generations; as before when left out.
+
+        Raises:
+            GalleryError: No index leads to what is near, in this space or among vectors of so many numbers.
+            ConfigError: There is no such generation, or a graph is given where the store has none.
+        """
+        state = self.state
+        chosen = state.named(generation or state.active)
+        space = chosen.geometry
+        if not space.approximable:
+            raise GalleryError(
+                f"An approximate index over points of the {space}.",
+                expected="a space in which one leads to what is near",
+                to_do="search without an index: every vector is compared. The gallery is intact.",
+            )
+        if graph is not None:
+            self.store.choose_graph(graph)
+        self.store.build_index(chosen.name, directions=not space.lengths_count)
 
     def _form(self, queries: EmbeddingSet, link: Link | None) -> NDArray[np.float32]:
         """Return the index form of queries, mapped by an adapter where the link has one."""

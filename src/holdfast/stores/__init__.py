@@ -60,6 +60,11 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
     return opened
 
 
+def takes_graph(url: str) -> bool:
+    """Say whether approximate indexes of a gallery at a url are graphs, see `Store.choose_graph`."""
+    return bool(getattr(_class(_parts(url)[0] or _DEFAULT), "takes_graph", False))
+
+
 def restore_store(url: str, kind: str, backup: DigestedFolder, contents: Contents, *, disk: Disk | None = None) -> None:
     """Make the gallery of a backup at a url, whole or not at all.
 

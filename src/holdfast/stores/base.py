@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import DataError
+from holdfast.errors import DataError, refuse
 from holdfast.stores.checks import refuse_ids, refuse_wrong_ids, refuse_wrong_vectors
 from holdfast.stores.filters import COLUMN_TYPES, Filter, Metadata
 
@@ -319,6 +319,30 @@ class GoneBack:
 
 
 @dataclass(frozen=True)
+class Graph:
+    """How approximate indexes are built and searched that are graphs (HNSW), as those of PostgreSQL are.
+
+    Args:
+        m: Links of every row, from 2 to 100: more find more, in a larger index.
+        ef_construction: Rows that are looked at to link one, from twice m to 1,000: more find more, built in longer.
+        ef_search: Rows that a search looks at, from 1 to 1,000; at least two for each hit.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
+
+    m: int = 16
+    ef_construction: int = 64
+    ef_search: int = 100
+
+    def __post_init__(self) -> None:
+        refuse(not 2 <= self.m <= 100, f"A graph with m = {self.m}.", "2 to 100")
+        narrow = not 2 * self.m <= self.ef_construction <= 1000
+        refuse(narrow, f"A graph with ef_construction = {self.ef_construction}.", f"twice m, {2 * self.m}, to 1000")
+        refuse(not 1 <= self.ef_search <= 1000, f"A graph with ef_search = {self.ef_search}.", "1 to 1000")
+
+
+@dataclass(frozen=True)
 class Tidied:
     """What tidying did.
 
@@ -421,10 +445,28 @@ class Store(Protocol):
     def journal(self, *, after: int = 0) -> list[Entry]:
         """Return the entries with a number above ``after``, in order."""
 
-    def build_index(self, generation: str) -> None:
+    @property
+    def graph(self) -> Graph | None:
+        """How approximate indexes are built and searched; None where they are no graphs."""
+
+    def choose_graph(self, graph: Graph) -> None:
+        """Keep how approximate indexes are built and searched from now on, those of later generations, too.
+
+        Raises:
+            ConfigError: Indexes of this store are no graphs.
+        """
+
+    def build_index(self, generation: str, *, directions: bool = False) -> None:
         """Build an approximate index over a generation, or bring it up to date; searches go on meanwhile.
 
         It may be a commit of its own.
+
+        Args:
+            generation: Its name.
+            directions: Whether its rows have one length, so that only their direction counts.
+
+        Raises:
+            GalleryError: No index of this store leads to what is near among such rows.
         """
 
     def keep_up(self, generation: str) -> None:

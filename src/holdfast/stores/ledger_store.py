@@ -6,13 +6,22 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from holdfast.errors import GalleryError
-from holdfast.stores.base import Entry, GoneBack, Items, Pointer
+from holdfast.errors import ConfigError, GalleryError, without_secrets
+from holdfast.stores.base import Entry, GoneBack, Graph, Items, Pointer
 from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import holder, writer_refused
+
+
+def no_graph(url: str) -> ConfigError:
+    """Build the error for settings of graphs where indexes are none."""
+    return ConfigError(
+        f"Settings of a graph (HNSW) for the gallery '{without_secrets(url)}'.",
+        expected="a gallery in PostgreSQL",
+        to_do="leave them out: LanceDB and galleries in memory search in their own ways. Nothing was changed.",
+    )
 
 
 class Lock(Protocol):
@@ -121,6 +130,18 @@ class LedgerStore:
     def format_version(self) -> int:
         """Return the version of the format in which it is kept; the first commit brings an earlier one up to date."""
         return self.ledger.format_version()
+
+    takes_graph: ClassVar[bool] = False
+    """Whether `choose_graph` is for this store."""
+
+    @property
+    def graph(self) -> Graph | None:
+        """None: the approximate indexes of this store are no graphs, unless it says otherwise."""
+        return None
+
+    def choose_graph(self, graph: Graph) -> None:
+        """Refuse, see `graph`."""
+        raise no_graph(self.url)
 
     def keep_up(self, generation: str) -> None:
         """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""

@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     "delete": ("gallery.rows:delete", "remove items with all their vectors"),
     "search": ("gallery.search:search", "find the nearest items, with the generation of every hit"),
     "status": ("gallery.status:status", "show where the gallery and its upgrade stand, and what to type next"),
+    "index": ("gallery.index:index", "build an approximate index over the vectors of a generation"),
     "doctor": ("gallery.checks:doctor", "read everything again, say what is wrong, or --repair it; exit code 1 if so"),
     "export": ("gallery.checks:export", "write the vectors and metadata of a generation to a file"),
     "backup": ("gallery.backup:backup", "copy everything to a new folder, while the gallery is written to"),

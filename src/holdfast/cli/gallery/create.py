@@ -11,7 +11,7 @@ import numpy as np
 from holdfast.cli.console import console
 from holdfast.cli.gallery.common import Model, command, name_of, unnamed
 from holdfast.cli.gallery.imports import Commits, Found, Items, tell
-from holdfast.cli.gallery.options import NewGallery, NewModel
+from holdfast.cli.gallery.options import GraphOptions, NewGallery, NewModel
 from holdfast.cli.options import Api, DataSets
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
@@ -30,6 +30,7 @@ def create(
     source: Items,
     api: Api,
     sets: DataSets,
+    hnsw: GraphOptions,
     dim: int | None = None,
     columns: list[str] = [],  # noqa: B006 - read only, shown as the default
 ) -> int:
@@ -44,9 +45,10 @@ def create(
         source: Items to begin with; or the model alone, --release or --model.
         api: How a model behind an API is asked.
         sets: How data is read.
+        hnsw: Approximate indexes, which `holdfast gallery index` builds.
         dim: Dimension of the vectors of --model, where no items are given.
-        columns: Metadata columns with their types: label=text price=number stock=integer sold=truth. Those that the
-            embeddings or the table have when left out.
+        columns: Metadata columns with their types: label=text price=number stock=integer sold=truth facts=json. Those
+            that the embeddings or the table have when left out.
 
     Examples:
         holdfast gallery create --gallery live --embeddings runs/old
@@ -65,7 +67,12 @@ def create(
     if first is not None and (source.take or not columns):
         types = _columns_of(first, source) | types
     with Gallery.create(
-        on.gallery, fingerprint=named.fingerprint, space=named.space, columns=types, note=named.note
+        on.gallery,
+        fingerprint=named.fingerprint,
+        space=named.space,
+        columns=types,
+        note=named.note,
+        graph=hnsw.graph(),
     ) as it:
         done = None if first is None else _filled(it, first, named.fingerprint, on.gallery, source)
         found = it.status()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from holdfast.models.names import called
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
+    from holdfast.stores.base import Graph
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,28 @@ class NewGallery(GalleryOptions):
             pgvector, postgresql://USER@HOST/DATABASE?schema=NAME, whose schema is empty or not there yet.
         json: Print one JSON document.
     """
+
+
+@dataclass(frozen=True)
+class GraphOptions(Options):
+    """How approximate indexes are built and searched, in PostgreSQL (HNSW); 16, 64 and 100 when never said.
+
+    Args:
+        m: Links of every row, 2 to 100: more find more, in a larger index.
+        ef_construction: Rows that are looked at to link one, twice m to 1,000: more find more, built in longer.
+        ef_search: Rows that a search looks at, 1 to 1,000; at least two for each hit.
+    """
+
+    m: int | None = None
+    ef_construction: int | None = None
+    ef_search: int | None = None
+
+    def graph(self, before: Graph | None = None) -> Graph | None:
+        """Return what was said, and for the rest what was before; None where nothing was said."""
+        from holdfast.stores.base import Graph
+
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(before or Graph(), **said) if said else None
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,7 @@ class LanceStore(LedgerStore):
                 part = pa.Table.from_batches([one])
                 yield part.column("id").to_pylist(), part.column("version").to_numpy(), vectors_of(part)
 
-    def build_index(self, generation: str) -> None:
+    def build_index(self, generation: str, *, directions: bool = False) -> None:
         """Build an approximate index over a generation, or bring it up to date; searches go on meanwhile."""
         self._care_for(generation, index_vectors)
 

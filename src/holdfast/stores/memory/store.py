@@ -268,7 +268,7 @@ class MemoryStore(LedgerStore):
             rows = places[first : first + batch]
             yield [view.ids[row] for row in rows], view.versions[rows], view.vectors[rows]
 
-    def build_index(self, generation: str) -> None:
+    def build_index(self, generation: str, *, directions: bool = False) -> None:
         """Do nothing but look for the generation: every search compares all rows."""
         self._now(generation)
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from holdfast.stores.base import Vectors
 from holdfast.stores.filters import Filter, Metadata
 from holdfast.stores.ledger import best_first
-from holdfast.stores.memory.filters import mask
 
 FOREVER = np.iinfo(np.int64).max
 _FILTERS_KEPT = 16
@@ -119,6 +118,8 @@ class MemoryTable:
 
     def matching(self, where: Filter, count: int) -> NDArray[np.bool_]:
         """Say which of the first rows match a filter; a row's metadata never changes, so the answer is kept."""
+        from holdfast.stores.memory.filters import mask  # Arrow takes a while to load
+
         name = repr(where)  # as values, 1 and true would be equal
         known = self._matching.pop(name, np.empty(0, np.bool_))
         known = np.concatenate([known, mask(where, self._metadata[len(known) : count])])

@@ -11,9 +11,9 @@ from psycopg.sql import SQL, Identifier
 from holdfast.stores.backup_files import DigestedFolder
 from holdfast.stores.base import NewGeneration
 from holdfast.stores.ledger import Ledger
+from holdfast.stores.postgres.graphs import built, chosen, definition, form_of, index_of
 from holdfast.stores.postgres.ledger import PostgresDatabase, translated
 from holdfast.stores.postgres.rows import create_table
-from holdfast.stores.postgres.search import definition, is_indexed
 
 _INDEXED = "indexed.json"
 _COPY = ".copy"
@@ -27,7 +27,7 @@ def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFo
     for table in tables:
         with closing(_rows(database, table)) as rows:
             into.write(f"{table}{_COPY}", rows)
-    indexed = [name for name in sorted(Ledger(database).generations()) if is_indexed(database, name)]
+    indexed = [name for name in sorted(Ledger(database).generations()) if built(database, name)]
     into.write(_INDEXED, [json.dumps(indexed).encode()])
 
 
@@ -54,7 +54,9 @@ def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
         create_table(database, NewGeneration(name, width, columns))
         _copy_in(database, f"rows_{name}", backup)
     for name in json.loads(b"".join(backup.read(_INDEXED))):
-        database.execute(f"CREATE INDEX {definition(name)}")
+        form = form_of(ledger.generations()[name][0], directions=True)
+        if form is not None:
+            database.execute(f"CREATE INDEX {index_of(name)} ON {definition(name, form, chosen(database))}")
 
 
 def _replace(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:

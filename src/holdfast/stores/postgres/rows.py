@@ -11,8 +11,8 @@ from psycopg import errors
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.base import NewGeneration, Vectors
 from holdfast.stores.planning import Appended
+from holdfast.stores.postgres.graphs import WIDEST, index_of, table_of
 from holdfast.stores.postgres.ledger import PostgresDatabase, translated
-from holdfast.stores.postgres.search import index_of, table_of
 
 ROWS = "SELECT id, version, vector_send(vector) FROM"
 """Rows as the database encodes them, see `decoded`."""
@@ -30,6 +30,12 @@ def create_table(database: PostgresDatabase, generation: NewGeneration) -> None:
             f"The generation's name '{generation.name}' is too long for PostgreSQL, which would cut it off.",
             expected=f"names of tables and indexes up to {_LONGEST_NAME} letters, such as rows_g1_hnsw",
             to_do="choose a shorter one; nothing was changed.",
+        )
+    if generation.width > WIDEST:
+        raise GalleryError(
+            f"Vectors of {generation.width:,} numbers in PostgreSQL.",
+            expected=f"at most {WIDEST:,}, which pgvector keeps",
+            to_do="keep the gallery in a LanceDB folder, or shorten the vectors; nothing was changed.",
         )
     database.execute("SET LOCAL lock_timeout = '30s'")
     database.execute(f"DROP TABLE IF EXISTS {table}")

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from psycopg.sql import Identifier
-
-from holdfast.stores.base import Vectors
+from holdfast.stores.base import Graph, Vectors
 from holdfast.stores.filters import Filter
 from holdfast.stores.postgres.filters import condition
+from holdfast.stores.postgres.graphs import Form, built, chosen, form_of, table_of
 from holdfast.stores.postgres.ledger import Connection, PostgresDatabase, translated
 
 Found = tuple[str, float, str]
@@ -37,19 +36,30 @@ class Selection:
     values: Mapping[str, Any] = field(default_factory=dict)
     ids: list[str] | None = None
 
-    def statement(self, table: str, k: int, *, indexed: bool) -> bytes:
+    def statement(self, table: str, k: int, form: Form | None = None) -> bytes:
         """Return the statement that finds the rows with the largest inner products with the value ``query``.
 
         Args:
             table: Of the rows.
             k: How many.
-            indexed: Follow an approximate index; otherwise compare all rows that may be returned.
+            form: What the approximate index to follow holds; None compares all rows that may be returned.
         """
         distance = "r.vector <#> %(query)b"
-        order = distance if indexed else f"-({distance}) DESC"  # an index serves the distance only, not its negative
+        order = f"-({distance}) DESC"  # an index serves the distance only, not its negative
+        rows = f"{table} AS r {self._rows(form is not None)}"
+        if form is not None:
+            held, asked = (
+                form.held.format(vector="r.vector", schema=""),
+                form.asked.format(query="%(query)b", schema=""),
+            )
+            near = f"{held} {form.distance} {asked}"
+            if form.candidates == 1:
+                order = near
+            else:
+                rows = f"(SELECT r.id, r.vector FROM {rows} ORDER BY {near} LIMIT {int(k) * form.candidates}) AS r"
         return (
             "SELECT found.id, found.score, (SELECT metadata FROM items WHERE items.id = found.id) FROM ("
-            f"SELECT r.id, -({distance}) AS score FROM {table} AS r {self._rows(indexed)} "
+            f"SELECT r.id, -({distance}) AS score FROM {rows} "
             f"ORDER BY {order}, r.id LIMIT {int(k)}) AS found ORDER BY found.score DESC, found.id"
         ).encode()
 
@@ -62,13 +72,15 @@ class Selection:
             return f"WHERE (SELECT {self.condition} FROM items WHERE items.id = r.id)"
         return f"JOIN items ON items.id = r.id WHERE {self.condition}"
 
-    def settings(self, k: int, *, indexed: bool) -> dict[str, str]:
+    def settings(self, k: int, form: Form | None = None, graph: Graph | None = None) -> dict[str, str]:
         """Return values for `SETTINGS`: the database knows nothing of how many items meet a condition, so no guess."""
+        indexed = form is not None
         joined = bool(self.condition) and not indexed
+        wanted = k * max(2, form.candidates) if form else 0
         return {
             "nested": "off" if joined else "on",
             "scanned": "off" if indexed else "on",
-            "breadth": str(min(max(2 * k, 100), 1000)),
+            "breadth": str(min(max(wanted, (graph or Graph()).ef_search), 1000)),
         }
 
 
@@ -96,24 +108,32 @@ def nearest(
     with database.connection() as connection, translated(database.address.url):
         selection = _selected(connection, *_condition(mask, where))
         table = table_of(generation)
-        if exact or selection.ids is not None or not is_indexed(database, generation):
-            return _run(connection, queries, k, selection, table, indexed=False)
-        found = _run(connection, queries, k, selection, table, indexed=True)
+        # an index is only there if it leads to what is near
+        form = None if exact or selection.ids is not None else form_of(queries.shape[1], directions=True)
+        if form is None or built(database, generation) is None:
+            return _run(connection, queries, k, selection, table)
+        found = _run(connection, queries, k, selection, table, form, chosen(database))
         short = [number for number, rows in enumerate(found) if len(rows) < k]  # the index ended before
         if short:
-            exactly = _run(connection, queries[short], k, selection, table, indexed=False)
+            exactly = _run(connection, queries[short], k, selection, table)
             for number, rows in zip(short, exactly, strict=True):
                 found[number] = rows
         return found
 
 
 def _run(
-    connection: Connection, queries: Vectors, k: int, selection: Selection, table: str, *, indexed: bool
+    connection: Connection,
+    queries: Vectors,
+    k: int,
+    selection: Selection,
+    table: str,
+    form: Form | None = None,
+    graph: Graph | None = None,
 ) -> list[list[Found]]:
-    statement = selection.statement(table, k, indexed=indexed)
+    statement = selection.statement(table, k, form)
     values = {**selection.values, "ids": selection.ids}
     with connection.pipeline():
-        connection.execute(SETTINGS, selection.settings(k, indexed=indexed))
+        connection.execute(SETTINGS, selection.settings(k, form, graph))
         cursors = [connection.execute(statement, {**values, "query": query}, binary=True) for query in queries]
     return [cast("list[Found]", cursor.fetchall()) for cursor in cursors]
 
@@ -125,11 +145,6 @@ def _selected(connection: Connection, condition: str, values: Mapping[str, Any])
     cursor = connection.execute(f"SELECT id FROM items WHERE {condition} LIMIT {_FEW_ITEMS + 1}".encode(), values)
     ids = [str(identifier) for (identifier,) in cursor]
     return Selection(condition, values, ids if len(ids) <= _FEW_ITEMS else None)
-
-
-def is_indexed(database: PostgresDatabase, generation: str) -> bool:
-    """Say whether a generation has an approximate index that is complete."""
-    return is_valid(database, index_of(generation))
 
 
 def is_valid(database: PostgresDatabase, index: str) -> bool:
@@ -153,18 +168,3 @@ def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, Any]]:
     if where is not None:
         parts.append(condition(where, values))
     return " AND ".join(parts), values
-
-
-def table_of(generation: str) -> str:
-    """Return the quoted name of the table with a generation's rows."""
-    return Identifier(f"rows_{generation}").as_string()
-
-
-def index_of(generation: str) -> str:
-    """Return the quoted name of the approximate index over a generation's rows."""
-    return Identifier(f"rows_{generation}_hnsw").as_string()
-
-
-def definition(generation: str) -> str:
-    """Return the approximate index over a generation's rows, as CREATE INDEX takes it."""
-    return f"{index_of(generation)} ON {table_of(generation)} USING hnsw (vector vector_ip_ops)"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from holdfast.disk import Disk
 from holdfast.errors import GalleryError
 from holdfast.stores.backup_files import Contents, DigestedFolder
-from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
+from holdfast.stores.base import Changes, Committed, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.filters import Filter
 from holdfast.stores.ledger import Ledger
@@ -23,13 +23,12 @@ from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.postgres.address import read_address
 from holdfast.stores.postgres.backup import copy_in, copy_out
 from holdfast.stores.postgres.filters import INDEX, INDEXED
+from holdfast.stores.postgres.graphs import built, choose, chosen, definition, form_of, index_of, table_of
 from holdfast.stores.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
 from holdfast.stores.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
 from holdfast.stores.postgres.schema import check_extension, create_schema, is_there, missing
-from holdfast.stores.postgres.search import Found, index_of, is_indexed, is_valid, nearest, table_of
+from holdfast.stores.postgres.search import Found, is_valid, nearest
 from holdfast.stores.postgres.sharing import ConnectionLock, Snapshots
-
-_WIDEST_INDEXED = 2000
 
 
 class PgvectorStore(LedgerStore):
@@ -43,6 +42,7 @@ class PgvectorStore(LedgerStore):
     kind: ClassVar[str] = "postgresql"
     in_folder: ClassVar[bool] = False
     in_memory: ClassVar[str | None] = None
+    takes_graph: ClassVar[bool] = True
 
     def __init__(self, database: PostgresDatabase, disk: Disk) -> None:
         super().__init__(database.address.url, Ledger(database), ConnectionLock(database))
@@ -232,19 +232,35 @@ class PgvectorStore(LedgerStore):
         with translated(self.url):
             return connection.execute(f"FETCH {int(batch)} FROM streamed".encode(), binary=True).fetchall()
 
-    def build_index(self, generation: str) -> None:
-        """Build an approximate index (HNSW) over a generation; the database keeps it up to date from then on."""
-        if self._width(generation) > _WIDEST_INDEXED:
+    @property
+    def graph(self) -> Graph:
+        """How approximate indexes are built and searched."""
+        return chosen(self.database)
+
+    def choose_graph(self, graph: Graph) -> None:
+        """Keep how approximate indexes are built and searched from now on, see `Store.choose_graph`."""
+        with self.writing("index"), self.database.transaction():
+            choose(self.database, graph)
+
+    def build_index(self, generation: str, *, directions: bool = False) -> None:
+        """Build an approximate index (HNSW) over a generation; the database keeps it up to date from then on.
+
+        One that was built in another way than `choose_graph` says is built again. What it holds says `form_of`.
+        """
+        width = self._width(generation)
+        form, graph = form_of(width, directions=directions), chosen(self.database)
+        if form is None:
             raise GalleryError(
-                f"Vectors of {self._width(generation)} numbers.",
-                expected=f"at most {_WIDEST_INDEXED} for an approximate index of pgvector",
-                to_do="search without one. The gallery is intact.",
-            )
+                f"Vectors of {width:,} numbers, of which " + ("" if directions else "the length counts, and ")
+                + "no approximate index of pgvector finds what is near.",
+                expected="at most 2,000 numbers, or 16,000 on the hypersphere",
+                to_do="search without an index: every vector is compared. The gallery is intact.",
+            )  # fmt: skip
         self._index_metadata()
-        if is_indexed(self.database, generation):
-            return
-        [(extension,)] = self.database.execute(f"SELECT {EXTENSION}")
-        self._build(index_of(generation), f"{table_of(generation)} USING hnsw (vector {extension}.vector_ip_ops)")
+        there = built(self.database, generation)
+        if there is None or (there.m, there.ef_construction) != (graph.m, graph.ef_construction):
+            [(extension,)] = self.database.execute(f"SELECT {EXTENSION}")
+            self._build(index_of(generation), definition(generation, form, graph, f"{extension}."))
 
     def _build(self, index: str, on: str) -> None:
         """Build an index, in place of one that was interrupted; searches go on meanwhile."""
@@ -266,7 +282,7 @@ class PgvectorStore(LedgerStore):
         [(rows, size)] = self.database.execute(
             f"SELECT (SELECT count(*) FROM {table}), pg_total_relation_size(to_regclass(?))", [table]
         )
-        return Upkeep(int(rows), int(size), int(rows) if is_indexed(self.database, generation) else 0)
+        return Upkeep(int(rows), int(size), int(rows) if built(self.database, generation) else 0)
 
     def waiting(self) -> int:
         """Return the bytes of tables of dropped generations; of all else the database itself keeps track."""
