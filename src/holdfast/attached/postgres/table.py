@@ -163,21 +163,20 @@ def _relation(session: Session, table: str) -> tuple[int, str, str, bool]:
     """Return oid, schema and name of a table, and whether it is partitioned."""
     if not table:
         raise ConfigError("The URL names no table.", expected="…?table=SCHEMA.TABLE", to_do="nothing was changed.")
-    [(oid,)] = session.rows(
-        "SELECT to_regclass(%s)::oid",
-        [quoted(*table.split(".", 1)) if "." in table else quoted("public", table)],
+    of_schema, _, called = table.rpartition(".")
+    found = session.rows(
+        "SELECT pg_class.oid, nspname, relname, relkind, relispartition, relkind = 'r' AND EXISTS (SELECT FROM "
+        "pg_inherits WHERE inhparent = pg_class.oid OR inhrelid = pg_class.oid), relpersistence = 't' "
+        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = %s AND relname = %s",
+        [of_schema or "public", called],
     )
-    if oid is None:
+    if not found:
         raise ConfigError(
-            f"There is no table '{table}' in the database, or its schema may not be used.",
+            f"There is no table '{table}' in the database.",
             expected="a table that exists",
             to_do="name its schema too, as in shop.items, if it is in another one than 'public'; nothing was changed.",
         )
-    [(schema, name, kind, partition, inherited, temporary)] = session.rows(
-        "SELECT nspname, relname, relkind, relispartition, relkind = 'r' AND EXISTS (SELECT FROM pg_inherits "
-        "WHERE inhparent = pg_class.oid OR inhrelid = pg_class.oid), relpersistence = 't' "
-        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s", [oid],
-    )  # fmt: skip
+    [(oid, schema, name, kind, partition, inherited, temporary)] = found
     wrong = _KINDS.get(kind, "") or (partition and "a partition of another table") or (
         inherited and "a table that others inherit from") or (temporary and "a temporary table")  # fmt: skip
     if wrong:

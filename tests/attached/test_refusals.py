@@ -1,0 +1,248 @@
+"""What cannot work is refused before anything changes, in words that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from attached.shop import GOODS, NEW, OLD, Shop, source, written
+from crash.server import Server
+from holdfast.attached.base import ModelIdentity
+from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment, plan
+from holdfast.attached.postgres.session import LockedError
+from holdfast.errors import ConfigError, DataError, GalleryError, HoldfastError, LastingStoreError, UpgradeStateError
+
+TABLES: dict[str, tuple[str, str, type[HoldfastError], str]] = {
+    "a view": ("CREATE VIEW shop.other AS SELECT * FROM shop.items", "shop.other", ConfigError, "is a view"),
+    "a materialised view": ("CREATE MATERIALIZED VIEW shop.other AS SELECT * FROM shop.items", "shop.other", ConfigError,
+                            "is a materialised view"),
+    "a partition": ("CREATE TABLE shop.all (id int, emb vector(8)) PARTITION BY LIST (id); CREATE TABLE shop.other "
+                    "PARTITION OF shop.all FOR VALUES IN (1)", "shop.other", ConfigError, "is a partition of another"),
+    "inheritance": ("CREATE TABLE shop.other () INHERITS (shop.items)", "shop.items", ConfigError, "inherit"),
+    "no primary key": ("CREATE TABLE shop.other (id int, emb vector(8))", "shop.other", DataError, "no primary key"),
+    "repeated ids": ("CREATE TABLE shop.other (id int, emb vector(8)); INSERT INTO shop.other (id) VALUES (1), (1)",
+                     "shop.other&id=id", DataError, "may be the same in several rows"),
+    "ids that may be null": ("CREATE TABLE shop.other (id int UNIQUE, emb vector(8))", "shop.other&id=id", DataError,
+                             "or NULL"),
+    "no vectors": ("CREATE TABLE shop.other (id int PRIMARY KEY)", "shop.other", ConfigError, "no columns of vectors"),
+    "two columns": ("ALTER TABLE shop.items ADD COLUMN two vector(3)", "shop.items", ConfigError, "2 columns of vectors"),
+    "mixed dimensions": ("CREATE TABLE shop.other (id int PRIMARY KEY, emb vector); INSERT INTO shop.other VALUES "
+                         "(1, '[1,2]'), (2, '[1,2,3]'), (3, '[1,2]')", "shop.other", DataError,
+                         "2 of dimension 2, 1 of dimension 3"),
+    "a view on the vectors": ("CREATE VIEW shop.other AS SELECT id, emb FROM shop.items", "shop.items", GalleryError,
+                              "view shop.other"),
+    "a computed column": ("ALTER TABLE shop.items ADD COLUMN norm float GENERATED ALWAYS AS (vector_norm(emb)) STORED",
+                          "shop.items", GalleryError, "norm"),
+    "a computed text": ("ALTER TABLE shop.items ADD COLUMN up text GENERATED ALWAYS AS (upper(title)) STORED",
+                        "shop.items&text=up", ConfigError, "computed from others"),
+    "a check": ("ALTER TABLE shop.items ADD CONSTRAINT known CHECK (emb IS NOT NULL)", "shop.items", GalleryError,
+                "constraint known"),
+    "a default": ("ALTER TABLE shop.items ALTER COLUMN emb SET DEFAULT '[1,1,1,1,1,1,1,1]'", "shop.items", GalleryError,
+                  "has the default"),
+    "a trigger on the vectors": ("CREATE FUNCTION shop.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; "
+                                 "CREATE TRIGGER t AFTER UPDATE OF emb ON shop.items FOR EACH ROW EXECUTE FUNCTION "
+                                 "shop.f()", "shop.items", GalleryError, "trigger t on table shop.items"),
+    "a publication": ("CREATE PUBLICATION out FOR TABLE shop.items", "shop.items", GalleryError, "publication out"),
+    "a name that is taken": ("ALTER TABLE shop.items ADD COLUMN emb_holdfast_new int", "shop.items", GalleryError,
+                             "columns of the names"),
+    "pgvector too old": ("UPDATE pg_extension SET extversion = '0.6.2' WHERE extname = 'vector'", "shop.items",
+                         GalleryError, "pgvector 0.6.2"),
+    "sparse vectors": ("CREATE TABLE shop.other (id int PRIMARY KEY, emb sparsevec(8))", "shop.other&vector=emb",
+                       ConfigError, "type sparsevec"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_cannot_be_attached(name: str, shop: Shop) -> None:
+    statement, table, kind, said = TABLES[name]
+    shop.execute(statement)
+    schema = shop.dump()
+    with pytest.raises(kind, match=said) as refused:
+        shop.attach(shop.at(table))
+    assert "othing was changed" in str(refused.value).lower() or "othing was changed" in refused.value.to_do
+    assert shop.dump() == schema
+
+
+def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
+    shop.fill(2)
+    with pytest.raises(ConfigError, match="have the dimension 8, those of declared:old 16"):
+        shop.attach(old=ModelIdentity("declared:old", 16))
+    with shop.attach() as it:
+        with pytest.raises(DataError, match="vectors of declared:old"):
+            it.backfill(source(it, "old"))
+        with pytest.raises(UpgradeStateError, match="attached already: from declared:old to declared:new, attached"):
+            shop.attach(new=ModelIdentity("declared:third", 8))
+        with shop.attach() as again:
+            assert again.number == it.number
+
+
+def test_standbys_are_told_apart(shop: Shop, postgres_server: Server, tmp_path: object) -> None:
+    shop.fill(1)
+    standby = Server(original=postgres_server)
+    try:
+        with pytest.raises(GalleryError, match="standby"):
+            attach(f"{standby.url(shop.name)}&table=shop.items", old=OLD, new=NEW)
+    finally:
+        standby.stop()
+
+
+def test_rights_that_are_lacking_are_named(shop: Shop) -> None:
+    role = f"poor_{shop.name[-8:]}"
+    shop.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        url = shop.at("shop.items", user=role)
+        found = []
+        for _ in range(8):  # each statement that is printed gives what it says, until nothing is lacking
+            try:
+                with attach(url, old=OLD, new=NEW) as it:
+                    it.detach()
+                break
+            except LastingStoreError as error:
+                found += error.expected.split("; ")
+                shop.execute(error.expected)
+        else:
+            raise AssertionError(found)
+        assert any("GRANT CREATE ON DATABASE" in statement for statement in found)
+        assert any(f'GRANT USAGE ON SCHEMA "shop" TO {role}' in statement for statement in found)
+        assert any(f"GRANT postgres TO {role}" in statement for statement in found)
+    finally:
+        shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_rows_that_are_hidden(shop: Shop) -> None:
+    role = f"owner_{shop.name[-8:]}"
+    shop.execute(f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA shop TO {role}; ALTER TABLE shop.items OWNER TO {role}")
+    shop.execute(f"GRANT CREATE ON DATABASE {shop.name} TO {role}")
+    shop.execute("ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON shop.items USING (id < 5)")
+    shop.fill(8)
+    try:
+        url = shop.at("shop.items", "text=title", user=role)
+        shop.execute("ALTER TABLE shop.items FORCE ROW LEVEL SECURITY")
+        with pytest.raises(GalleryError, match="row-level security hides rows"):
+            attach(url, old=OLD, new=NEW)
+        shop.execute("ALTER TABLE shop.items NO FORCE ROW LEVEL SECURITY")
+        with attach(url, old=OLD, new=NEW) as it:
+            assert it.backfill(source(it)).written == 8
+            it.detach()
+    finally:
+        shop.execute(f"ALTER TABLE shop.items OWNER TO postgres; DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def attached(shop: Shop) -> PostgresAttachment:
+    shop.fill(10)
+    it = shop.attach()
+    it.backfill(source(it), budget=5)
+    return it
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE shop.items RENAME COLUMN title TO name", "title .text. is name of type text now"),
+        ("ALTER TABLE shop.items DROP COLUMN emb_holdfast_edited CASCADE", "emb_holdfast_edited is gone"),
+        ("ALTER TABLE shop.items RENAME COLUMN emb_holdfast_new TO mine", "emb_holdfast_new .*is mine"),
+        ("ALTER TABLE shop.items DROP COLUMN title CASCADE", "title is gone"),
+        ("DROP TABLE shop.items", "shop.items is gone"),
+    ],
+)
+def test_a_table_that_changed_meanwhile(change: str, said: str, shop: Shop) -> None:
+    with attached(shop) as it:
+        shop.execute(change)
+        for call in (it.status, it.index, it.detach, lambda: it.backfill(source(it))):
+            with pytest.raises(GalleryError, match=said):
+                call()
+        assert it.verify().problems
+        it.detach(abandon=True)
+    assert shop.execute("SELECT to_regnamespace('holdfast_attached')") == [(None,)]
+    assert "holdfast" not in shop.dump()
+
+
+def test_what_triggers_need_is_not_dropped_by_accident(shop: Shop) -> None:
+    with attached(shop) as it:
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="zz_holdfast"):
+            shop.execute("ALTER TABLE shop.items DROP COLUMN title")
+        shop.execute("ALTER TABLE shop.items RENAME COLUMN title TO name")
+        shop.execute("UPDATE shop.items SET name = 'other' WHERE id = 1")  # the application goes on
+        shop.execute("ALTER TABLE shop.items RENAME COLUMN name TO title")
+        assert it.status().lacking["new"] == 6
+        shop.execute("ALTER TABLE shop.items RENAME TO wares")  # another name of the table changes nothing
+        it.backfill(source(it))
+        it.index()
+        it.swap()
+        it.rollback()
+        it.detach()
+    assert "holdfast" not in shop.dump()
+
+
+def test_detached_in_the_middle_of_a_backfill(shop: Shop) -> None:
+    shop.fill(50)
+    rows = shop.contents()
+    with shop.attach() as it, shop.open() as other:
+        def leave() -> None:
+            if not left:
+                left.append(1)
+                other.detach()
+
+        left: list[int] = []
+        with pytest.raises(GalleryError, match="was detached"):
+            it.backfill(source(it, told=leave), batch=10)
+        with pytest.raises(GalleryError, match="was detached"):
+            it.status()
+    assert shop.contents() == rows
+    with pytest.raises(GalleryError, match="no attachments"):
+        open_attachment(shop.url)
+
+
+def test_nobody_waits_behind_a_lock_that_is_not_to_be_had(shop: Shop) -> None:
+    shop.fill(5)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        with psycopg.connect(shop.database) as reader:
+            reader.execute("SELECT count(*) FROM shop.items")  # and its transaction stays open
+            with pytest.raises(LockedError, match="in use by a long transaction"):
+                it.swap(attempts=2)
+            assert it.state.phase == "indexed" and set(shop.sides().values()) == {"old"}
+        it.swap()
+    assert set(shop.sides().values()) == {"new"}
+
+
+def test_rollbacks_name_rows_without_an_old_vector(shop: Shop) -> None:
+    shop.fill(5)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        it.swap(writes="new")
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (77, 'a', %s)", [written("new", "a")])
+        with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the old model.*'77'"):
+            it.rollback()
+        it.rollback(allow_missing=1, writes="old")
+        assert shop.sides()[77] is None
+        with pytest.raises(UpgradeStateError, match="77"):
+            it.detach()
+        it.backfill(source(it, "old"), of="old")
+        it.detach()
+    assert set(shop.sides().values()) == {"old"}
+
+
+def test_a_plan_changes_nothing(shop: Shop) -> None:
+    schema = shop.dump()
+    found = plan(shop.url, old=OLD, new=NEW)
+    assert shop.dump() == schema and not found.lacking and not found.refusals
+    for step in ("start", "index", "swap", "rollback", "detach"):  # what is printed can be run as it is, but the ledger
+        for statement in found.steps[step]:
+            shop.execute(statement)
+    shop.execute("DROP SCHEMA holdfast_attached CASCADE")
+    lacks = [f"shop.emb_holdfast_lacks_{side}" for side in ("old", "new")]
+    shop.execute(f"DROP INDEX IF EXISTS {', '.join(lacks)}")
+    assert shop.dump() == schema
+
+
+def test_wide_vectors_are_of_half_precision(make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop(GOODS)
+    with shop.attach(new=ModelIdentity("declared:wide", 3072)):
+        [(kind,)] = shop.execute("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = "
+                                 "'emb_holdfast_new'")  # fmt: skip
+        assert kind == "halfvec(3072)"
