@@ -91,7 +91,7 @@ class Shop:
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--")))
 
     def contents(self, table: str = "shop.items") -> list[tuple[Any, ...]]:
-        return self.execute(f"SELECT * FROM {table} ORDER BY 1, 2")
+        return self.execute(f"SELECT * FROM {table} AS one ORDER BY one::text")
 
     def sides(self) -> dict[int, Side | None]:
         """Return which model made the vector that serves each row."""

@@ -94,7 +94,8 @@ def concern(query: str, entry: Entry) -> str:
     """
     table = entry.record.table
     said = query.lower()
-    if any(ours in said for ours in _OURS) or re.match(r"\s*(alter|create|drop|lock|comment|grant|copy.*to)\b", said):
+    ours = (*_OURS, f"{table.identifier} AS t".lower())
+    if any(words in said for words in ours) or re.match(r"\s*(alter|create|drop|lock|comment|grant|copy.*to)\b", said):
         return ""
     relation = rf'(?<![\w."])(?:"?{re.escape(table.schema)}"?\.)?"?{re.escape(table.name)}"?(?![\w"])'
     if not re.search(relation, query, re.IGNORECASE):
