@@ -62,6 +62,8 @@ class Place(NamedTuple):
         root: Folder that holds the folders of the named data sets.
         device: Where models are trained and used, such as "cpu" or "cuda:0".
         cache: Folder for what tasks share, such as an old model's embeddings of a training set.
+        started_from: The models that training of the tasks it needs started from, by role, as the suite names them:
+            what opens a release that was made of a module of one's own.
     """
 
     folder: Path
@@ -69,6 +71,7 @@ class Place(NamedTuple):
     root: Path | None
     device: str
     cache: Path
+    started_from: Mapping[str, str]
 
 
 Step = Callable[[Mapping[str, Any], Place], Mapping[str, Any]]
@@ -275,10 +278,11 @@ def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str) -> N
 
     started = time.monotonic()
     needs = {role: cache.folder(needed) for role, needed in task.needs.items()}
+    starts = {role: needed.settings.get("starts_from") for role, needed in task.needs.items()}
+    named = {role: start["model"] for role, start in starts.items() if start is not None}
+    place = Place(cache.folder(task), needs, root, device, cache.root / "shared", named)
     try:
-        values = STEPS[task.kind](
-            {**task.settings, **task.hints}, Place(cache.folder(task), needs, root, device, cache.root / "shared")
-        )
+        values = STEPS[task.kind]({**task.settings, **task.hints}, place)
     except Exception as error:  # whatever one training met, or another package's method got wrong; the others go on
         refuse_full_disk(error, task, cache)
         cache.fail(task, reason_of(error), "".join(format_exception(error)))

@@ -28,7 +28,7 @@ from holdfast.evaluation.pictures.histograms import histograms
 from holdfast.evaluation.pictures.strips import Searched, Strips, choose_strips
 from holdfast.losses.denoising import credible_rows
 from holdfast.methods.predecessor import labelled_features
-from holdfast.models.release import Release, load_release
+from holdfast.models.release import Release
 from holdfast.training.encode import cached_embeddings, embed_images
 
 MOST = 50_000
@@ -58,7 +58,7 @@ class Items:
     @property
     def old_model(self) -> Release:
         """The old model."""
-        return released(self.place.needs["old model"])
+        return released(self.place, "old model")
 
     def images(self) -> ImageSet:
         """Return the images of training."""
@@ -74,7 +74,7 @@ class Items:
             how = self.settings["protocol"]
             protocol = protocol_of(self.settings["data"], how, self.place.root, leave_one_out=how["leave_one_out"])
             found = gallery if gallery.labels is not None else with_answered_classes(gallery, query, protocol)
-        return laid_onto(found, self.place.needs["model 0"] / "release")
+        return laid_onto(found, self.place, "model 0")
 
     def new(self, old: EmbeddingSet, rows: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, EmbeddingSet]:
         """Return some of the items by every new model, by its label; without items where none is asked for."""
@@ -82,7 +82,7 @@ class Items:
         if self.settings["part"] == "training":
             images = self.images().select(rows)
             return {
-                label: embed_images(released(self.place.needs[role]), images, device=self.device)
+                label: embed_images(released(self.place, role), images, device=self.device)
                 for label, role in self.roles.items()
             }
         found = {}
@@ -131,13 +131,13 @@ def histogram(settings: Settings, place: Place) -> dict[str, Any]:
         images = items.images()
         rows = np.sort(generator.permutation(len(images))[:MOST])
         old = embed_images(items.old_model, images.select(rows), device=items.device)
-        old = laid_onto(old, place.needs["model 0"] / "release")
+        old = laid_onto(old, place, "model 0")
         new = {
-            label: embed_images(released(place.needs[role]), images.select(rows), device=items.device)
+            label: embed_images(released(place, role), images.select(rows), device=items.device)
             for label, role in items.roles.items()
         }
     else:
-        whole = laid_onto(read_sides(place.needs["old"])[1], place.needs["model 0"] / "release")
+        whole = laid_onto(read_sides(place.needs["old"])[1], place, "model 0")
         rows = np.sort(generator.permutation(len(whole))[:MOST])
         old = whole.select(rows)
         new = {label: read_sides(place.needs[f"new {n}"])[1].select(rows) for n, label in enumerate(items.roles)}
@@ -154,7 +154,7 @@ def strips(settings: Settings, place: Place) -> dict[str, Any]:
     old = read_sides(place.needs["old"])
     models = {OLD_MODEL: Searched(old[0], [old[1]])}
     for number, label in enumerate(settings["labels"]):
-        gallery = laid_onto(old[1], place.needs[f"model {number}"] / "release")
+        gallery = laid_onto(old[1], place, f"model {number}")
         models[label] = Searched(read_sides(place.needs[f"new {number}"])[0], [gallery])
     chosen = choose_strips(models, queries=settings["queries"], hits=settings["hits"], seed=settings["seed"])
     images = searched(open_images(settings["data"], place.root), settings["searched"])
@@ -179,10 +179,11 @@ def _searched_by_sessions(
     settings: Settings, place: Place, setting: Setting, queries: ImageSet, sessions: range
 ) -> Iterator[tuple[str, Searched]]:
     for number, label in enumerate(settings["labels"]):
-        folder = place.needs[f"learner {number}"]
+        role = f"learner {number}"
+        folder = place.needs[role]
         for session in sessions:
             ending = ending_of(folder, session)
-            release = load_release(folder / RUN / ending.release)
+            release = released(place, role, f"{RUN}/{ending.release}")
             asked = embed_images(release, queries, device=torch.device(place.device))
             gallery = [storage.load(folder / RUN / part) for part in ending.galleries]
             yield label if len(sessions) == 1 else f"{label}, session {session}", Searched(asked, gallery)

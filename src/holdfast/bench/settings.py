@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.suite import Entry, Values
-from holdfast.errors import DataError
+from holdfast.bench.suite import LEFT_OPEN, Entry, Values
+from holdfast.errors import ConfigError, DataError
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
 from holdfast.models.heads import HEADS
 from holdfast.models.published_weights import PUBLISHED
+from holdfast.models.release import Release
 from holdfast.models.specs import EncoderSpec
 from holdfast.source_code import version_of
 
@@ -24,14 +25,19 @@ Changes = Mapping[str, Any]
 
 def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
     """Return everything that decides a run, defaults too: what the address of its task is made of."""
-    experiment = Experiment.from_settings({**values, "seed": seed})
+    values = {**values, "seed": seed}
+    name = values.pop("starts_from", None)
+    start = None if name is None else _opened(name)
+    experiment = experiment_of(values, start)
     found: Values = {"experiment": experiment.settings()}
+    if start is not None:
+        found["starts_from"] = {"model": name, "fingerprint": start.fingerprint}
     if (weights := values.get("weights")) is not None:
         found["weights_digest"] = weights_digest(weights, root)
     used: dict[str, Any] = {"method": METHODS[experiment.method]}
     if experiment.head is not None:
         used["head"] = HEADS[experiment.head]
-    if isinstance(experiment.model, EncoderSpec):
+    if isinstance(experiment.model, EncoderSpec) and start is None:
         used["backbone"] = BACKBONES[experiment.model.backbone]
     return found | {f"{kind}_code": version for kind, thing in used.items() if (version := version_of(thing))}
 
@@ -48,13 +54,58 @@ def own_settings(entry: Entry, changes: Changes) -> Values:
 def _written(entry: Entry) -> Iterator[tuple[str, Any]]:
     for part in ("model", "geometry", "head_options", "recipe"):
         yield from ((f"{part}.{name}", value) for name, value in getattr(entry, part).items())
-    for whole in ("head", "weights", "start", "budget"):
+    for whole in ("head", "weights", "starts_from", "start", "budget"):
         if whole in entry.model_fields_set:
             yield whole, getattr(entry, whole)
 
 
+def experiment_of(values: Mapping[str, Any], start: Release | None) -> Experiment:
+    """Build an experiment from plain values.
+
+    Args:
+        values: As `Experiment.from_settings` takes them.
+        start: The release that training starts from, whose network counts with what it leaves open.
+    """
+    if start is not None:
+        spec, said = start.encoder.spec, {name: values["model"].get(name) for name in LEFT_OPEN}
+        if not isinstance(spec, EncoderSpec):
+            raise ConfigError(f"A {spec.name} to start from.", expected="a model of images")
+        dim, projection = said["dim"] or EncoderSpec().dim, said["projection"] or EncoderSpec().projection
+        values = {**values, "model": spec.going_on(dim=dim, projection=projection, zeta=said["zeta"])}
+    return Experiment.from_settings(values)
+
+
+def starting_model(settings: Mapping[str, Any]) -> Release | None:
+    """Open the model that a task starts from; None for one that does not.
+
+    Raises:
+        ConfigError: It is gone, or another one than when the task was made.
+    """
+    asked = settings.get("starts_from")
+    if asked is None:
+        return None
+    found = _opened(asked["model"])
+    if found.fingerprint != asked["fingerprint"]:
+        raise ConfigError(
+            f"The model '{asked['model']}' has the fingerprint {found.fingerprint}.",
+            expected=f"the one that the suite was begun with, {asked['fingerprint']}",
+            to_do="run the suite again; what is trained and embedded is kept.",
+        )
+    return found
+
+
+def _opened(name: str) -> Release:
+    from holdfast.models.named_models import open_release
+
+    return open_release(name)
+
+
 def experiment_on(
-    values: Mapping[str, Any], device: str, root: Path | None = None, machine: Mapping[str, Any] | None = None
+    values: Mapping[str, Any],
+    device: str,
+    root: Path | None = None,
+    machine: Mapping[str, Any] | None = None,
+    start: Release | None = None,
 ) -> Experiment:
     """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0".
 
@@ -63,8 +114,9 @@ def experiment_on(
         device: The device.
         root: Folder of the data; published weights are in ``weights`` there.
         machine: Settings of the recipe that change no result, see `of_machine`.
+        start: See `experiment_of`.
     """
-    found = Experiment.from_settings(values)
+    found = experiment_of(values, start)
     recipe = dataclasses.replace(found.recipe, **(machine or {}), accelerator=device.partition(":")[0])
     weights = None if found.weights is None else weights_folder(str(found.weights), root)
     return dataclasses.replace(found, recipe=recipe, weights=weights)

@@ -13,7 +13,7 @@ import torch
 from holdfast.bench import picture_steps
 from holdfast.bench.executor import Place, Step
 from holdfast.bench.figures import ACCURACY
-from holdfast.bench.settings import experiment_on
+from holdfast.bench.settings import experiment_on, starting_model
 from holdfast.bench.sources import (
     EVALUATION,
     Settings,
@@ -46,7 +46,7 @@ from holdfast.errors import DataError
 from holdfast.evaluation.accuracy import accuracy as classification_accuracy
 from holdfast.evaluation.compatibility import clearly_worse, verdict
 from holdfast.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
-from holdfast.models.release import Release, load_release
+from holdfast.models.release import Release
 
 FIRST = "session-1"
 
@@ -54,18 +54,20 @@ FIRST = "session-1"
 def first_session(settings: Settings, place: Place) -> dict[str, Any]:
     """Train the model that all learners of a plan begin with, and embed its gallery."""
     setting = open_setting(settings, place.root)
-    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
-    (record,) = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN, sessions=1)[LEARNER]
+    start = starting_model(settings)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"], start)
+    (record,) = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN, sessions=1, encoder=start)[LEARNER]
     return {"fingerprint": record.fingerprint, "images": record.trained_images, "recall": record.recall}
 
 
 def sessions(settings: Settings, place: Place) -> dict[str, Any]:
     """Train one learner through all sessions of a plan; with "first" in its needs, from that first session on."""
     setting = open_setting(settings, place.root)
-    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
+    start = starting_model(settings)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"], start)
     if "first" in place.needs:
         hand_over(place.needs["first"] / RUN / FIRST, place.folder / RUN / FIRST)
-    records = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN)[LEARNER]
+    records = run_sessions(setting, {LEARNER: experiment}, place.folder / RUN, encoder=start)[LEARNER]
     learner = LearnerResults.of(experiment, records)
     recall = {f"ar@{k}": value for k, value in learner.average_recall.items()}
     last = {"last": records[-1].recall["1"], "forgetting": learner.forgetting}
@@ -96,14 +98,16 @@ def train(settings: Settings, place: Place) -> dict[str, Any]:
 
     images = open_images(settings["data"], place.root).to_train_on()
     rows, old_rows = settings["train_on"], settings["old_trained_on"]
-    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"])
-    old = load_release(place.needs["old"] / "release") if "old" in place.needs else None
+    start = starting_model(settings)
+    experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"], start)
+    old = released(place, "old") if "old" in place.needs else None
     release = train_release(
         images.select(rows).compact(),
         experiment,
         place.folder / "release",
         old=old,
         old_images=None if old is None else images.select(old_rows).compact(),
+        encoder=start,
         data_name=settings["data"]["name"],
         cache=place.cache,
     )
@@ -123,7 +127,7 @@ def embed(settings: Settings, place: Place) -> dict[str, Any]:
     from holdfast.training.encode import embed_images
 
     data = open_images(settings["data"], place.root)
-    release = load_release(place.needs["model"] / "release")
+    release = released(place, "model")
     query, gallery = searched(data, settings["part"])
     device = torch.device(place.device)
     labelled = data.labelled or settings["part"] != EVALUATION
@@ -141,7 +145,7 @@ def embed(settings: Settings, place: Place) -> dict[str, Any]:
 def score(settings: Settings, place: Place) -> dict[str, Any]:
     """Score "new" on itself and on the gallery of "searched", and "old" and "independent" beside it."""
     sides = {role: read_sides(place.needs[role]) for role in ("old", "searched", "new", "independent")}
-    gallery = laid_onto(sides["searched"][1], place.needs["model"] / "release")
+    gallery = laid_onto(sides["searched"][1], place, "model")
     asked = {
         "self_old": sides["old"],
         "self_independent": sides["independent"],
@@ -188,7 +192,7 @@ def accuracy(settings: Settings, place: Place) -> dict[str, Any]:
         "cross": ("searched", "new"),
     }
     values = {
-        name: accuracy_of(released(place.needs[f"{reads}_model"]), each_once(place.needs[embedded]))
+        name: accuracy_of(released(place, f"{reads}_model"), each_once(place.needs[embedded]))
         for name, (reads, embedded) in asked.items()
     }
     return {"scores": {ACCURACY: values}}
@@ -199,7 +203,7 @@ def session_accuracy(settings: Settings, place: Place) -> dict[str, Any]:
     from holdfast.training.encode import embed_images
 
     setting, folder = open_setting(settings, place.root), place.needs["learner"]
-    release = load_release(folder / RUN / ending_of(folder, setting.plan.sessions).release)
+    release = released(place, "learner", f"{RUN}/{ending_of(folder, setting.plan.sessions).release}")
     queries = setting.queries(setting.plan.sessions - 1)
     features = embed_images(release, queries, form="features", device=torch.device(place.device))
     return {"scores": {ACCURACY: {LEARNER: accuracy_of(release, [features])}}}

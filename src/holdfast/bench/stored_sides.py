@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.bench.executor import Place
 from holdfast.continual.runner import Ending
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.models.lifting import lift_embeddings
-from holdfast.models.release import Release, load_release
+from holdfast.models.named_models import needs_module, open_release
+from holdfast.models.release import Release
 
 SEARCHED = ("query", "gallery")
 RUN, LEARNER = "run", "learner"
@@ -37,18 +39,25 @@ def stored(folder: Path, part: str) -> EmbeddingSet:
     return storage.load(folder / f"{part}.safetensors")
 
 
-def laid_onto(old: EmbeddingSet, release: Path) -> EmbeddingSet:
+def laid_onto(old: EmbeddingSet, place: Place, role: str) -> EmbeddingSet:
     """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one."""
-    lifted = release / "old-lifted"
-    if not (lifted / "config.json").exists():
+    lifted = "release/old-lifted"
+    if not (place.needs[role] / lifted / "config.json").exists():
         return old
-    laid = load_release(lifted)
+    laid = released(place, role, lifted)
     return old if old.space == laid.space else lift_embeddings(old, laid)
 
 
-def released(folder: Path) -> Release:
-    """Return the release that a task trained."""
-    return load_release(folder / "release")
+def released(place: Place, role: str, within: str = "release") -> Release:
+    """Return the release that a task trained.
+
+    Args:
+        place: Of the task that asks.
+        role: Of the one that trained it.
+        within: Its folder, in that of this one.
+    """
+    folder = place.needs[role] / within
+    return open_release(folder, place.started_from.get(role) if needs_module(folder) else None)
 
 
 def ending_of(folder: Path, session: int) -> Ending:

@@ -71,6 +71,8 @@ class Overrides(_Part):
         head_options: Its options.
         recipe: How to train, see `holdfast.experiment.Recipe`.
         weights: Name of a folder below ``weights`` in the data root, with published weights of the backbone.
+        starts_from: A model that training starts from in place of a backbone, as ``holdfast train --model`` names it;
+            "" for none, where others have one.
     """
 
     model: Values = {}
@@ -79,6 +81,7 @@ class Overrides(_Part):
     head_options: Values = {}
     recipe: Values = {}
     weights: str | None = None
+    starts_from: str | None = None
 
 
 class InScenario(Overrides):
@@ -251,6 +254,7 @@ class Suite(_Part):
     head_options: Values = {}
     recipe: Values = {}
     weights: str | None = None
+    starts_from: str | None = None
     by_data: dict[str, Overrides] = {}
     by_scenario: dict[str, InScenario] = {}
     old: Overrides = Overrides()
@@ -352,9 +356,12 @@ class Suite(_Part):
         merged: Values = {}
         for name in ("model", "geometry", "head_options", "recipe"):
             merged[name] = {key: value for layer in layers for key, value in getattr(layer, name).items()}
-        for name in ("head", "weights"):
+        for name in ("head", "weights", "starts_from"):
             said = [value for layer in layers if (value := getattr(layer, name)) is not None]
             merged[name] = said[-1] if said else None
+        start = merged.pop("starts_from")
+        if start:
+            merged["starts_from"] = start
         method = "independent" if label is None else self.method_of(label)
         return {"method": method, "options": {} if entry is None else dict(entry.options), **merged}
 
@@ -381,7 +388,7 @@ def _variant_entry(entry: Entry, variant: Variant) -> Entry:
 SEARCHED_IN = ("options", "model", "geometry", "head_options", "recipe")
 SEARCHED_WHOLE = ("head", "start", "budget")
 """What a tuning can search: settings in these parts, by dotted name, and these as a whole."""
-VARIED_WHOLE = (*SEARCHED_WHOLE, "weights")
+VARIED_WHOLE = (*SEARCHED_WHOLE, "weights", "starts_from")
 """What rows can vary as a whole, beside settings in these parts."""
 
 DEFAULTS: dict[str, Values] = {"sessions": {"scenarios": {}, "metrics": list(SESSION_SCORES), "gate_metric": "ar@1"}}
@@ -456,8 +463,22 @@ def _check_setting(name: str, what: str, whole: tuple[str, ...]) -> None:
     )
 
 
+LEFT_OPEN = ("dim", "projection", "zeta")
+"""Settings of the network that a model to start from leaves open."""
+
+
 def _check_settings(values: Values) -> None:
     """Refuse settings that no experiment, backbone or classifier knows; nothing is built."""
+    values = dict(values)
+    start = values.pop("starts_from", None)
+    if start is not None:
+        said = ["weights"] * bool(values["weights"]) + [name for name in values["model"] if name not in LEFT_OPEN]
+        refuse(
+            bool(said),
+            f"starts_from: {start} with {', '.join(said)}.",
+            f"the model alone, which says so itself; only {', '.join(LEFT_OPEN)} are left open",
+        )
+        values["weights"] = start  # it brings its weights
     Experiment.from_settings(values)
     spec = encoder_spec(**values["model"])
     _check_known("backbone", (spec.backbone,), BACKBONES)
@@ -532,8 +553,11 @@ def _check_test(name: str, test: EvaluationSet) -> None:
 
 def _check_features(suite: Suite) -> None:
     _refuse_settings(
-        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old", "accuracy"
-    )
+        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old",
+        "accuracy", "starts_from",
+    )  # fmt: skip
+    for label, entry in suite.rows.items():
+        refuse(bool(entry.starts_from), f"The row '{label}' of a head starts from a model.", "no starts_from")
     metrics_named((*suite.metrics, suite.gate_metric))
     for data in suite.data:
         _refuse_own_texts(data)
