@@ -196,13 +196,13 @@ class _Preparation:
             beside = Aside(entry, relation)
             columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in table.key)
             made = [
-                f"CREATE TABLE {beside.table} ({columns}, edited timestamptz, vector {record.new_type}, "
+                f"CREATE TABLE {beside.table} ({columns}, edited bigint, vector {record.new_type}, "
                 f"PRIMARY KEY ({', '.join(quoted(column.name) for column in table.key)}))"
             ]  # fmt: skip
         else:
             layout = Columns(entry, relation, "old")
             new, edited = quoted(layout.name("new")), quoted(layout.edited_name)
-            parts = [f"ADD COLUMN {new} {record.new_type}", f"ADD COLUMN {edited} timestamptz"]
+            parts = [f"ADD COLUMN {new} {record.new_type}", f"ADD COLUMN {edited} bigint"]
             if table.storage:
                 parts.append(f"ALTER COLUMN {new} SET STORAGE {_STORAGE[table.storage]}")
             if table.not_null:

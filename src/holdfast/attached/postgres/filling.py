@@ -35,11 +35,11 @@ class Batch(NamedTuple):
 
     Args:
         keys: Of the rows, one text for every column.
-        edited: When the application last changed each, as the server writes it; None for never.
+        edited: When the application last changed each, see `Layout`; None for never.
     """
 
     keys: list[list[str]]
-    edited: list[str | None]
+    edited: list[int | None]
 
     @property
     def ids(self) -> list[str]:
@@ -79,9 +79,9 @@ def read_batch(
             values += key
     if made is not None:
         conditions.append(f"({layout.edited} IS NULL OR {layout.edited} <= %s)")
-        values.append(made)
+        values.append(int(1_000_000 * made.timestamp()))
     rows = session.rows(
-        f"SELECT {key_texts(record)}, {layout.edited}::text FROM {layout.rows} WHERE {' AND '.join(conditions)} "
+        f"SELECT {key_texts(record)}, {layout.edited} FROM {layout.rows} WHERE {' AND '.join(conditions)} "
         f"ORDER BY {keys(record)} LIMIT {int(limit)}", values,
     )  # fmt: skip
     return Batch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])

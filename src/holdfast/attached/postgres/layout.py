@@ -39,8 +39,8 @@ class Layout(Protocol):
     Args:
         relation: The application's table in SQL.
         rows: What follows FROM.
-        edited: When the application last changed a row since the beginning: NULL for never, and infinity for one for
-            which it keeps no vector.
+        edited: When the application last changed a row since the beginning: NULL for never, microseconds of the
+            clock, and 0 where it keeps no vector. A number, which every client can read who selects *.
         wanted: Whether a row is to have vectors.
     """
 
@@ -111,7 +111,7 @@ class Columns:
         self.edited_name = added_name(table.vector.name, "edited")
         self.edited = f"t.{quoted(self.edited_name)}"
         self.wanted = (
-            f"CASE WHEN {self.edited} IS NULL THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} < 'infinity' END"
+            f"CASE WHEN {self.edited} IS NULL THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} > 0 END"
         )
 
     def name(self, side: Side) -> str:
@@ -130,7 +130,7 @@ class Columns:
         """Return the statement that writes vectors into rows that are as they were read."""
         column, record = quoted(self.name(side)), self.record
         return (
-            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'timestamptz'), ('made', 'vector'))}), "
+            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}), "
             f"mine AS MATERIALIZED (SELECT {keys(record)}, d.made FROM {self.rows} JOIN d ON "
             f"{same_key(record, 't', 'd')} WHERE {self.edited} IS NOT DISTINCT FROM d.edited AND "
             f"{self.lacking(side)} FOR NO KEY UPDATE OF t SKIP LOCKED) "
@@ -166,7 +166,7 @@ class Aside:
         record = self.record
         columns = ", ".join(quoted(column.name) for column in record.table.key)
         return (
-            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'timestamptz'), ('made', 'vector'))}) "
+            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}) "
             f"INSERT INTO {self.table} AS s ({columns}, edited, vector) SELECT {keys(record, 'd')}, d.edited, d.made "
             f"FROM d JOIN {self.rows} ON {same_key(record, 't', 'd')} "
             f"WHERE {self.edited} IS NOT DISTINCT FROM d.edited AND {self.lacking(side)} "
@@ -211,7 +211,7 @@ def layout_of(session: Session, entry: Entry) -> Columns | Aside:
         expected = {
             record.table.vector.number: (layout.name("old"), record.table.vector.type),
             record.new_number: (layout.name("new"), record.new_type),
-            record.edited_number: (layout.edited_name, "timestamp with time zone"),
+            record.edited_number: (layout.edited_name, "bigint"),
         }
     expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
     found = {

@@ -19,6 +19,10 @@ from holdfast.attached.state import AttachmentState
 _COMPARED_AS_THEY_ARE = ("text", "character varying", "integer", "bigint", "uuid", "boolean")
 
 
+_NOW = "(1000000 * extract(epoch FROM clock_timestamp()))::bigint"
+_MOVED = -1  # a new row whose vector is about to be moved
+
+
 def trigger_name(entry: Entry, what: str) -> str:
     """Return the name of a trigger; those that begin with z are the last of those that PostgreSQL fires for a row."""
     return f"zz_holdfast_{entry.id}_{what}"
@@ -68,7 +72,7 @@ def _triggers(entry: Entry, layout: Columns) -> list[str]:
     row = " OR ".join(f"OLD.{quoted(name)} IS DISTINCT FROM NEW.{quoted(name)}" for name in watched)
     return [
         *_trigger(entry, layout.relation, "insert", "BEFORE INSERT"),
-        *_trigger(entry, layout.relation, "moved", "AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = '-infinity'"),
+        *_trigger(entry, layout.relation, "moved", "AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = {_MOVED}"),
         *(_trigger(entry, layout.relation, "source", "BEFORE UPDATE", source) if table.texts else []),
         *_trigger(entry, layout.relation, "row", "BEFORE UPDATE", f"NOT ({source}) AND ({row})"),
     ]
@@ -110,24 +114,24 @@ BEGIN
         END IF;
         {_not_null(layout, f"NEW.{served} IS NULL AND NEW.{hidden} IS NULL")}
         IF NEW.{served} IS NULL AND NEW.{hidden} IS NULL THEN
-            NEW.{edited} := 'infinity';
+            NEW.{edited} := 0;
         ELSIF serves THEN
             IF NEW.{served} IS NULL THEN  -- by a statement that names no columns
                 NEW.{served} := NEW.{hidden};
             END IF;
             NEW.{hidden} := NULL;
-            NEW.{edited} := clock_timestamp();
+            NEW.{edited} := {_NOW};
         ELSIF NEW.{served} IS NULL THEN
-            NEW.{edited} := clock_timestamp();
+            NEW.{edited} := {_NOW};
         ELSE
             NEW.{hidden} := NULL;
-            NEW.{edited} := '-infinity';
+            NEW.{edited} := {_MOVED};
         END IF;
         RETURN NEW;
     END IF;
     IF TG_ARGV[0] = 'moved' THEN
         PERFORM set_config('holdfast.filling', 'on', true);
-        UPDATE {layout.relation} AS t SET {hidden} = NEW.{served}, {served} = NULL, {edited} = clock_timestamp()
+        UPDATE {layout.relation} AS t SET {hidden} = NEW.{served}, {served} = NULL, {edited} = {_NOW}
             WHERE {same_key(record, "t", "NEW")};
         PERFORM set_config('holdfast.filling', '', true);
         RETURN NULL;
@@ -137,7 +141,7 @@ BEGIN
     changed := (NEW.{served} IS NULL) <> (OLD.{served} IS NULL)
         OR coalesce(NEW.{served} <> OLD.{served}, false);
     {_not_null(layout, f"changed AND NEW.{served} IS NULL")}
-    wanted := CASE WHEN OLD.{edited} IS NULL THEN OLD.{old} IS NOT NULL ELSE OLD.{edited} < 'infinity' END;
+    wanted := CASE WHEN OLD.{edited} IS NULL THEN OLD.{old} IS NOT NULL ELSE OLD.{edited} > 0 END;
     IF changed THEN
         wanted := NEW.{served} IS NOT NULL;
     END IF;
@@ -152,7 +156,7 @@ BEGIN
                 THEN OLD.{served} END;
         END IF;
     END IF;
-    NEW.{edited} := CASE WHEN wanted THEN clock_timestamp() ELSE 'infinity' END;
+    NEW.{edited} := CASE WHEN wanted THEN {_NOW} ELSE 0 END;
     RETURN NEW;
 END
 """
@@ -189,7 +193,7 @@ BEGIN
         DELETE FROM {layout.table} AS s WHERE {same_key(record, "s", "OLD")};
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        INSERT INTO {layout.table} AS s ({columns}, edited) VALUES ({keys(record, "NEW")}, clock_timestamp())
+        INSERT INTO {layout.table} AS s ({columns}, edited) VALUES ({keys(record, "NEW")}, {_NOW})
             ON CONFLICT ({columns}) DO UPDATE SET vector = NULL, edited = excluded.edited;
     END IF;
     RETURN NULL;
