@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -16,6 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from holdfast.data.text_set import TextSet
+from holdfast.models.sentence_models import of_library
 
 CLASSES = 4
 WORDS = [f"{kind}{number}" for kind in "abcd" for number in range(6)] + [f"any{number}" for number in range(12)]
@@ -56,7 +56,9 @@ def write_tiny_model(
         BertModel(config).save_pretrained(str(folder / "parts"))
     tokenizer.save_pretrained(str(folder / "parts"))
     model = SentenceTransformer(
-        modules=[Transformer(str(folder / "parts")), Pooling(32, "mean")], prompts=prompts, device="cpu"
+        modules=[of_library("models").Transformer(str(folder / "parts")), of_library("models").Pooling(32, "mean")],
+        prompts=prompts,
+        device="cpu",
     )
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -16,6 +15,7 @@ from holdfast.data.text_set import TextSet
 from holdfast.embeddings import EmbeddingSet
 from holdfast.export.sentence_transformers_folder import PROBE_TEXTS
 from holdfast.geometry import Hypersphere
+from holdfast.models.sentence_models import of_library
 from holdfast.models.text_encoders import TextEncoder, open_text_encoder
 from holdfast.training.encode import embed_texts
 
@@ -32,7 +32,9 @@ def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = np.random.default_rng(0).normal(size=(len(words), DIM)).astype(np.float32)
     folder = tmp_path_factory.mktemp("text") / "model"
     model = SentenceTransformer(
-        modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], prompts={"query": "find : "}, device="cpu"
+        modules=[of_library("models").StaticEmbedding(tokenizer, embedding_weights=weights)],
+        prompts={"query": "find : "},
+        device="cpu",
     )
     model.save_pretrained(str(folder), create_model_card=False)
     return folder

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 
 from holdfast.data.token_set import PADDING
 from holdfast.errors import ConfigError, DataError
 from holdfast.models.seeding import seeded
-from holdfast.models.sentence_models import SentenceModel
+from holdfast.models.sentence_models import SentenceModel, of_library
 from holdfast.models.specs import TextSpec
 from holdfast.models.text_encoders import open_text_encoder
 from holdfast.models.text_tower import TextTower
@@ -91,7 +90,9 @@ def test_a_model_that_became_another_is_refused(folder: Path) -> None:
 
 def test_a_pooling_that_leaves_out_the_prefix_is_refused(folder: Path, tmp_path: Path) -> None:
     model = SentenceTransformer(str(folder), device="cpu")
-    part = SentenceTransformer(modules=[model[0], Pooling(32, "mean", include_prompt=False)], device="cpu")
+    part = SentenceTransformer(
+        modules=[model[0], of_library("models").Pooling(32, "mean", include_prompt=False)], device="cpu"
+    )
     part.save_pretrained(str(tmp_path), create_model_card=False)
     assert tower_of(tmp_path).spec.width == 32
     with pytest.raises(ConfigError, match="leaves out the prefix"):

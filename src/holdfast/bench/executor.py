@@ -13,11 +13,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import format_exception
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.bench.cache import TaskCache
 from holdfast.bench.tasks import Task, in_order
-from holdfast.errors import DataError, HoldfastError
+from holdfast.errors import BudgetError, DataError, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.models.api.settings import ApiSettings
 
 
 def reason_of(error: Exception) -> str:
@@ -64,6 +67,7 @@ class Place(NamedTuple):
         cache: Folder for what tasks share, such as an old model's embeddings of a training set.
         started_from: The models that training of the tasks it needs started from, by role, as the suite names them:
             what opens a release that was made of a module of one's own.
+        api: How a model behind an API is asked; as usual when None.
     """
 
     folder: Path
@@ -72,6 +76,7 @@ class Place(NamedTuple):
     device: str
     cache: Path
     started_from: Mapping[str, str]
+    api: ApiSettings | None = None
 
 
 Step = Callable[[Mapping[str, Any], Place], Mapping[str, Any]]
@@ -110,6 +115,7 @@ def run_tasks(
     processes: int = 1,
     devices: Sequence[str] = ("cpu",),
     watch: Callable[[Progress], object] | None = None,
+    api: ApiSettings | None = None,
 ) -> None:
     """Run tasks and all that they need, those without unfinished needs first.
 
@@ -123,12 +129,18 @@ def run_tasks(
         processes: How many tasks are run at once; with 1 they are run here.
         devices: Where models are trained; processes take them in turn.
         watch: Told when tasks are begun, and after every task that was run.
+        api: How models behind an API are asked; its limits hold for all tasks together, as those that ask one are run
+            here.
+
+    Raises:
+        BudgetError: These limits allow no more; what was embedded is in the cache of the API, if there is one.
     """
     waiting = [task for task in in_order(tasks) if cache.record(task) is None and cache.failure(task) is None]
     if processes == 1 and devices[0].partition(":")[2] in ("", "0"):
-        _run_here(waiting, cache, root, devices[0], watch)
+        _run_here(waiting, cache, root, devices[0], watch, api)
     else:
-        _WorkerRun(waiting, cache, root, watch).to_the_end(processes, devices)
+        _run_here([task for task in waiting if task.asks_api], cache, root, "cpu", watch, api)
+        _WorkerRun([task for task in waiting if not task.asks_api], cache, root, watch).to_the_end(processes, devices)
 
 
 def blocked_by(task: Task, cache: TaskCache) -> str | None:
@@ -146,13 +158,14 @@ def _run_here(
     root: Path | None,
     device: str,
     watch: Callable[[Progress], object] | None,
+    api: ApiSettings | None,
 ) -> None:
     left, total = list(waiting), len(waiting)
     while (task := _next(left, cache)) is not None:
         if watch is not None:
             watch(Progress(None, total - len(left), total, running=(task,)))
         left.remove(task)
-        seconds = run_task(task, cache, root, device)
+        seconds = run_task(task, cache, root, device, api)
         if watch is not None:
             watch(Progress(task, total - len(left), total, seconds, cache.failure(task)))
 
@@ -257,7 +270,9 @@ def _workers(count: int, devices: Sequence[str]) -> Iterator[ProcessPoolExecutor
             raise
 
 
-def run_task(task: Task, cache: TaskCache, root: Path | None, device: str | None = None) -> float:
+def run_task(
+    task: Task, cache: TaskCache, root: Path | None, device: str | None = None, api: ApiSettings | None = None
+) -> float:
     """Run one task, and note in the cache what it became; return the seconds it took.
 
     Where another process runs it at that moment, wait for that one, and run the task only if it was not finished.
@@ -268,11 +283,11 @@ def run_task(task: Task, cache: TaskCache, root: Path | None, device: str | None
     started = time.monotonic()
     with cache.held(task):
         if cache.record(task) is None and cache.failure(task) is None:
-            _run_task(task, cache, root, device or _own_device[0])
+            _run_task(task, cache, root, device or _own_device[0], api)
     return time.monotonic() - started
 
 
-def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str) -> None:
+def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str, api: ApiSettings | None) -> None:
     from holdfast.bench.machine import machine
     from holdfast.bench.steps import STEPS
 
@@ -280,9 +295,11 @@ def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str) -> N
     needs = {role: cache.folder(needed) for role, needed in task.needs.items()}
     starts = {role: needed.settings.get("starts_from") for role, needed in task.needs.items()}
     named = {role: start["model"] for role, start in starts.items() if start is not None}
-    place = Place(cache.folder(task), needs, root, device, cache.root / "shared", named)
+    place = Place(cache.folder(task), needs, root, device, cache.root / "shared", named, api)
     try:
         values = STEPS[task.kind]({**task.settings, **task.hints}, place)
+    except BudgetError:  # no fault of the task: with a larger one it goes on
+        raise
     except Exception as error:  # whatever one training met, or another package's method got wrong; the others go on
         refuse_full_disk(error, task, cache)
         cache.fail(task, reason_of(error), "".join(format_exception(error)))

@@ -22,6 +22,7 @@ from holdfast.bench.sources import VALIDATION
 from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Planner, Row, Task, code_version, in_order
 from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
+from holdfast.models.api.settings import ApiSettings
 
 Changes = Mapping[str, Any]
 Place = tuple[str, str, str]  # data set, scenario, label
@@ -326,6 +327,7 @@ class Bench:
         processes: Tasks at once.
         devices: Where models are trained.
         watch: Told when tasks are begun, and after every task.
+        api: How models behind an API are asked; as usual, without a cache, when None.
     """
 
     cache: TaskCache
@@ -333,6 +335,7 @@ class Bench:
     processes: int = 1
     devices: Sequence[str] = ("cpu",)
     watch: Callable[[Progress], object] | None = None
+    api: ApiSettings | None = None
 
     def run(self, suite: Suite) -> BenchRuns:
         """Run what is not finished of a suite, and return what all of it came to."""
@@ -344,8 +347,10 @@ class Bench:
         return bench_runs(suite, rows, trials, self.cache)
 
     def _run(self, tasks: Sequence[Task]) -> None:
-        options = {"root": self.root, "processes": self.processes, "devices": self.devices, "watch": self.watch}
-        run_tasks(tasks, self.cache, **options)  # type: ignore[arg-type]
+        run_tasks(
+            tasks, self.cache, root=self.root, processes=self.processes, devices=self.devices, watch=self.watch,
+            api=self.api,
+        )  # fmt: skip
 
 
 def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:

@@ -236,7 +236,7 @@ def texts(settings: Settings, place: Place) -> dict[str, Any]:
         for name, part in parts.items():
             storage.save(embedded_of(whole, part), place.folder / f"{name}.safetensors")
         return {name: len(part) for name, part in parts.items()}
-    encoder = open_text_encoder(settings["model"], device=place.device)
+    encoder = open_text_encoder(settings["model"], device=place.device, api=place.api)
     for name, part in parts.items():
         storage.save(embed_texts(encoder, part, cache=place.cache), place.folder / f"{name}.safetensors")
     return {name: len(part) for name, part in parts.items()}

@@ -41,6 +41,7 @@ from holdfast.errors import ConfigError
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols import PROTOCOLS, RankingProtocol
 from holdfast.methods import build_method
+from holdfast.models.text_encoders import is_service
 from holdfast.models.text_folders import find_model
 from holdfast.options import bound, option_types
 from holdfast.source_code import digest_of, version_of
@@ -81,6 +82,7 @@ class Task:
         label: What people call it; decides nothing.
         hints: How to do what the settings say, such as the very rows that a digest stands for; told to the step beside
             the settings, and not recorded.
+        asks_api: Whether it asks a server, which costs money or time of others; decides nothing.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class Task:
     work: float = 1.0
     label: str = ""
     hints: Mapping[str, Any] = field(default_factory=dict)
+    asks_api: bool = False
 
     @cached_property
     def address(self) -> str:
@@ -448,11 +451,12 @@ class Planner:
 
     @cached_property
     def _frozen(self) -> Mapping[str, str]:
-        """The frozen models, which are there; only what may be a name on the hub is not looked for yet."""
+        """The frozen models, which are there; only what may be on the hub, or behind an API, is not looked for yet."""
         found: dict[str, str] = {}
         for side, model in self.suite.frozen.items():
             owner, _, name = model.partition("/")
-            if not (owner[:1].isalnum() and name and "/" not in name) or Path(model).expanduser().exists():
+            on_hub = owner[:1].isalnum() and name and "/" not in name and not Path(model).expanduser().exists()
+            if not on_hub and not is_service(model):
                 find_model(model)
             found[side] = model
         return found
@@ -498,7 +502,10 @@ class Planner:
         parts = open_texts(everything, self.root).parts()
         everything["digest"] = {part: texts.digest()[:24] for part, texts in parts.items()}
         work = float(sum(map(len, parts.values())))
-        whole = Task("texts", {"data": everything, "model": model}, {}, work, f"{model} ({source['name']})")
+        whole = Task(
+            "texts", {"data": everything, "model": model}, {}, work, f"{model} ({source['name']})",
+            asks_api=is_service(model),
+        )  # fmt: skip
         return Task("texts", {"data": source, "model": model}, {"whole": whole}, label=f"{model} ({name})")
 
     def _sessions(self, case: Case, changes: Changes) -> Iterator[Scored]:

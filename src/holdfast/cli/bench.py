@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cli.choices import data_root as root_of
 from holdfast.cli.console import EVERY, at_work, console, in_words, print_json, print_table, repeated
+from holdfast.cli.options import Api
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.config import Options, Typed
 from holdfast.embeddings.storage import write_atomically
@@ -111,7 +112,7 @@ class Asked(NamedTuple):
 
 
 def bench(
-    steps: Steps, typed: Typed, suite: str | None = None, report: Report | None = None, json: bool = False
+    steps: Steps, api: Api, typed: Typed, suite: str | None = None, report: Report | None = None, json: bool = False
 ) -> int:
     """Compare methods over data sets, scenarios and seeds, from one file, and end with a leaderboard.
 
@@ -122,6 +123,7 @@ def bench(
 
     Args:
         steps: Of the suite.
+        api: How models behind an API are asked, such as openai:MODEL@BASE_URL among the frozen models of a suite.
         typed: The command.
         suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file.
         report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
@@ -142,7 +144,10 @@ def bench(
         asked.bench.cache.forget_failures(asked.estimate().unfinished)
     if asked.former is not None and asked.former != sorted(asked.suite.seeds):
         console.print(f"The former board in '{asked.out}', of {seeds_in_words(asked.former)}, will be replaced.")
-    return _run(asked, typed, report, json)
+    asked = asked._replace(bench=replace(asked.bench, api=api.settings))
+    code = _run(asked, typed, report, json)
+    api.tell()
+    return code
 
 
 def plan(suite: str, steps: Steps, json: bool = False) -> int:

@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast.export.exportable import Exportable, Vectors
 from holdfast.export.formats import NO_STEPS, Format
 from holdfast.export.record import ExportRecord
+from holdfast.models.sentence_models import of_library
 from holdfast.models.text_folders import read_json
 from holdfast.steps import Affine, Array, Gelu, Normalise, Relu, Scale, Step, Steps, Sum, flattened
 
@@ -227,8 +228,8 @@ def as_dense(step: Sum) -> list[Step]:
 def as_module(layer: Dense | Normalise) -> Any:
     """Return a layer as a module of the library."""
     import torch
-    from sentence_transformers.sentence_transformer import modules
 
+    modules = of_library("models")
     if isinstance(layer, Normalise):
         return modules.Normalize()
     made = modules.Dense(*layer.weights.shape, activation_function=getattr(torch.nn, layer.activation)())

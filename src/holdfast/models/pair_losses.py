@@ -13,6 +13,7 @@ from torch import Tensor
 from holdfast.errors import refuse, unknown_name
 from holdfast.extras import needing
 from holdfast.methods.base import NoClassifier, View
+from holdfast.models.sentence_models import of_library
 from holdfast.options import bound
 
 
@@ -67,7 +68,7 @@ class RankingLoss(PairLoss):
     def of(self, view: View, points: Tensor, alike: Tensor) -> Tensor:
         """Return the mean cross-entropy of the anchors' scores, a scalar of at least 0."""
         with needing("Training on pairs"):
-            from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+            ranking_loss = of_library("losses").MultipleNegativesRankingLoss
 
         own = torch.eye(len(alike), len(alike) * (self.width - 1), dtype=torch.bool, device=alike.device)
         hidden = (alike[:, :1] == alike[:, 1:].T.reshape(-1)) & ~own
@@ -75,7 +76,7 @@ class RankingLoss(PairLoss):
         def similarity(anchors: Tensor, others: Tensor) -> Tensor:
             return view.space.similarity(anchors, others).masked_fill(hidden, -torch.inf)
 
-        loss: Any = MultipleNegativesRankingLoss(None, scale=self.scale, similarity_fct=similarity)
+        loss: Any = ranking_loss(None, scale=self.scale, similarity_fct=similarity)
         found: Tensor = loss.compute_loss_from_embeddings(list(points.unbind(1)), alike)
         return found
 
@@ -109,12 +110,12 @@ class TripletLoss(PairLoss):
         Triplets whose negative is like their anchor by another one of the batch are left out; 0 where all are.
         """
         with needing("Training on triplets"):
-            from sentence_transformers.sentence_transformer.losses import TripletLoss as OfTheLibrary
+            triplet_loss = of_library("losses").TripletLoss
 
         kept = points[alike[:, 0] != alike[:, 2]]
         if not len(kept):
             return points.sum() * 0
-        loss: Any = OfTheLibrary(None, view.space.paired_distance, self.margin)
+        loss: Any = triplet_loss(None, view.space.paired_distance, self.margin)
         found: Tensor = loss.compute_loss_from_embeddings(list(kept.unbind(1)), alike)
         return found
 

@@ -32,6 +32,14 @@ def transformers_library() -> Any:
     return transformers
 
 
+def as_float32() -> dict[str, torch.dtype]:
+    """Return the option of the transformers library that makes weights float32, which has another name before 4.56."""
+    import transformers
+
+    major, minor, *_ = transformers.__version__.split(".")
+    return {"dtype" if (int(major), int(minor)) >= (4, 56) else "torch_dtype": torch.float32}
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Keep the library's own progress bars, and its lists of weights that it passes over, from the terminal meanwhile.
@@ -88,7 +96,7 @@ def with_weights(build: Any, config: Any, weights: Path, *, published: str = "")
                 config=config,
                 local_files_only=True,
                 use_safetensors=True,
-                dtype=torch.float32,
+                **as_float32(),
                 output_loading_info=True,
                 **keywords,
             )

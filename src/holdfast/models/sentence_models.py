@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from holdfast.errors import ConfigError, refuse
 from holdfast.extras import needing
-from holdfast.models.published_weights import quietly
+from holdfast.models.published_weights import as_float32, quietly
 from holdfast.models.seeding import seeded
 from holdfast.models.text_folders import contract_fingerprint, file_digest, read_json, sentence_files
 
@@ -73,6 +74,14 @@ class SentenceModel:
         return vectors
 
 
+def of_library(part: Literal["models", "losses"]) -> Any:
+    """Return what the sentence-transformers library has of modules of models, or of losses, in any of its versions."""
+    try:
+        return import_module(f"sentence_transformers.sentence_transformer.{'modules' if part == 'models' else part}")
+    except ModuleNotFoundError:  # before version 6
+        return import_module(f"sentence_transformers.{part}")
+
+
 def opened_by_library(folder: Path, device: torch.device | str, seed: int = 0) -> Any:
     """Open a model; what its weights lack is drawn, the same for every opening with one seed."""
     with needing(f"The model '{folder}'"):
@@ -84,7 +93,7 @@ def opened_by_library(folder: Path, device: torch.device | str, seed: int = 0) -
                 device=str(device),
                 trust_remote_code=False,
                 local_files_only=True,
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+                model_kwargs={"use_safetensors": True, **as_float32()},
             )
     except _FAILURES as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -126,7 +135,8 @@ def _longest(folder: Path, model: Any) -> float:
     """Return for how many tokens the network has positions; the opened tokenizer only knows the length set before."""
     published = folder / "tokenizer_config.json"
     longest = read_json(published).get("model_max_length", np.inf) if published.exists() else np.inf
-    return float(min(longest, getattr(model.config, "max_position_embeddings", np.inf)))
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return float(min(longest, getattr(config, "max_position_embeddings", np.inf)))
 
 
 def _set_length(model: Any, tokens: int, longest: float) -> None:

@@ -91,6 +91,11 @@ def _service_of(model: str | Path) -> tuple[TextService, str] | None:
     return TEXT_SERVICES[name], place
 
 
+def is_service(model: str | Path) -> bool:
+    """Return whether a name speaks of a model behind an API."""
+    return _service_of(model) is not None
+
+
 def short_name(model: str | Path) -> str:
     """Return what people call a model: the last part of its name.
 

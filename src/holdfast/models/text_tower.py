@@ -21,7 +21,7 @@ from holdfast.models.embedding_network import EmbeddingNetwork
 from holdfast.models.encoder import rest_frozen
 from holdfast.models.feature_encoder import FeatureEncoder
 from holdfast.models.published_weights import quietly
-from holdfast.models.sentence_models import SentenceModel
+from holdfast.models.sentence_models import SentenceModel, of_library
 from holdfast.models.specs import FeatureSpec, TextSpec
 from holdfast.models.text_folders import TEXT_MODEL, find_model
 
@@ -137,8 +137,9 @@ def open_text_tower(spec: TextSpec) -> TextTower:
 def tokens_of(model: Any, texts: Sequence[str], prefix: str) -> list[NDArray[np.int64]]:
     """Return the tokens of texts with a prefix as the library makes them, special ones included, one array per text."""
     found: list[NDArray[np.int64]] = []
+    read = getattr(model, "preprocess", None) or model.tokenize  # before version 6 of the library
     for start in range(0, len(texts), _AT_ONCE):
-        batch = model.preprocess(list(texts[start : start + _AT_ONCE]), prompt=prefix)
+        batch = read([f"{prefix}{text}" for text in texts[start : start + _AT_ONCE]])
         for tokens, inside in zip(batch["input_ids"], batch["attention_mask"].bool(), strict=True):
             found.append(tokens[inside].numpy().astype(np.int64))
     return found
@@ -146,15 +147,14 @@ def tokens_of(model: Any, texts: Sequence[str], prefix: str) -> list[NDArray[np.
 
 def _refuse_other_inputs(model: Any, spec: TextSpec) -> None:
     """Refuse models that are no transformer over tokens, or of which a prefix is no plain part of the text."""
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    if not isinstance(model[0], Transformer) or model.tokenizer is None:
+    library = of_library("models")
+    if not isinstance(model[0], library.Transformer) or model.tokenizer is None:
         raise ConfigError(
             f"The text model '{spec.place}' begins with a {type(model[0]).__name__}.",
             expected="a transformer over tokens, which can be fine-tuned",
             to_do="`holdfast adapt` trains a head over any model.",
         )
-    skips = any(isinstance(part, Pooling) and not part.include_prompt for part in model)
+    skips = any(isinstance(part, library.Pooling) and not part.include_prompt for part in model)
     if skips and (spec.query_prefix or spec.document_prefix):
         raise ConfigError(
             f"The pooling of the text model '{spec.place}' leaves out the prefix.",
