@@ -167,9 +167,15 @@ def test_tables(refused: Fails, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ids, "vector": vectors}), tmp_path / "missing.parquet")
     pq.write_table(pa.table({"key": ids, "vector": vectors}), tmp_path / "named.parquet")
     assert "1 ids are missing" in refused("import", "--embeddings", tmp_path / "missing.parquet", "--model", "v1")
-    assert "Unknown column" in refused("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1")
-    assert "--table goes with" in refused("import", "--lance", tmp_path)
-    assert "Unknown table 'x'" in refused("import", "--lance", tmp_path, "--table", "x", "--model", "v1")
+    named = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1")
+    assert "Unknown column" in refused(*named, "--id-column", "name")
+    assert "and no table" in refused("import", "--embeddings", f"lance:{tmp_path}")
+    assert "Unknown table 'x'" in refused("import", "--embeddings", f"lance:{tmp_path}#x", "--model", "v1")
+    for old in (["--lance", tmp_path, "--table", "x"], ["--table", "x", f"--lance={tmp_path}"]):
+        said = refused("import", *old, "--model", "v1")
+        assert f"holdfast gallery import --embeddings 'lance:{tmp_path}#x' --gallery" in said.replace(" / ", "/")
+    said = refused("import", "--postgres", "postgresql://me:s3cret@h/d", "--table", "x", "--take", "a", "b")
+    assert "--embeddings 'postgresql://me@h/d?table=x' --gallery" in said and "--take a b" in said and "s3cret" not in said
     assert "Nothing given to import" in refused("import")
     words = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1", "--take")
     assert "--take =key" in refused(*words, "=key") and "no metadata column 'key'" in refused(*words, "key")
@@ -270,7 +276,8 @@ def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.C
     "words",
     [["status", "{}"], ["create", "{}", "--model", "v1", "--dim", 4], ["delete", "memory:g", "--ids-from", "{}"],
      ["import", "memory:g", "--embeddings", "{}", "--model", "v1"], ["status", "memory:g", "--json", "{}"],
-     ["import", "memory:g", "--postgres", "{}/&password=s3cret", "--table", "t", "--model", "v1"], ["{}"],
+     ["import", "memory:g", "--from", "{}?table=t&password=s3cret", "--model", "v1"], ["{}"],
+     ["import", "memory:g", "--postgres", "{}/&password=s3cret", "--table", "t", "--model", "v1"],
      ["status", "memory:g", "--wait", "{}"], ["status", "memory:g", "--{}"], ["journal", "memory:g", "--config", "{}"]],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["mysql", "postgresql+psycopg"])

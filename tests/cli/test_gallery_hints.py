@@ -14,6 +14,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.cli.gallery.create import again
 from holdfast.cli.gallery.imports import Items
+from holdfast.cli.places import Place
 from holdfast.embeddings import storage
 from holdfast.errors import GalleryError, without_intact
 from holdfast.galleries import Gallery
@@ -81,10 +82,10 @@ def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
-    source = Items(postgres="postgresql://me:s3cret@host/shop", table="items", id_column="code", take=["a", "b=c"])
+    source = Items(Place("postgresql://me:s3cret@host/shop?table=items"), id_column="code", take=["a", "b=c"])
     assert again("live", source) == (
-        "holdfast gallery import --gallery live --postgres postgresql://me@host/shop --table items --id-column code "
-        "--take a b=c --model g1 --skip-existing"
+        "holdfast gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' "
+        "--id-column code --take a b=c --model g1 --skip-existing"
     )
 
 
@@ -112,10 +113,10 @@ def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
     assert "or name one file, such as 'new.npz'" in run("import", "g", "--from", ".", "--model", "v1", code=2)
     said = run("create", "memory:h", "--from", "old.npz", code=2)
     assert "Next: add --model with what you call it" in said
-    assert "--postgres URL" in run("create", "memory:h", code=2)
+    assert "the URL of a table" in run("create", "memory:h", code=2)
     said = run("delete", "g", "--ids-from", "nowhere.txt", code=2)
     assert "'nowhere.txt'" in said and "Next: check the path" in said and "intact" in said
-    said = run("import", "g", "--postgres", "postgresql://me@127.0.0.1:1/x", "--table", "t", "--model", "v1", code=2)
+    said = run("import", "g", "--from", "postgresql://me@127.0.0.1:1/x?table=t", "--model", "v1", code=2)
     assert said.endswith("Next: check the address, and the rights to read it; the gallery is intact.\n")
 
 

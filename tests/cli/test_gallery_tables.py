@@ -51,7 +51,8 @@ class Shop:
     def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.url, self.table, self.capsys = url, f"{read_address(url).schema}_goods", capsys
         self.execute(TABLE.format(self.table.removesuffix("_goods")))
-        self.source = ["--postgres", url, "--table", self.table, "--id-column", "key", "--vector-column", "embedding"]
+        table = f"{url.partition('&schema=')[0]}&table={self.table}"
+        self.source = ["--embeddings", table, "--id-column", "key", "--vector-column", "embedding"]
         self.said = ""
 
     def execute(self, statement: str) -> None:

@@ -38,7 +38,7 @@ from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.retrieval import top_k
 from holdfast.evaluation.test_sets import CombinationResults, combine
 from holdfast.galleries import Gallery
-from holdfast.galleries.transfer import ParquetTable, columns_of, import_table
+from holdfast.galleries.transfer import columns_of, import_table
 from holdfast.geometry import Hypersphere
 from holdfast.models.heads import build_head
 from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
@@ -47,6 +47,7 @@ from holdfast.models.specs import EncoderSpec
 from holdfast.reports.combined import combined_table
 from holdfast.reports.evaluation import headline, summary_rows
 from holdfast.results import Data
+from holdfast.sources import open_source
 
 SPACE = Hypersphere(4)
 CHANGES: Mapping[str, Sequence[Mutation]] = {
@@ -208,9 +209,9 @@ def _read_parquet(folder: Path) -> None:
 
 
 def _import_parquet(folder: Path) -> None:
-    columns = columns_of(ParquetTable(folder / "a.parquet"))
+    columns = columns_of(open_source(f"parquet:{folder / 'a.parquet'}"))
     with Gallery.create("memory://", fingerprint="declared:v1", space=SPACE, columns=columns) as gallery:
-        import_table(gallery, ParquetTable(folder / "a.parquet"), cast=True)
+        import_table(gallery, open_source(f"parquet:{folder / 'a.parquet'}"), cast=True)
         gallery.search(drawn("v1").vectors[:1], 3)
 
 

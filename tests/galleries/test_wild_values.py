@@ -17,8 +17,9 @@ from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.metrics import metrics_named, recall_at
 from holdfast.evaluation.retrieval import top_k
 from holdfast.galleries import Gallery
-from holdfast.galleries.transfer import ParquetTable, import_table
+from holdfast.galleries.transfer import import_table
 from holdfast.geometry import Hypersphere
+from holdfast.sources import open_source
 from holdfast.stores.filters import Condition
 
 SPHERE = Hypersphere(4)
@@ -112,7 +113,7 @@ def test_tables_with_values_that_nobody_can_read_are_refused(what: str, shop: Ga
     vectors = pa.array([[1.0, 0, 0, 0], [0.0, 1, 0, 0]], pa.list_(pa.float32()))
     pq.write_table(pa.table({"id": ["x", "y"], "vector": vectors, **TABLES[what]}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet"):
-        import_table(shop, ParquetTable(tmp_path / "t.parquet"))
+        import_table(shop, open_source(f"parquet:{tmp_path / 't.parquet'}"))
     assert len(shop) == 3
 
 
@@ -122,7 +123,7 @@ def test_tables_that_say_nonsense_of_their_vectors_are_refused(said: bytes, shop
     table = pa.table({"id": ["x"], "vector": vectors}).replace_schema_metadata({b"holdfast": said})
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet' says of its vectors"):
-        import_table(shop, ParquetTable(tmp_path / "t.parquet"))
+        import_table(shop, open_source(f"parquet:{tmp_path / 't.parquet'}"))
 
 
 def test_tables_with_a_name_twice_are_refused(shop: Gallery, tmp_path: Path) -> None:
@@ -130,4 +131,4 @@ def test_tables_with_a_name_twice_are_refused(shop: Gallery, tmp_path: Path) -> 
     table = pa.Table.from_arrays([pa.array(["x"]), vectors, vectors], ["id", "vector", "vector"])
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match="two columns 'vector'"):
-        import_table(shop, ParquetTable(tmp_path / "t.parquet"))
+        import_table(shop, open_source(f"parquet:{tmp_path / 't.parquet'}"))

@@ -16,6 +16,7 @@ from holdfast.cli.evidence import refuse_no_labels
 from holdfast.cli.kept import MADE_BY
 from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
+from holdfast.cli.places import Place
 from holdfast.config import Options, Settings, as_typed
 from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
@@ -43,10 +44,11 @@ class BothModels(Options):
     """The two models, by embeddings of the same items, or by texts to embed here.
 
     Args:
-        old: Embeddings by the old model: a folder that `holdfast embed` wrote (its train part, if there is one), or
-            one .safetensors, .npz, .npy or .parquet file.
+        old: Embeddings by the old model: a folder that `holdfast embed` wrote (its train part, if there is one); one
+            .safetensors, .npz, .npy or .parquet file; or the URL of a table or collection.
         new: The same items by the new model, matched by id.
-        old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
+        old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
+            table and column, when left out.
         new_model: The same of the new model. Later files of its vectors must be given under this name.
         texts: The items themselves, to be embedded here: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or
             .txt file.
@@ -57,8 +59,8 @@ class BothModels(Options):
         device: Where texts are embedded: cpu, cuda, cuda:1, mps.
     """
 
-    old: Path | None = None
-    new: Path | None = None
+    old: Place | None = None
+    new: Place | None = None
     old_model: str | None = None
     new_model: str | None = None
     texts: str | None = None
@@ -112,9 +114,9 @@ class BothModels(Options):
         """
         texts, role, data_name = self._texts(sets)
 
-        def side(path: Path | None, name: str | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
-            if path is not None or texts is None:
-                return reading.part(path or Path(), name)
+        def side(place: Place | None, name: str | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
+            if place is not None or texts is None:
+                return reading.part(place or Place("."), name)
             from holdfast.training.encode import embed_texts
 
             encoder = model.opened(str(text_model), self.device, api)
@@ -136,12 +138,12 @@ class BothModels(Options):
     def _texts(self, sets: DataSets) -> tuple[TextSet | None, Role, str]:
         """Return the texts to embed, what they are to the models, and what people call them."""
         if self.texts is None:
-            return None, "both", _name(self.old or Path())
+            return None, "both", _name(self.old or Place("."))
         from holdfast.data.text_set import TextData
 
         data = sets.texts(self.texts)
         if not isinstance(data, TextData):
-            return data, self.role, _name(self.texts)
+            return data, self.role, _name(Place(self.texts))
         refuse(
             self.role != "both",
             f"--role {self.role} was given with the data set '{data.name}'.",
@@ -151,11 +153,9 @@ class BothModels(Options):
 
     def _names(self, old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, str]:
         """Return what people call the two models: the shortest names that differ."""
-        given = [
-            str(self.old_model or self.old or self.old_text_model),
-            str(self.new_model or self.new or self.text_model),
-        ]
-        short = [declared or _name(one) for declared, one in zip((self.old_model, self.new_model), given, strict=True)]
+        places = [self.old or Place(str(self.old_text_model)), self.new or Place(str(self.text_model))]
+        given = [named or str(place) for named, place in zip((self.old_model, self.new_model), places, strict=True)]
+        short = [named or _name(place) for named, place in zip((self.old_model, self.new_model), places, strict=True)]
         sized = [f"{name} ({side.dim} dimensions)" for name, side in zip(short, (old, new), strict=True)]
         for first, second in (short, given, sized):
             if first != second:
@@ -163,10 +163,11 @@ class BothModels(Options):
         return f"{short[0]} (old)", f"{short[1]} (new)"
 
 
-def _name(given: Path | str) -> str:
+def _name(given: Place) -> str:
+    """Return what people call embeddings, texts or a model."""
     from holdfast.models.text_encoders import short_name
 
-    return Path(given).stem if Path(given).is_file() else short_name(given)
+    return given.name if given.address is not None or given.path.is_file() else short_name(given.given)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from holdfast.cli.choices import write_settings
 from holdfast.cli.console import counting_progress, print_json, print_table
 from holdfast.cli.options import Api, DataSets, Reading, TextModel
+from holdfast.cli.places import Place
 from holdfast.config import Options, Settings
 from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
@@ -393,7 +394,7 @@ def _parts_of_texts(texts: str, sets: DataSets, role: Role) -> dict[str, tuple[T
 
 
 def stored(
-    embeddings: Path,
+    embeddings: Place,
     destination: Destination,
     reading: Reading,
     settings: Settings,
@@ -426,14 +427,15 @@ def stored(
     )
     made_by = "release" if adapter is None else "adapter"
     folders = destination.folders(release if adapter is None else [adapter], made_by)
-    given = model_folder(embeddings)
-    for folder in folders.values():
-        refuse(
-            folder.resolve() in (given.resolve(), given.resolve().parent),
-            f"The outcome would take the place of those in '{given}'.",
-            "another folder as --out; nothing was written",
-        )
-    sides = reading.sides(given, model)
+    if embeddings.address is None:
+        given = model_folder(embeddings.path)
+        for folder in folders.values():
+            refuse(
+                folder.resolve() in (given.resolve(), given.resolve().parent),
+                f"The outcome would take the place of those in '{given}'.",
+                "another folder as --out; nothing was written",
+            )
+    sides = reading.sides(embeddings, model)
     sets = {"embeddings": sides.query} if sides.leave_one_out else {"query": sides.query, "gallery": sides.gallery}
     fingerprints = {found.fingerprint for found in sets.values()}
     carried: dict[tuple[Path, Path], EmbeddingSet] = {}
@@ -449,7 +451,7 @@ def stored(
     )
 
 
-def _release_for(path: Path, fingerprints: set[str], given: Path) -> Carry:
+def _release_for(path: Path, fingerprints: set[str], given: object) -> Carry:
     """Return what carries the embeddings of a model over with a release; refuse those of another model."""
     from holdfast.models.lifting import lift_embeddings
     from holdfast.models.release import load_release

@@ -12,6 +12,7 @@ from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
 from holdfast.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from holdfast.cli.pages import check_report
+from holdfast.cli.places import Place
 from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
@@ -38,23 +39,22 @@ class Given(NamedTuple):
     """What was said of one model: its embeddings, whole or in two files, its name, its release, how they compare."""
 
     role: Role
-    whole: Path | None
-    query: Path | None
-    gallery: Path | None
+    whole: Place | None
+    query: Place | None
+    gallery: Place | None
     model: str | None
     release: Path | None
     similarity: Similarity | None
 
     @property
-    def path(self) -> Path | None:
+    def place(self) -> Place | None:
         """Where its embeddings are."""
         return self.whole or self.gallery
 
     @property
     def name(self) -> str:
-        """What people call it: its name, the folder or file of its embeddings, or just "old" and "new"."""
-        where = self.role if self.whole is None else self.whole.name if self.whole.is_dir() else self.whole.stem
-        found = self.model or where
+        """What people call it: its name, that of the place of its embeddings, or just "old" and "new"."""
+        found = self.model or (self.role if self.whole is None else self.whole.name)
         return "new" if self.role == "new" and found in ("old", ADAPTER) else found
 
     def sides(self, reading: Reading) -> Sides | None:
@@ -65,7 +65,7 @@ class Given(NamedTuple):
             DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
         """
         both = (("query", self.query), ("gallery", self.gallery))
-        apart = [f"--{self.role}-{side}" for side, path in both if path is not None]
+        apart = [f"--{self.role}-{side}" for side, place in both if place is not None]
         refuse(
             self.whole is not None and bool(apart),
             f"--{self.role} and {' and '.join(apart)} were given.",
@@ -82,7 +82,7 @@ class Given(NamedTuple):
                 expected=f"--{self.role}-query FILE and --{self.role}-gallery FILE",
                 to_do="give both; the same file twice means that every item is a query among all others.",
             )
-        plain = [path.suffix != ".safetensors" for path in (self.query, self.gallery)]  # says nothing of its model
+        plain = [place.nameless or place.path.suffix != ".safetensors" for place in (self.query, self.gallery)]
         name = self.model or (str(self.gallery) if any(plain) else None)  # one model made both
         found = reading.file(self.gallery, name if plain[1] else None, self.similarity)
         if self.query == self.gallery:
@@ -121,7 +121,8 @@ class Models(Options):
     """The embeddings of each model.
 
     Args:
-        old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
+        old: Embeddings by the old model: what `holdfast embed` wrote (folder or file); .npz, .npy or .parquet; or the
+            URL of a table or collection, such as postgresql://USER@HOST/DATABASE?table=items&vector=emb.
         new: The same items by the new model.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
         old_query: Queries alone, in place of --old; with --old-gallery. The same file twice makes every item a query
@@ -131,7 +132,8 @@ class Models(Options):
         new_gallery: The same.
         independent_query: The same for the independent model.
         independent_gallery: The same.
-        old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
+        old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
+            table and column, when left out.
         new_model: The same of the new model. An adapter knows them by the names that `holdfast adapt` was given.
         independent_model: The same of the independent model.
         old_release: The release that made the old embeddings, which must carry its fingerprint; tells the report which
@@ -140,18 +142,19 @@ class Models(Options):
         adapter: Folder of an adapter that `holdfast adapt` fitted on these two models: the cross-test then goes through
             it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
             upgrade curve is measured.
-        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
+        similarity: How vectors of .npz, .npy and .parquet files and of URLs are compared; as the index of a URL does,
+            or by the cosine, when left out.
     """
 
-    old: Path | None = None
-    new: Path | None = None
-    independent: Path | None = None
-    old_query: Path | None = None
-    old_gallery: Path | None = None
-    new_query: Path | None = None
-    new_gallery: Path | None = None
-    independent_query: Path | None = None
-    independent_gallery: Path | None = None
+    old: Place | None = None
+    new: Place | None = None
+    independent: Place | None = None
+    old_query: Place | None = None
+    old_gallery: Place | None = None
+    new_query: Place | None = None
+    new_gallery: Place | None = None
+    independent_query: Place | None = None
+    independent_gallery: Place | None = None
     old_model: str | None = None
     new_model: str | None = None
     independent_model: str | None = None
@@ -320,8 +323,8 @@ def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None
     for sides in others:
         if sides is not None and sides.leave_one_out != old.leave_one_out:
             raise ConfigError(
-                f"'{given.path}' and the other embeddings follow different protocols: some have queries and a gallery, "
-                "some one set that is both.",
+                f"'{given.place}' and the other embeddings follow different protocols: some have queries and a "
+                "gallery, some one set that is both.",
                 expected="one protocol for all models",
                 to_do="embed the same images with all releases: holdfast embed images DATA --release OLD NEW ...",
             )
@@ -365,7 +368,7 @@ def _adapter_between(folder: Path, given_old: Given, given_new: Given, old: Side
     ]
     raise ConfigError(
         f"The adapter '{folder}' links the old model {sides[0]} and the new one {sides[1]}; "
-        f"'{given_old.path}' is of {models[0]}, '{given_new.path}' of {models[1]}.",
+        f"'{given_old.place}' is of {models[0]}, '{given_new.place}' of {models[1]}.",
         expected="an adapter that was fitted on these two models, in this order",
         to_do="; or ".join(way for way in ways if way is not None),
     )

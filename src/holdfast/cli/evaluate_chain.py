@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evidence import Sides, names_of
 from holdfast.cli.options import Answers, Judging, Output, Reading, Similarity
 from holdfast.cli.pages import check_report, page_line, page_written
+from holdfast.cli.places import Place
 from holdfast.config import Settings
 from holdfast.errors import ConfigError, refuse, unknown_name
 from holdfast.evaluation.protocols import PROTOCOLS
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def chain(
-    embeddings: list[Path],
+    embeddings: list[Place],
     reading: Reading,
     answers: Answers,
     judging: Judging,
     output: Output,
     settings: Settings,
-    independent: list[Path] = [],  # noqa: B006 - read only
+    independent: list[Place] = [],  # noqa: B006 - read only
     old_baseline: Literal["own", "independent"] | None = None,
     similarity: Similarity | None = None,
 ) -> int:
@@ -60,8 +60,8 @@ def chain(
     )
     names, _ = names_of(embeddings), names_of(independent)
     with console.status("reading embeddings"):
-        models = [reading.sides(path, similarity=similarity) for path in embeddings]
-        third = [reading.sides(path, similarity=similarity) for path in independent] or None
+        models = [reading.sides(place, similarity=similarity) for place in embeddings]
+        third = [reading.sides(place, similarity=similarity) for place in independent] or None
     _check_one_kind(names, models, third or [])
     evaluation = _measured(names, models, third, answers, judging)
     output.write_settings(settings)

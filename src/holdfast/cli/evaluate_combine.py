@@ -9,6 +9,7 @@ from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.evidence import names_of
 from holdfast.cli.options import Output
 from holdfast.cli.pages import check_report, page_line, page_written
+from holdfast.cli.places import Place
 from holdfast.config import Settings
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def combine(results: list[Path], output: Output, settings: Settings, metric: str
     from holdfast.evaluation.test_sets import combine as combined_of
 
     check_report(output.report)
-    output.refuse_over(results)
-    found = dict(zip(names_of(results), map(EvaluationResults.load, results), strict=True))
+    places = [Place(str(path)) for path in results]
+    output.refuse_over(places)
+    found = dict(zip(names_of(places), map(EvaluationResults.load, results), strict=True))
     combination = combined_of({name: one.only(f"'{name}'") for name, one in found.items()}, metric)
     names = dict.fromkeys(name for results in found.values() for name in results.evaluations)
     title = f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"

@@ -12,6 +12,7 @@ import numpy as np
 from holdfast.cli.console import console, print_json
 from holdfast.cli.evidence import names_of, refuse_no_labels
 from holdfast.cli.options import Reading, Similarity
+from holdfast.cli.places import Place
 from holdfast.config import Options
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, EmptyOverlapError, refuse, unknown_name
@@ -130,8 +131,8 @@ def picture(
     out: Path,
     reading: Reading,
     chosen: Chosen,
-    old: Path | None = None,
-    new: list[Path] = [],  # noqa: B006 - read only
+    old: Place | None = None,
+    new: list[Place] = [],  # noqa: B006 - read only
     kind: Kind = "embedding",
     method: LayoutName = "tsne",
     apart: bool = False,
@@ -193,7 +194,7 @@ def picture(
 
 
 def _check_asked(
-    kind: Kind, old: Path | None, new: Sequence[Path], apart: bool, prototypes: bool, release: Path | None
+    kind: Kind, old: Place | None, new: Sequence[Place], apart: bool, prototypes: bool, release: Path | None
 ) -> None:
     """Refuse what the picture has no use for, before anything is read."""
     if old is None and not new:
@@ -215,10 +216,10 @@ def _check_asked(
     refuse(release is not None and old is None, "--old-release was given without --old.", "--old PATH, which it made")
 
 
-def _opened(reading: Reading, old: Path | None, new: dict[str, Path], similarity: Similarity | None) -> Models:
+def _opened(reading: Reading, old: Place | None, new: dict[str, Place], similarity: Similarity | None) -> Models:
     """Open all embeddings, and keep the items that all models have, in the order of the first."""
     first = None if old is None else reading.sides(old, similarity=similarity).gallery
-    opened = {name: reading.sides(path, similarity=similarity).gallery for name, path in new.items()}
+    opened = {name: reading.sides(place, similarity=similarity).gallery for name, place in new.items()}
     models = Models(first, opened)
     everything = [*([] if first is None else [first]), *opened.values()]
     refuse_no_labels(reading.label_column, everything)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.cli.places import Place
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.files import USUAL, FileColumns, model_folder
 from holdfast.errors import ConfigError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.evaluation.protocols import Protocol
     from holdfast.evaluation.results import Evaluation, EvaluationResults
     from holdfast.results import Data
+    from holdfast.sources.address import Address
 
 
 class Sides(NamedTuple):
@@ -36,20 +38,20 @@ class Sides(NamedTuple):
 _IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """Return what people call these folders and files: their names, or whole paths where two have one name.
+def names_of(places: Sequence[Place]) -> list[str]:
+    """Return what people call these folders, files and sources: their names, or all of it where two have one name.
 
     Raises:
-        ConfigError: A path was given twice.
+        ConfigError: One was given twice.
 
-    >>> names_of([Path("runs/e1"), Path("runs/e2.npz")]), names_of([Path("a/x"), Path("b/x")])
+    >>> names_of([Place("runs/e1"), Place("runs/e2.npz")]), names_of([Place("a/x"), Place("b/x")])
     (['e1', 'e2'], ['a/x', 'b/x'])
     """
-    for number, path in enumerate(paths):
-        if path.resolve() in [other.resolve() for other in paths[:number]]:
-            raise ConfigError(f"'{path}' was given twice.", expected="every folder or file once")
-    names = [path.resolve().name if path.is_dir() or not path.suffix else path.stem for path in paths]
-    return names if len(set(names)) == len(names) else list(map(str, paths))
+    for number, place in enumerate(places):
+        if place.resolved in [other.resolved for other in places[:number]]:
+            raise ConfigError(f"'{place}' was given twice.", expected="every folder, file or source once")
+    names = [place.name for place in places]
+    return names if len(set(names)) == len(names) else list(map(str, places))
 
 
 def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None:
@@ -67,18 +69,18 @@ def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None
 
 
 def open_sides(
-    path: Path,
+    place: Place,
     *,
     cast: bool = False,
     name: str | None = None,
     similarity: str | None = None,
     columns: FileColumns = USUAL,
 ) -> Sides:
-    """Open what ``holdfast embed`` wrote, or a file of vectors made elsewhere.
+    """Open what ``holdfast embed`` wrote, or vectors made elsewhere.
 
     Args:
-        path: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder; or one
-            file.
+        place: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder; one
+            file; or the URL of a source.
         cast: Accept other floating types than float32 in files made elsewhere.
         name: What the model is called that made these, which such files do not say; their path when left out.
         similarity: How their vectors are compared; see `open_file`.
@@ -88,7 +90,10 @@ def open_sides(
         ConfigError: There is no such file or folder, or not the right files in it.
         DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
     """
-    path = model_folder(path)
+    if place.address is not None:
+        found = open_at(place.address, cast=cast, name=name, similarity=similarity, columns=columns)
+        return Sides(found, found)
+    path = model_folder(place.path)
     elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
     if not path.is_dir() or elsewhere:
         found = open_file(path, cast=cast, name=name, similarity=similarity, columns=columns)
@@ -104,6 +109,36 @@ def open_sides(
         )
     opened = [open_file(file, name=name, similarity=similarity) for file in files]
     return Sides(opened[0], opened[-1])
+
+
+def open_at(
+    address: Address,
+    *,
+    cast: bool = False,
+    name: str | None = None,
+    similarity: str | None = None,
+    columns: FileColumns = USUAL,
+) -> EmbeddingSet:
+    """Read the embeddings of a source, as far as its address asks for them.
+
+    Args:
+        address: Where they are.
+        cast: Accept other floating types than float32.
+        name: What the model is called that made them, where the source does not say it.
+        similarity: How they are compared; as the source or its index says, or by the cosine, when left out.
+        columns: What vectors, ids and labels are called, where the address says nothing of it.
+
+    Raises:
+        ConfigError: The address is wrong.
+        DataError: Rows cannot be used.
+        StoreError: The source is out of reach.
+    """
+    from holdfast.sources.reading import embeddings_of, open_with
+
+    source = open_with(address, columns)
+    said = source.record is not None or address.model is not None
+    made_by = f"declared:{name or address.called}" if name is not None or not said else None
+    return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast)
 
 
 def open_file(

@@ -14,6 +14,7 @@ from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, counting_progress, training_progress
 from holdfast.cli.evidence import refuse_no_labels
 from holdfast.cli.options import Api, DataSets, Reading, TextModel
+from holdfast.cli.places import Place
 from holdfast.cli.train import Destination
 from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
@@ -35,12 +36,13 @@ class OldGallery(Options):
 
     Args:
         old: Embeddings of the same texts by the old model: a folder that `holdfast embed` wrote (its train part, if
-            there is one), or one .safetensors, .npz, .npy or .parquet file; matched by id.
+            there is one), one .safetensors, .npz, .npy or .parquet file, or the URL of a table or collection; matched
+            by id.
         old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
         old_text_model: Frozen model that embeds the texts instead of --old, as documents.
     """
 
-    old: Path | None = None
+    old: Place | None = None
     old_model: str | None = None
     old_text_model: str | None = None
 

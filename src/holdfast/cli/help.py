@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from holdfast.cli.commands import below, function_of
+from holdfast.cli.places import Place
 from holdfast.config import as_typed
 
 COLUMN = 28
@@ -167,7 +168,7 @@ def _value_of(hint: Any, name: str) -> str:
     if hint is bool or _only(hint) is bool:
         return ""
     inner = _only(get_args(hint)[0] if several else hint)
-    kinds = {Path: "PATH", int: "NUMBER", float: "NUMBER"}
+    kinds = {Path: "PATH", Place: "PATH_OR_URL", int: "NUMBER", float: "NUMBER"}
     return kinds.get(inner, re.split(r"[._]", name)[-1].upper()) + several
 
 

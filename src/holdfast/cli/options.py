@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cli.choices import data_root, user_cache, write_settings
 from holdfast.cli.console import console
-from holdfast.cli.evidence import Sides, open_file, open_sides
+from holdfast.cli.evidence import Sides, open_at, open_file, open_sides
 from holdfast.cli.pages import Report
+from holdfast.cli.places import Place
 from holdfast.config import Options, Settings
 from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
@@ -52,13 +53,13 @@ class Output(Options):
     report: Report | None = None
     json: bool = False
 
-    def refuse_over(self, paths: Sequence[Path]) -> None:
+    def refuse_over(self, places: Sequence[Place]) -> None:
         """Refuse to write results into a folder that they are made of.
 
         Raises:
-            ConfigError: The folder for results is, or holds, one of the paths.
+            ConfigError: The folder for results is, or holds, one of the places.
         """
-        if self.out.resolve() in {(path if path.is_dir() else path.parent).resolve() for path in paths}:
+        if self.out.resolve() in {place.folder.resolve() for place in places if place.folder is not None}:
             raise ConfigError(
                 f"The results would be written to '{self.out}', over what is read there.",
                 expected="a folder of its own for them",
@@ -72,12 +73,12 @@ class Output(Options):
 
 @dataclass(frozen=True)
 class Reading(Options):
-    """How files of vectors made elsewhere are read.
+    """How vectors made elsewhere are read.
 
     Args:
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
-        vector_column: What .npz and .parquet files call the vectors, where it is not "vectors" and "vector"; of several
-            names the first counts that a file has.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files, and in sources.
+        vector_column: What .npz and .parquet files, and sources whose URL does not say it, call the vectors, where it
+            is not "vectors" and "vector"; of several names the first counts that a file has.
         id_column: The same of the ids, "ids" and "id".
         label_column: The same of the labels, "labels" and "label".
     """
@@ -92,23 +93,27 @@ class Reading(Options):
         """What files call vectors, ids and labels."""
         return FileColumns(tuple(self.vector_column), tuple(self.id_column), tuple(self.label_column))
 
-    def sides(self, path: Path, name: str | None = None, similarity: Similarity | None = None) -> Sides:
+    def sides(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> Sides:
         """Open queries and gallery of one model; see `open_sides`."""
-        return open_sides(path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
+        return open_sides(place, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
 
-    def file(self, path: Path, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
-        """Open one file; see `open_file`."""
-        return open_file(path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
+    def file(self, place: Place, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
+        """Open one file or source; see `open_file` and `open_at`."""
+        if place.address is None:
+            return open_file(place.path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
+        return open_at(place.address, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
 
-    def part(self, path: Path, name: str | None = None) -> EmbeddingSet:
-        """Open the embeddings to fit a link on: a file, or of a folder what is neither a query nor searched, if there.
+    def part(self, place: Place, name: str | None = None) -> EmbeddingSet:
+        """Open the embeddings to fit a link on: a file or source, or of a folder what is not searched, if there.
 
         Raises:
             ConfigError: There is nothing of the kind.
         """
-        path = model_folder(path)
+        if place.address is not None:
+            return self.file(place, name)
+        path = model_folder(place.path)
         if not path.is_dir():
-            return self.file(path, name)
+            return self.file(Place(str(path)), name)
         for part in FITTED_ON:
             if (path / f"{part}.safetensors").exists():
                 return open_file(path / f"{part}.safetensors", name=name)
@@ -160,9 +165,16 @@ class DataSets(Options):
             return load_pairs(texts, **self.data_options)
 
     def texts(self, texts: str) -> TextData | TextSet:
-        """Open texts by name or file, showing that they are being read."""
+        """Open texts by name, file or URL, showing that they are being read."""
         from holdfast.data.texts import load_texts
 
+        address = Place(texts).address
+        if address is not None:
+            from holdfast.sources import open_source
+            from holdfast.sources.reading import texts_of
+
+            with console.status(f"reading {Place(texts)}"):
+                return texts_of(open_source(address))
         with console.status(f"reading {texts}"):
             return load_texts(texts, data_root(self.data_root), **self.data_options)
 

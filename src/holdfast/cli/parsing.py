@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from holdfast.cli.commands import all_functions, below, first_of, function_of, reader_of_words
+from holdfast.cli.places import Place
 from holdfast.config import (
     Options,
     Settings,
@@ -26,7 +27,7 @@ from holdfast.config import (
     refuse_unknown,
 )
 from holdfast.documents import parsed_yaml
-from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.errors import ConfigError, refuse, unknown_name, without_secrets
 
 NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
 
@@ -58,6 +59,11 @@ MOVED = {
     ("bench", "dry_run"): Moved("bench plan", flag=True),
 }
 """Options that became commands, or went with one, by command and option."""
+
+
+TABLES = ("postgres", "lance", "table")
+"""Options of an earlier version that together said what the URL of a table says now."""
+TAKE_TABLES = ("gallery create", "gallery import")
 
 
 def run_command(words: Sequence[str]) -> int:
@@ -124,6 +130,24 @@ def _moved(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigError:
     return ConfigError(
         f"`holdfast {command} {as_typed(became)}` is the command `holdfast {now.command}` now.",
         to_do=f"`{shlex.join(typed)}`; nothing was started.",
+    )
+
+
+def _became_url(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigError:
+    """Build the error for options that became the URL of a table: it says the same words as they are now."""
+    said = {name: values[0] if values else name.upper() for name, values in given if name in TABLES}
+    table = said.get("table", "TABLE")
+    if "lance" in said:
+        url = f"lance:{said['lance']}#{table}"
+    else:
+        place = said.get("postgres", "postgresql://USER@HOST/DATABASE")
+        url = f"{place}{'&' if '?' in place else '?'}table={table}"
+    others = [word for name, values in given if name not in TABLES for word in (as_typed(name), *values)]
+    return ConfigError(
+        f"`holdfast {command}` takes tables by their URL now, not with "
+        f"{' and '.join(as_typed(name) for name in said)}.",
+        to_do=f"`{without_secrets(shlex.join(['holdfast', *command.split(), '--embeddings', url, *others]))}`; nothing "
+        "was started.",
     )
 
 
@@ -194,7 +218,9 @@ def _parser(
 ) -> tuple[Any, dict[str, type[Options]], dict[str, type[Settings | Typed]]]:
     """Return a parser of a function's options, and of its other parameters the groups, and those told of the words."""
     from jsonargparse import ArgumentParser
+    from jsonargparse.typing import register_type
 
+    register_type(Place, fail_already_registered=False)
     hints = get_type_hints(function)
     function.__annotations__ = hints  # see `_with_types`
     function.__qualname__ = f"`holdfast {command}`"  # by a plain name the parser asks the packages for their own
@@ -302,6 +328,8 @@ def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> I
             continue
         if name not in known and (command, name) in MOVED:
             raise _moved(command, groups)
+        if name in TABLES and command in TAKE_TABLES:
+            raise _became_url(command, groups)
         refuse_unknown([name], known, f"of `holdfast {command}`", as_typed)
         yield name, tuple(values)
 
@@ -338,7 +366,7 @@ def _written(name: str, value: Any, kind: Any, command: str) -> list[str]:
             values = [number for word in values for number in word.split(",") if number]  # 0 1 2, or 0,1,2
         given = f"`holdfast {command}` was given {as_typed(name)} without a value."
         refuse(words and not values, given, "one value or more")
-        texts = get_args(kind)[:1] in ((str,), (Path,))
+        texts = get_args(kind)[:1] in ((str,), (Path,), (Place,))
         write = json.dumps if texts and words else _scalar_text  # the id 007 stays as it is, and so does a folder
         return [f"--{name}={values[0] if whole else '[' + ', '.join(map(write, values)) + ']'}"]
     if words:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.console import console, print_json, print_table
 from holdfast.cli.options import DataSets, Reading
+from holdfast.cli.places import Place as Embeddings
 from holdfast.config import Options
 from holdfast.errors import refuse
 from holdfast.reports.formats import MISSING
@@ -82,7 +83,7 @@ class Known(Options):
             labelled=not self.unlabelled,
         )
         if self.embeddings is not None:
-            return _over_frozen_models(asked, Reading(cast=True).part(self.embeddings))
+            return _over_frozen_models(asked, Reading(cast=True).part(Embeddings(str(self.embeddings))))
         if self.data is None:
             return asked
         if is_texts(self.data):

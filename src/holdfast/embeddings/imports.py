@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role
 from holdfast.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
 from holdfast.embeddings.numpy_files import NumpyFile
-from holdfast.embeddings.room import gather
+from holdfast.embeddings.room import gather, rows_at_once
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, HoldfastError, reason, refuse, unknown_name
 from holdfast.geometry import Euclidean, Hypersphere, InnerProduct, Space
@@ -86,7 +86,7 @@ def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | N
     vector, called = found["vector"], {name: _ARRAYS[what] for what, name in found.items()}
     others = [name for name in file.names if name in called or name not in _ARRAYS.values()]
     header = file.header(vector)
-    _check_vectors(path, header.shape, header.dtype, cast)
+    check_vectors(path, header.shape, header.dtype, cast)
     arrays: Arrays = {called.get(name, name): _npz_array(file, name, called) for name in others if name != vector}
     vectors = file.mapped(vector, header)
     if vectors is None or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
@@ -125,9 +125,8 @@ def from_parquet(
         ConfigError: Both a space and a similarity were given, or one that is unknown.
         DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
     """
-    import pyarrow as pa  # here: most commands read no such file
-
-    from holdfast.embeddings.parquet_files import ParquetFiles, Pass, unreadable
+    from holdfast.embeddings.parquet_files import ParquetFiles, unreadable
+    from holdfast.embeddings.table_pass import Pass
 
     refuse_other_kind(path, PARQUET)
     files = ParquetFiles(path, names)
@@ -139,16 +138,12 @@ def from_parquet(
         )
     dim, dtype = files.vectors()
     if dim:
-        _check_vectors(path, (files.rows, dim), dtype, cast)
-    run = Pass(files, dim)
+        check_vectors(path, (files.rows, dim), dtype, cast)
+    batches = files.batches(files.taken, rows_at_once(4 * dim))
+    run = Pass(f"'{path}'", files.taken, batches, without="remove the items whose vector is missing.")
     with unreadable(path):
         arrays: Arrays = {"vectors": gather(run.blocks(), files.rows, dim, most_memory=most_memory)}
-    for name, values in run.columns().items():
-        if name in ("id", "label"):
-            _refuse_missing(path, name, values.null_count, len(values))
-        arrays[f"{name}s" if name in ("id", "label") else name] = (
-            StringArray.from_arrow(values) if pa.types.is_large_string(values.type) else values.to_numpy()
-        )
+    arrays |= run.values()
     return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
 
 
@@ -206,7 +201,7 @@ def _texts(values: NDArray[Any] | StringArray) -> StringArray:
     return StringArray.from_numpy(values) if values.dtype.kind == "U" else StringArray.of(map(str, values))
 
 
-def _check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any], cast: bool) -> None:
+def check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any], cast: bool) -> None:
     """Refuse vectors by what a file says of them, before they are read."""
     if len(shape) != 2 or shape[1] == 0:
         raise _without_vectors(path, f"vectors of shape {shape}")

@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from holdfast.embeddings.files import USUAL, FileColumns
-from holdfast.embeddings.room import rows_at_once
 from holdfast.errors import DataError, reason
 
 READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
@@ -110,59 +108,6 @@ class ParquetFiles:
                 with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
                     for batch in file.iter_batches(batch_size=rows, columns=list(called)):
                         yield batch.rename_columns([called[name] for name in batch.schema.names])
-
-
-class Pass:
-    """One reading of all rows: vectors leave it block by block, the other columns are kept.
-
-    Args:
-        files: What is read.
-        dim: Dimension of the vectors.
-    """
-
-    def __init__(self, files: ParquetFiles, dim: int) -> None:
-        self.files, self.dim = files, dim
-        self._kept: dict[str, list[Any]] = {name: [] for name in files.taken if name != "vector"}
-
-    def blocks(self) -> Iterator[NDArray[Any]]:
-        """Yield the vectors (n, D) of one batch after another.
-
-        Raises:
-            DataError: The file cannot be read, or vectors are missing or of several lengths.
-        """
-        lengths: set[int | None] = set()
-        for batch in self.files.batches(self.files.taken, rows_at_once(4 * self.dim)):
-            for name, parts in self._kept.items():
-                parts.append(self._plain(name, batch.column(name)))
-            lists = batch.column("vector")
-            lengths |= set(pc.unique(pc.list_value_length(lists)).to_pylist())
-            if lengths == {self.dim} and self.dim:
-                yield np.asarray(lists.flatten().to_numpy(zero_copy_only=False)).reshape(-1, self.dim)
-        if lengths - {self.dim} or not self.dim:
-            shown = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
-            raise DataError(
-                f"'{self.files.path}' holds vectors of these lengths: {shown}.",
-                expected="one dimension of at least 1",
-                to_do="remove the items whose vector is missing or has another length.",
-            )
-
-    def columns(self) -> dict[str, pa.ChunkedArray]:
-        """Return the other columns, as chunked Arrow arrays: numbers as they are, all else as texts."""
-        return {name: pa.chunked_array(parts) for name, parts in self._kept.items()}
-
-    def _plain(self, name: str, values: Any) -> Any:
-        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            return values
-        try:
-            # Arrow takes texts of a file for UTF-8 unseen, and looks at bytes that become texts
-            return values.cast(pa.string()).cast(pa.large_binary()).cast(pa.large_string())
-        except pa.ArrowException as error:
-            raise DataError(
-                f"The column '{name}' of '{self.files.path}' is {values.type} and cannot be read as text: "
-                f"{reason(error)}.",
-                expected="texts or whole numbers",
-                to_do="write it as texts in UTF-8.",
-            ) from error
 
 
 @contextmanager

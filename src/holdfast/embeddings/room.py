@@ -24,7 +24,7 @@ _GROUPS = {  # limit, use, and the part of that use that is a cache of files, by
 
 
 def gather(
-    blocks: Iterable[NDArray[Any]], rows: int, dim: int, *, most_memory: int | None = None
+    blocks: Iterable[NDArray[Any]], rows: int, dim: int, *, about: bool = False, most_memory: int | None = None
 ) -> NDArray[np.float32]:
     """Write blocks (n, D) of floating numbers one after another into one float32 array (N, D).
 
@@ -32,6 +32,7 @@ def gather(
         blocks: In order; each is copied before the next is asked for.
         rows: N, of all blocks together.
         dim: D.
+        about: There may be fewer or more rows than these.
         most_memory: Bytes that the array may take of memory; half of what is available when left out. A larger one is
             mapped from a temporary file without a name, which is gone with the array or the process, however it ends.
 
@@ -40,8 +41,8 @@ def gather(
         DataError: The temporary file has no room.
     """
     if 4 * rows * dim <= (available_memory() // 2 if most_memory is None else most_memory):
-        return _in_memory(blocks, rows, dim)
-    return _in_file(blocks, rows, dim)
+        return _in_memory(blocks, rows, dim, about)
+    return _in_file(blocks, rows, dim, about)
 
 
 def rows_at_once(row_bytes: int) -> int:
@@ -53,38 +54,46 @@ def rows_at_once(row_bytes: int) -> int:
     return max(1, min(65_536, BLOCK_BYTES // max(1, row_bytes)))
 
 
-def _in_memory(blocks: Iterable[NDArray[Any]], rows: int, dim: int) -> NDArray[np.float32]:
+def _in_memory(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool) -> NDArray[np.float32]:
     vectors = np.empty((rows, dim), np.float32)
-    for start, block in _placed(blocks, rows):
+    end = 0
+    for start, block in _placed(blocks, rows, about):
+        end = start + len(block)
+        if end > len(vectors):
+            vectors.resize((end + end // 4, dim), refcheck=False)
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused by its id
-            vectors[start : start + len(block)] = block
+            vectors[start:end] = block
+    if end < len(vectors):
+        vectors.resize((end, dim), refcheck=False)
     return vectors
 
 
-def _in_file(blocks: Iterable[NDArray[Any]], rows: int, dim: int) -> NDArray[np.float32]:
+def _in_file(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool) -> NDArray[np.float32]:
     size = 4 * rows * dim
+    end = 0
     with ExitStack() as closing:
         with _enough_room(size):
             file = closing.enter_context(tempfile.TemporaryFile(prefix="holdfast-", dir=spool_folder()))
-        for _, block in _placed(blocks, rows):
+        for start, block in _placed(blocks, rows, about):
+            end = start + len(block)
             with np.errstate(over="ignore"):
                 converted = np.ascontiguousarray(block, np.float32)
             with _enough_room(size):
                 file.write(converted.data)
         with _enough_room(size):
             file.flush()
-        return np.asarray(np.memmap(file, np.float32, "r", shape=(rows, dim)))
+        return np.asarray(np.memmap(file, np.float32, "r", shape=(end, dim)))
 
 
-def _placed(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
+def _placed(blocks: Iterable[NDArray[Any]], rows: int, about: bool) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield blocks with their first rows; refuse more or fewer rows than announced."""
     start = 0
     for block in blocks:
-        if start + len(block) > rows:
+        if start + len(block) > rows and not about:
             raise EOFError(f"more than the {rows} vectors that its header announces")
         yield start, block
         start += len(block)
-    if start < rows:
+    if start < rows and not about:
         raise EOFError(f"{start} of the {rows} vectors that its header announces")
 
 

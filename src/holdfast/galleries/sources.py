@@ -86,6 +86,7 @@ class FileVectors:
         fingerprint: Of the model that made them, which files made elsewhere do not say: ``declared:<name>``.
         space: Of files made elsewhere; the hypersphere of their dimension when left out.
         cast: Accept other floating types than float32 in files made elsewhere.
+        read: Further vectors, that were read from elsewhere, by what to call their place.
 
     Raises:
         ConfigError: No file was given, one is missing, or nobody says which model made it.
@@ -101,16 +102,18 @@ class FileVectors:
         *,
         space: Space | None = None,
         cast: bool = False,
+        read: Mapping[str, EmbeddingSet] | None = None,
     ) -> None:
-        refuse(not paths, "No file of vectors was given.", "at least one")
         files = [_file_in(Path(path)) for path in paths]
-        self._sets = [_opened(file, fingerprint, space, cast) for file in files]
+        names = [*map(str, files), *(read or {})]
+        refuse(not names, "No file of vectors was given.", "at least one")
+        self._sets = [*(_opened(file, fingerprint, space, cast) for file in files), *(read or {}).values()]
         self.fingerprint, self.space = self._sets[0].fingerprint, self._sets[0].space
-        for file, embeddings in zip(files, self._sets, strict=True):
-            _check_file(file, embeddings, fingerprint or self.fingerprint, self.space)
+        for name, embeddings in zip(names, self._sets, strict=True):
+            _check_file(name, embeddings, fingerprint or self.fingerprint, self.space)
         self._index = IdIndex(*(embeddings.ids for embeddings in self._sets))
         if len(self._sets) > 1:
-            _refuse_repeated(files, self._index)
+            _refuse_repeated(names, self._index)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -156,7 +159,7 @@ def _opened(file: Path, fingerprint: str | None, space: Space | None, cast: bool
     return importers[file.suffix](file, fingerprint=fingerprint, space=space, cast=cast)
 
 
-def _check_file(file: Path, embeddings: EmbeddingSet, fingerprint: str, space: Space) -> None:
+def _check_file(file: str, embeddings: EmbeddingSet, fingerprint: str, space: Space) -> None:
     if embeddings.fingerprint != fingerprint:
         raise DataError(f"'{file}' was made by {embeddings.fingerprint}.", expected=f"vectors of {fingerprint}")
     if embeddings.space != space:
@@ -169,13 +172,13 @@ def _check_file(file: Path, embeddings: EmbeddingSet, fingerprint: str, space: S
         )
 
 
-def _refuse_repeated(files: Sequence[Path], index: IdIndex) -> None:
+def _refuse_repeated(files: Sequence[str], index: IdIndex) -> None:
     repeated = StringArray.from_arrow(index.ids).duplicates()
     if repeated:
         parts = [part for part, _, _ in index.by_part(np.flatnonzero(np.array(index.ids) == repeated[0]))]
         raise DataError(
             f"{len(repeated)} ids are in several files: {shown(repeated)}, the first in "
-            f"{' and '.join(str(files[part]) for part in parts)}.",
+            f"{' and '.join(files[part] for part in parts)}.",
             expected="one vector per item",
             to_do="leave out the files that are not to count.",
         )

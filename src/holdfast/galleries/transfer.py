@@ -1,6 +1,6 @@
-"""Galleries and tables of vectors: filling one from Parquet, LanceDB or PostgreSQL, and writing one to a file.
+"""Galleries and other places of vectors: filling one from a source, and writing one to a file.
 
-A table is read piece by piece, and a piece is one commit. What was committed stays if a later one is refused or the
+A source is read piece by piece, and a piece is one commit. What was committed stays if a later one is refused or the
 process ends; the same call with ``skip_existing`` goes on after it.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.documents import parsed_json
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
+from holdfast.embeddings.imports import space_named
 from holdfast.embeddings.storage import save, to_npz, write_atomically
 from holdfast.errors import (
     ConfigError,
@@ -29,7 +29,6 @@ from holdfast.errors import (
     HoldfastError,
     SpaceMismatchError,
     nearest,
-    reason,
     refuse,
     unknown_name,
     without_intact,
@@ -37,13 +36,20 @@ from holdfast.errors import (
 from holdfast.galleries.gallery import ROWS_AT_ONCE, Gallery
 from holdfast.galleries.rows import checked_columns
 from holdfast.galleries.state import Generation, Progress
-from holdfast.geometry import SpaceRecord
+from holdfast.sources import Source
+from holdfast.sources.base import (
+    check_readable,
+    metadata_kind,
+    needed,
+    roles_of,
+    texts_of_ids,
+)
+from holdfast.sources.parquet import RECORD
 from holdfast.stores.base import Store
 from holdfast.stores.filters import Metadata
 
 Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 
-RECORD = b"holdfast"  # key in the metadata of Parquet files that `export` wrote
 BATCH = 10_000  # rows of one commit
 FORMATS = (".parquet", ".safetensors", ".npz")
 LABEL = "label"
@@ -51,126 +57,6 @@ LABEL = "label"
 _ITEMS_AT_ONCE = 8192
 _ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "truth": pa.bool_(), "json": pa.string()}
 _NUMPY = {"text": np.str_, "integer": np.int64, "number": np.float64, "truth": np.bool_, "json": np.str_}
-
-
-class VectorsRecord(TypedDict, total=False):
-    """What a table says of its vectors, where it says anything.
-
-    Args:
-        fingerprint: Of the model that made them.
-        space: Theirs.
-        generation: Name that they had in the gallery which they come from.
-    """
-
-    fingerprint: str
-    space: SpaceRecord
-    generation: str
-
-
-class Table(Protocol):
-    """Rows with named columns, never read all at once."""
-
-    @property
-    def name(self) -> str:
-        """What to call it in a message."""
-
-    @property
-    def schema(self) -> Mapping[str, pa.DataType]:
-        """Arrow types of the columns by name; `pyarrow.null()` for one that cannot be read."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-
-    @property
-    def record(self) -> VectorsRecord | None:
-        """What it says of its vectors; None where nothing."""
-
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield record batches of at most so many rows, with these columns, all of one moment."""
-
-
-class ParquetTable:
-    """A Parquet file, or all of a folder one after another by name.
-
-    Args:
-        path: The file, or a folder of ``.parquet`` files with the same columns.
-
-    Raises:
-        DataError: There is none, one cannot be read, or they have different columns.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
-        self.name = f"'{path}'"
-        if not self.files:
-            raise DataError(f"The folder {self.name} holds no .parquet file.", expected="at least one")
-        opened = [_opened(file) for file in self.files]
-        first = opened[0].schema_arrow
-        for file, other in zip(self.files, opened, strict=True):
-            if not other.schema_arrow.equals(first):
-                raise DataError(
-                    f"'{file}' has other columns than '{self.files[0]}'.",
-                    expected="the same columns of the same types in all files of a folder",
-                    to_do="import them one by one.",
-                )
-        self.schema = dict(zip(first.names, first.types, strict=True))
-        self.rows = sum(file.metadata.num_rows for file in opened)
-        if any(file.metadata.num_rows < 0 for file in opened):
-            raise _unreadable(self.path, ValueError(f"it says that it has {self.rows} rows"))
-        twice = next((name for name in first.names if first.names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(
-                f"{self.name} has two columns '{twice}'.", expected="one column of a name", to_do="rename one of them."
-            )
-        self.record = _record_of(self.name, (first.metadata or {}).get(RECORD, b"{}"))
-        for file in opened:
-            file.close()
-
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield record batches, one row group of a file at a time."""
-        for path in self.files:
-            file = _opened(path)
-            try:
-                for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
-                    batch.validate(full=True)  # Arrow takes texts of a file for UTF-8 unseen
-                    yield batch
-            except (OSError, pa.ArrowException) as error:
-                raise _unreadable(path, error) from error
-            finally:
-                file.close()
-
-
-def _record_of(name: str, text: bytes) -> VectorsRecord | None:
-    """Return what a file says of its vectors; None where nothing."""
-    try:
-        record = parsed_json(text)
-        if isinstance(record, dict) and isinstance(record.get("space") or {}, dict):
-            return cast(VectorsRecord, record) if record else None
-        problem = "no mapping"
-    except ValueError as error:
-        problem = reason(error)
-    raise DataError(
-        f"What {name} says of its vectors (the metadata 'holdfast') cannot be read: {problem}.",
-        expected="what `holdfast gallery export` wrote there",
-        to_do="restore it from a copy, or write the table again without this metadata.",
-    )
-
-
-def _opened(path: Path) -> Any:
-    try:
-        return pq.ParquetFile(path)
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"Cannot read '{path}': {reason(error)}.",
-        expected="a complete Parquet file",
-        to_do="write it again, or restore it from a copy.",
-    )
 
 
 # Import
@@ -193,35 +79,29 @@ class Imported:
     skipped: int
 
 
-def columns_of(
-    table: Table,
-    *,
-    id_column: str = "id",
-    vector_column: str = "vector",
-    take: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Return the metadata columns that a gallery of this table can have, for `Gallery.create`: type by name.
+def columns_of(source: Source, *, take: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the metadata columns that a gallery of this source can have, for `Gallery.create`: type by name.
 
     Texts, whole numbers, numbers and truth values are taken; columns of other types, and names that are no plain
     words, are left out.
 
     Args:
-        table: Where the rows come from.
-        id_column: No metadata.
-        vector_column: No metadata.
-        take: Take these only: the table's column by the name it is to have.
+        source: Where the rows come from; its ids and vectors are no metadata.
+        take: Take these only: the source's column by the name it is to have.
 
     Raises:
-        ConfigError: One of ``take`` is none of the table's, of a type that metadata cannot have, or has a wrong name.
+        ConfigError: One of ``take`` is none of the source's, of a type that metadata cannot have, or has a wrong name.
     """
-    kinds = {name: _kind(type_) for name, type_ in table.schema.items() if name not in (id_column, vector_column)}
+    roles = roles_of(source)
+    own = (roles.id, roles.vector)
+    kinds = {name: metadata_kind(type_) for name, type_ in source.schema.items() if name not in own}
     possible = {name: kind for name, kind in kinds.items() if kind is not None}
     if take is not None:
         for column in take.values():
-            if column in table.schema and column not in possible:
-                raise _no_metadata(table, column, possible)
+            if column in source.schema and column not in possible:
+                raise _no_metadata(source, column, possible)
             if column not in possible:
-                raise unknown_name(f"column of {table.name}", column, possible)
+                raise unknown_name(f"column of {source.name}", column, possible)
         return checked_columns({name: possible[column] for name, column in take.items()})
     columns: dict[str, str] = {}
     for name, kind in possible.items():
@@ -230,38 +110,24 @@ def columns_of(
     return columns
 
 
-def _no_metadata(table: Table, column: str, possible: Mapping[str, str]) -> ConfigError:
+def _no_metadata(source: Source, column: str, possible: Mapping[str, str]) -> ConfigError:
     return ConfigError(
-        f"The column '{column}' of {table.name} can be no metadata.",
+        f"The column '{column}' of {source.name} can be no metadata.",
         expected=f"texts, numbers or truth values: one of {', '.join(possible) or 'none that it has'}",
         to_do="take others, or name a view of the table that converts it.",
     )
 
 
-def dim_of(table: Table, *, vector_column: str = "vector") -> int | None:
-    """Return the dimension of the vectors of a table as its first row has it; None for one without rows."""
-    _check_names(table, [vector_column])
-    first = next(iter(table.batches([vector_column], 1)), None)
+def dim_of(source: Source) -> int | None:
+    """Return the dimension of the vectors of a source as its first row has it; None for one without rows."""
+    first = next(iter(source.batches(needed(source, roles_of(source), "vector"), 1)), None)
     return None if first is None or not len(first) else _matrix(first.column(0)).shape[1]
-
-
-def _kind(type_: Any) -> str | None:
-    """Return the type of a metadata column for an Arrow type; None where there is none."""
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return "text"
-    if pa.types.is_boolean(type_):
-        return "truth"
-    return "integer" if pa.types.is_integer(type_) else "number" if pa.types.is_floating(type_) else None
 
 
 def import_table(
     gallery: Gallery,
-    table: Table,
+    source: Source,
     *,
-    id_column: str = "id",
-    vector_column: str = "vector",
     columns: Mapping[str, str] | None = None,
     fingerprint: str | None = None,
     cast: bool = False,
@@ -269,16 +135,15 @@ def import_table(
     batch: int = BATCH,
     on_step: Progress | None = None,
 ) -> Imported:
-    """Add the rows of a table as items, in commits of ``batch`` rows; the table is never in memory as a whole.
+    """Add the rows of a source as items, in commits of ``batch`` rows; it is never in memory as a whole.
 
     Args:
         gallery: Where to.
-        table: Where from.
-        id_column: Texts, or whole numbers that become texts; none missing and none twice.
-        vector_column: Lists of float32, all of the dimension of the gallery's model.
-        columns: Which column of the table holds each metadata column of the gallery; all of the same name when left
+        source: Where from. Ids are texts, or whole numbers that become texts, none missing and none twice; vectors are
+            lists of float32, all of the dimension of the gallery's model.
+        columns: Which column of the source holds each metadata column of the gallery; all of the same name when left
             out.
-        fingerprint: Of the model that made the vectors, one of the gallery's; what the table says, or the active one,
+        fingerprint: Of the model that made the vectors, one of the gallery's; what the source says, or the active one,
             when left out.
         cast: Accept other types of numbers than float32 and convert them.
         skip_existing: Pass over rows whose item is there already, so that an interrupted import can go on.
@@ -287,27 +152,28 @@ def import_table(
 
     Raises:
         ConfigError: A column is unknown, or ``batch`` out of range.
-        DataError: A row breaks a promise of `EmbeddingSet`, an id is there already or twice in the table; the message
-            says what of the table was committed.
+        DataError: A row breaks a promise of `EmbeddingSet`, an id is there already or twice in the source; the message
+            says what of it was committed.
         SpaceMismatchError: The vectors have another dimension or space than the gallery's.
-        StoreError: The gallery or the table is out of reach.
+        StoreError: The gallery or the source is out of reach.
     """
     refuse(not 1 <= batch <= ROWS_AT_ONCE, f"batch={batch}", f"1 to {ROWS_AT_ONCE} rows")
     state = gallery.state
-    made_by = fingerprint or (table.record or {}).get("fingerprint") or state.by_name[state.active].fingerprint
+    made_by = fingerprint or (source.record or {}).get("fingerprint") or state.by_name[state.active].fingerprint
     generation = state.made_by(str(made_by))
-    _check_space(table, generation)
-    taken = {name: name for name in state.columns if name in table.schema} if columns is None else dict(columns)
+    _check_space(source, generation)
+    id_column, vector_column = needed(source, roles_of(source), "id", "vector")
+    taken = {name: name for name in state.columns if name in source.schema} if columns is None else dict(columns)
     for name in taken:
         if name not in state.columns:
             raise _undeclared(name, state.columns)
     names = list(dict.fromkeys([id_column, vector_column, *taken.values()]))
-    _check_names(table, names)
-    run = _Import(gallery, table, generation, cast, skip_existing, on_step)
-    for part in table.batches(names, batch):
+    check_readable(source, names)
+    run = _Import(gallery, source, generation, cast, skip_existing, on_step)
+    for part in source.batches(names, batch):
         columns_ = {name: part.column(place) for place, name in enumerate(names)}
         run.add(columns_[id_column], columns_[vector_column], {to: columns_[of] for to, of in taken.items()})
-    return Imported(table.name, run.read, run.written, run.skipped)
+    return Imported(source.name, run.read, run.written, run.skipped)
 
 
 def _undeclared(name: str, known: Mapping[str, str]) -> ConfigError:
@@ -319,26 +185,16 @@ def _undeclared(name: str, known: Mapping[str, str]) -> ConfigError:
     )
 
 
-def _check_space(table: Table, generation: Generation) -> None:
-    said = (table.record or {}).get("space")
+def _check_space(source: Source, generation: Generation) -> None:
+    said, similarity = (source.record or {}).get("space"), source.address.similarity
+    if similarity is not None:
+        said = space_named(similarity, generation.geometry.dim)[0].record()
     if said is not None and dict(said) != dict(generation.space):
         raise SpaceMismatchError(
-            f"The vectors of {table.name} are in the space {said}.",
+            f"The vectors of {source.name} are in the space {said}.",
             expected=f"the {generation.geometry}, as {generation.name} has it",
             to_do="import them into a gallery of this space; this one is intact.",
         )
-
-
-def _check_names(table: Table, names: list[str]) -> None:
-    for name in names:
-        if name not in table.schema:
-            raise unknown_name(f"column of {table.name}", name, table.schema)
-        if table.schema[name] == pa.null():
-            raise DataError(
-                f"The column '{name}' of {table.name} is of a type that cannot be read.",
-                expected="texts, numbers, truth values, or a list of numbers",
-                to_do="name another column, or make a view that converts it.",
-            )
 
 
 @dataclass
@@ -346,7 +202,7 @@ class _Import:
     """One import so far."""
 
     gallery: Gallery
-    table: Table
+    source: Source
     generation: Generation
     cast: bool
     skip_existing: bool
@@ -371,12 +227,12 @@ class _Import:
         self.written += len(new)
         self.skipped += len(ids) - len(new)
         if self.on_step is not None:
-            total = self.table.rows
+            total = self.source.rows
             self.on_step({"read": self.read, "written": self.written, "skipped": self.skipped, "total": total})
 
     def _embeddings(self, ids: Any, vectors: Any) -> EmbeddingSet:
         return EmbeddingSet(
-            ids=_ids(ids),
+            ids=StringArray.from_arrow(texts_of_ids(ids)),
             vectors=_float32(_matrix(vectors), self.cast),
             fingerprint=self.generation.fingerprint,
             space=self.generation.geometry,
@@ -404,22 +260,13 @@ class _Import:
 
     def _explained(self, error: HoldfastError, rows: int) -> HoldfastError:
         """Return the error with where it was met, and what is true of the gallery now."""
-        place = f"{self.table.name}, rows {self.read + 1:,} to {self.read + rows:,}"
+        place = f"{self.source.name}, rows {self.read + 1:,} to {self.read + rows:,}"
         advice = without_intact(error.to_do).rstrip("; .") or "correct the table"
         advice += "; then import it again" + ", with --skip-existing to go on" * bool(self.read)
         kept = (
             f"the {self.written:,} items written before are in the gallery" if self.written else "nothing was written"
         )
         return type(error)(f"{place}: {error.given}", error.expected, f"{advice}; {kept}.")
-
-
-def _ids(array: Any) -> StringArray:
-    """Return ids, those that are whole numbers as texts."""
-    if array.null_count:
-        raise DataError(f"{array.null_count} ids are missing.", expected="an id in every row")
-    if _kind(array.type) not in ("text", "integer"):
-        raise DataError(f"Ids are {array.type}.", expected="texts or whole numbers")
-    return StringArray.from_arrow(array.cast(pa.large_string()))
 
 
 def _matrix(lists: Any) -> NDArray[Any]:

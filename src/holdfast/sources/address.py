@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Literal, get_args
 from urllib.parse import unquote
 
@@ -85,10 +86,10 @@ class Address:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def name(self) -> str:
-        """What to call the source in messages, without a password."""
-        place = without_secrets(self.place)
-        return f"table '{self.table}' of {place}" if self.table else place
+    def called(self) -> str:
+        """What people call the vectors there: their model, or the table and its column, or the file."""
+        parts = [self.table or PurePath(without_secrets(self.place)).stem, self.roles.vector]
+        return self.model or ".".join(part for part in parts if part)
 
     def refuse_unknown(self, known: Collection[str]) -> None:
         """Refuse options that a kind of source does not know.

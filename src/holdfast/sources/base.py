@@ -78,6 +78,9 @@ class Source(Protocol):
     def record(self) -> VectorsRecord | None:
         """What it says of its vectors; None where nothing."""
 
+    def type_name(self, column: str) -> str:
+        """Return what its service calls the type of a column, such as "sparsevec"; for messages."""
+
     def similarity(self, vector: str) -> str | None:
         """Return how its index, or its schema, compares a column of vectors: a key of `SIMILARITIES`, or None.
 
@@ -108,7 +111,7 @@ def roles_of(source: Source) -> Roles:
         ConfigError: The address names a column that is not there.
     """
     asked, found = vars(source.address.roles), {}
-    vectors = [name for name, type_ in source.schema.items() if is_vector(type_)]
+    vectors = [name for name, type_ in source.schema.items() if is_vector(type_) and not is_whole(type_)]
     others = {"id": source.key, "vector": vectors[0] if len(vectors) == 1 else None}
     for role, name in asked.items():
         if name is not None and name not in source.schema:
@@ -137,7 +140,7 @@ def needed(source: Source, roles: Roles, *wanted: str) -> list[str]:
         check_readable(source, [name])
         if role == "vector" and not is_vector(source.schema[name]):
             raise DataError(
-                f"The column '{name}' of {source.name} is {source.schema[name]}.",
+                f"The column '{name}' of {source.name} is {source.type_name(name)}.",
                 expected="a list of numbers in every row",
                 to_do="name the column of vectors: vector=NAME in the URL.",
             )
@@ -157,7 +160,7 @@ def check_readable(source: Source, names: Iterable[str]) -> None:
             raise unknown_name(f"column of {source.name}", name, source.schema)
         if source.schema[name] == pa.null():
             raise DataError(
-                f"The column '{name}' of {source.name} is of a type that cannot be read.",
+                f"The column '{name}' of {source.name} is {source.type_name(name)}, a type that cannot be read.",
                 expected="texts, numbers, truth values, or a list of numbers",
                 to_do="name another column, or make a view that converts it.",
             )
@@ -167,6 +170,11 @@ def is_vector(type_: pa.DataType) -> bool:
     """Say whether a column of an Arrow type holds lists of numbers."""
     listed = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
     return bool(listed and (pa.types.is_floating(type_.value_type) or pa.types.is_integer(type_.value_type)))
+
+
+def is_whole(type_: pa.DataType) -> bool:
+    """Say whether the numbers of lists are whole."""
+    return bool(pa.types.is_integer(type_.value_type))
 
 
 def metadata_kind(type_: pa.DataType) -> str | None:

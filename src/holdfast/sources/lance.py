@@ -63,6 +63,10 @@ class LanceTable:
             counted = int(self._table.count_rows(sql(self._where)))
         return counted if self.address.sample is None else min(counted, self.address.sample.rows)
 
+    def type_name(self, column: str) -> str:
+        """Return the type of a column."""
+        return str(self.schema[column])
+
     def similarity(self, vector: str) -> str | None:
         """Return how the index of a column compares vectors; None where there is none."""
         with self._translated():

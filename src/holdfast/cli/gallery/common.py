@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.cli.places import IMPORTED, Place
 from holdfast.embeddings.files import USUAL, FileColumns, model_folder
 from holdfast.errors import ConfigError, refuse, without_secrets
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from holdfast.galleries import Gallery
     from holdfast.galleries.state import GalleryState
     from holdfast.geometry import Space
+    from holdfast.sources.address import Address
 
 DECLARED = "declared:"
-IMPORTED = (".npz", ".npy", ".parquet")
 
 
 def command(subcommand: str, url: str, *words: object) -> str:
@@ -59,12 +60,15 @@ class Model(NamedTuple):
     note: str
 
 
-def name_of(path: Path) -> str:
-    """Return what people call a folder or file of a model: the last part of its name that says something.
+def name_of(place: Place) -> str:
+    """Return what people call the vectors of a model: the last part of the name of their place that says something.
 
-    >>> name_of(Path("runs/new/gallery.safetensors")), name_of(Path("old.npz")), name_of(Path("runs/v1.2"))
+    >>> name_of(Place("runs/new/gallery.safetensors")), name_of(Place("old.npz")), name_of(Place("runs/v1.2"))
     ('new', 'old', 'v1.2')
     """
+    if place.address is not None:
+        return place.name
+    path = place.path
     last = path.resolve() if path.name in ("", ".", "..") else path
     if last.suffix == ".safetensors" and last.parent.name:
         return last.parent.name
@@ -85,21 +89,21 @@ def made_by(state: GalleryState, model: str | None) -> str | None:
 
 
 def open_vectors(
-    path: Path,
+    place: Place,
     *,
     parts: tuple[str, ...] = ("gallery", "embeddings"),
     fingerprint: str | None = None,
     cast: bool = False,
     columns: FileColumns = USUAL,
 ) -> EmbeddingSet:
-    """Open a file of embeddings, or the part of a folder that `holdfast embed` wrote.
+    """Open a file of embeddings, the part of a folder that `holdfast embed` wrote, or a source.
 
     Args:
-        path: The file or folder.
+        place: The file, folder or source.
         parts: Names of the parts to look for in a folder, the first one found is opened.
-        fingerprint: Of the model that made an .npz, .npy or .parquet file, which does not say so.
-        cast: Accept other floating types than float32 in such files.
-        columns: What such files call vectors and ids.
+        fingerprint: Of the model that made vectors which do not say so.
+        cast: Accept other floating types than float32 in files made elsewhere and in sources.
+        columns: What these call vectors and ids.
 
     Raises:
         ConfigError: There is no such file, or nobody says which model made its vectors.
@@ -108,7 +112,9 @@ def open_vectors(
     from holdfast.cli.evidence import open_file
     from holdfast.embeddings import storage
 
-    file = part_of(path, parts) if path.is_dir() else path
+    if place.address is not None:
+        return of_source(place.address, fingerprint, cast, columns)
+    file = part_of(place.path, parts) if place.path.is_dir() else place.path
     if file.suffix not in IMPORTED or not file.exists():
         found = open_file(file)
         refuse(
@@ -121,6 +127,22 @@ def open_vectors(
         raise unnamed(f"'{file}'")
     importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
     return importer(file, fingerprint=fingerprint, cast=cast, names=columns)
+
+
+def of_source(address: Address, fingerprint: str | None, cast: bool, columns: FileColumns = USUAL) -> EmbeddingSet:
+    """Read the embeddings of a source.
+
+    Raises:
+        ConfigError: The address is wrong, or nobody says which model made them.
+        DataError: Rows cannot be used.
+        StoreError: The source is out of reach.
+    """
+    from holdfast.sources.reading import embeddings_of, open_with
+
+    source = open_with(address, columns)
+    if fingerprint is None and address.model is None and not (source.record or {}).get("fingerprint"):
+        raise unnamed(source.name)
+    return embeddings_of(source, fingerprint=fingerprint, cast=cast)
 
 
 def part_of(folder: Path, parts: tuple[str, ...]) -> Path:

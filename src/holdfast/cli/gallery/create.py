@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.cli.console import console
-from holdfast.cli.gallery.common import Model, command, name_of, unnamed
+from holdfast.cli.gallery.common import DECLARED, Model, command, name_of, unnamed
 from holdfast.cli.gallery.imports import Commits, Found, Items, tell
 from holdfast.cli.gallery.options import GraphOptions, NewGallery, NewModel
 from holdfast.cli.options import Api, DataSets
+from holdfast.cli.places import Place
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import HoldfastError, refuse, without_intact, without_secrets
@@ -36,9 +36,10 @@ def create(
 ) -> int:
     """Make a gallery for the vectors of a model, and fill it if items are given.
 
-    ``holdfast gallery create --gallery G --embeddings runs/old`` makes one and fills it. So does a table of LanceDB or
-    PostgreSQL, whose columns become metadata of the types that they have there: numeric becomes number (integer where
-    it has no fraction and at most 18 digits), uuid, json, dates and times become text, moments of time in UTC.
+    ``holdfast gallery create --gallery G --embeddings runs/old`` makes one and fills it. So does the URL of a table or
+    collection, whose columns become metadata of the types that they have there. Of PostgreSQL, numeric becomes number
+    (integer where it has no fraction and at most 18 digits), uuid, json, dates and times become text, moments of time
+    in UTC.
 
     Args:
         on: The gallery.
@@ -60,9 +61,9 @@ def create(
     types = checked_columns(dict(_column(word) for word in columns))
     refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")
     new = NewModel(source.release, source.model, dim)
-    first = source.opened(new.declared, api, sets) if source.given else None
-    refuse(bool(source.take) and not source.of_table, "--take without a table.",
-           "it with --postgres URL --table T, --lance FOLDER --table T, or Parquet files")  # fmt: skip
+    first = source.opened(new.declared, api, sets) if source.embeds or source.embeddings is not None else None
+    refuse(bool(source.take) and source.table is None, "--take without a table.",
+           "it with the URL of one, or with Parquet files, as --embeddings")  # fmt: skip
     named = new.identity() if first is None else _model(first, new, source)
     if first is not None and (source.take or not columns):
         types = _columns_of(first, source) | types
@@ -109,22 +110,24 @@ def _model(first: Found, new: NewModel, source: Items) -> Model:
     """Return the model whose items come first."""
     from holdfast.galleries.sources import EmbeddedItems
     from holdfast.galleries.transfer import dim_of
-    from holdfast.geometry import Hypersphere, space_from_record
+    from holdfast.geometry import space_from_record
+    from holdfast.sources.reading import where_of
 
     refuse(new.dim is not None, f"--dim {new.dim} with items.", "the items alone, whose vectors say it")
     if isinstance(first, EmbeddedItems):
         note = str(source.text_model) if source.release is None else called(source.release)
         return Model(first.fingerprint, first.space, without_secrets(note))
-    named = new.model or name_of(source.embeddings or Path())
+    named = new.model or name_of(source.embeddings or Place("."))
     if isinstance(first, EmbeddingSet):
         return Model(first.fingerprint, first.space, named)
     if first.record is not None and "fingerprint" in first.record:
         return Model(str(first.record["fingerprint"]), space_from_record(first.record["space"]), named)
-    if new.declared is None:
+    model = new.model or first.address.model
+    if model is None:
         raise unnamed(first.name)
-    found = dim_of(first, vector_column=source.vector_column)
+    found = dim_of(first)
     refuse(found is None, f"{first.name} has no rows.", "at least one item")
-    return Model(new.declared, Hypersphere(int(found or 0)), named)
+    return Model(f"{DECLARED}{model}", where_of(first, int(found or 0))[0], named)
 
 
 def _columns_of(first: Found, source: Items) -> dict[str, str]:
@@ -135,7 +138,7 @@ def _columns_of(first: Found, source: Items) -> dict[str, str]:
     if not isinstance(first, EmbeddingSet | EmbeddedItems):
         take = source.columns
         label = "label" in (first.schema if take is None else take)
-        found = columns_of(first, id_column=source.id_column, vector_column=source.vector_column, take=take)
+        found = columns_of(first, take=take)
         return found | ({"label": "text"} if label else {})
     found = {} if first.labels is None else {"label": "text"}
     kinds = {name: _KINDS.get(np.asarray(values).dtype.kind) for name, values in first.columns.items()}

@@ -14,6 +14,7 @@ from holdfast.cli.gallery.common import command, made_by, open_vectors, unnamed
 from holdfast.cli.gallery.options import Embedding, WriterOptions
 from holdfast.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from holdfast.cli.options import Api, DataSets
+from holdfast.cli.places import Place
 from holdfast.config import Options, as_typed
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
@@ -23,9 +24,10 @@ from holdfast.errors import DataError, refuse, without_secrets
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
     from holdfast.galleries.sources import EmbeddedItems
-    from holdfast.galleries.transfer import Imported, Table
+    from holdfast.galleries.transfer import Imported
+    from holdfast.sources import Address, Source
 
-Found: TypeAlias = "EmbeddingSet | EmbeddedItems | Table"
+Found: TypeAlias = "EmbeddingSet | EmbeddedItems | Source"
 
 EMBEDDED_AT_ONCE = 2000  # items of one commit where a model embeds them now
 
@@ -35,11 +37,9 @@ class Items(Embedder, Embedding):
     """Where items come from: embeddings, a table, or a model that embeds texts or images now.
 
     Args:
-        embeddings: A folder that `holdfast embed` wrote (its gallery), a folder of .parquet files, or one .safetensors,
-            .npz, .npy or .parquet file. Also written --from.
-        lance: Folder of LanceDB, with --table.
-        postgres: URL of a database, with --table.
-        table: Name of the table.
+        embeddings: A folder that `holdfast embed` wrote (its gallery), a folder of .parquet files, one .safetensors,
+            .npz, .npy or .parquet file, or the URL of a table or collection:
+            postgresql://USER@HOST/DATABASE?table=items, lance:FOLDER#TABLE and the like. Also written --from.
         id_column: Column of ids, in tables, Parquet and .npz files.
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
@@ -49,12 +49,9 @@ class Items(Embedder, Embedding):
         cast: Accept other types of numbers than float32.
     """
 
-    embeddings: Path | None = None
-    lance: Path | None = None
-    postgres: str | None = None
-    table: str | None = None
-    id_column: str = "id"
-    vector_column: str = "vector"
+    embeddings: Place | None = None
+    id_column: str | None = None
+    vector_column: str | None = None
     take: list[str] = field(default_factory=list)
 
     @property
@@ -63,15 +60,13 @@ class Items(Embedder, Embedding):
         return self.data is not None or self.texts is not None
 
     @property
-    def given(self) -> bool:
-        """Whether a place was named."""
-        places = (self.embeddings, self.lance, self.postgres, self.table)
-        return self.embeds or any(place is not None for place in places)
+    def table(self) -> Address | None:
+        """Where the table is whose columns are chosen by name; None of what is none."""
+        from holdfast.sources.address import Address
 
-    @property
-    def of_table(self) -> bool:
-        """Whether they come from a table, whose columns are chosen by name."""
-        return self.table is not None or (self.embeddings is not None and is_parquet(self.embeddings))
+        if self.embeddings is None or self.embeddings.address is not None:
+            return None if self.embeddings is None else self.embeddings.address
+        return Address("parquet", self.embeddings.given) if is_parquet(self.embeddings.path) else None
 
     @property
     def columns(self) -> dict[str, str] | None:
@@ -91,14 +86,10 @@ class Items(Embedder, Embedding):
             ConfigError: No place was named, or several.
             DataError: A file is damaged.
         """
-        places = {"embeddings": self.embeddings, "lance": self.lance, "postgres": self.postgres, "texts": self.texts,
-                  "data": self.data}  # fmt: skip
+        places = {"embeddings": self.embeddings, "texts": self.texts, "data": self.data}
         given = [f"--{name}" for name, value in places.items() if value is not None]
         refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
-               "one of: --embeddings FILE_OR_FOLDER; --lance FOLDER --table T; --postgres URL --table T; "
-               f"{TO_EMBED}")  # fmt: skip
-        refuse((self.table is None) == (self.lance is not None or self.postgres is not None),
-               "--table goes with --lance and --postgres.", "both, or neither")  # fmt: skip
+               f"one of: --embeddings FILE_OR_FOLDER_OR_URL; {TO_EMBED}")  # fmt: skip
         refuse(not self.embeds and (self.release is not None or self.text_model is not None),
                f"{given[0]} with --release or --text-model.",
                "either vectors that are there, or --texts or --data for a model to embed")  # fmt: skip
@@ -106,24 +97,16 @@ class Items(Embedder, Embedding):
             refuse(self.model is not None, f"--model {self.model} with {given[0]}.",
                    "it only for vectors made elsewhere")  # fmt: skip
             return self.items(api, sets, known)
-        if self.lance is not None:
-            from holdfast.stores.lance.foreign import LanceTable
-
-            return LanceTable(self.lance, str(self.table))
-        if self.postgres is not None:
-            from holdfast.stores.postgres.foreign import PostgresTable
-
-            return PostgresTable(self.postgres, str(self.table))
-        path = self.embeddings or Path()
-        if is_parquet(path):
-            from holdfast.galleries.transfer import ParquetTable
-
-            return ParquetTable(path)
-        called = FileColumns(
-            vector=() if self.vector_column == "vector" else (self.vector_column,),
-            id=() if self.id_column == "id" else (self.id_column,),
+        named = FileColumns(
+            vector=() if self.vector_column is None else (self.vector_column,),
+            id=() if self.id_column is None else (self.id_column,),
         )
-        return open_vectors(path, fingerprint=fingerprint, cast=self.cast, columns=called)
+        if self.table is not None:
+            from holdfast.sources.reading import open_with
+
+            return open_with(self.table, named)
+        place = self.embeddings or Place(".")
+        return open_vectors(place, fingerprint=fingerprint, cast=self.cast, columns=named)
 
     def added(self, gallery: Gallery, found: Found, fingerprint: str | None, commits: Commits) -> Imported:
         """Add what was opened to a gallery, showing progress.
@@ -146,22 +129,25 @@ class Items(Embedder, Embedding):
             return add_set(gallery, found, str(self.texts or self.data), commits)
         if isinstance(found, EmbeddingSet):
             return add_set(gallery, found, str(self.embeddings), commits)
+        fingerprint = fingerprint or made_by(gallery.state, found.address.model)
         if fingerprint is None and not (found.record or {}).get("fingerprint"):
             raise unnamed(found.name)
         with rate_progress("importing", found.rows) as on_step:
             return import_table(
-                gallery, found, fingerprint=fingerprint, columns=self.columns, id_column=self.id_column,
-                vector_column=self.vector_column, cast=self.cast, skip_existing=commits.skip_existing,
-                batch=commits.batch, on_step=lambda event: on_step({"done": event["read"]}),
+                gallery, found, fingerprint=fingerprint, columns=self.columns, cast=self.cast,
+                skip_existing=commits.skip_existing, batch=commits.batch,
+                on_step=lambda event: on_step({"done": event["read"]}),
             )  # fmt: skip
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
         """Return the columns, of sets the labels too, that nobody chose and that become nothing in the gallery."""
         from holdfast.galleries.sources import EmbeddedItems
+        from holdfast.sources.base import roles_of
 
         if isinstance(found, EmbeddingSet | EmbeddedItems):
             return unknown_columns(found, columns)
-        used = {*columns, self.id_column, self.vector_column}
+        roles = roles_of(found)
+        used = {*columns, roles.id, roles.vector}
         return [] if self.take else [name for name in found.schema if name not in used]
 
     def typed(self) -> list[str]:
@@ -188,7 +174,7 @@ class Commits(Options):
 
 
 def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, commits: Commits) -> int:
-    """Add items from a file of embeddings, a Parquet file or folder, a LanceDB table or a PostgreSQL table.
+    """Add items from a file of embeddings, a Parquet file or folder, or the URL of a table or collection.
 
     Or from texts or images, which a model embeds now.
 
@@ -204,15 +190,15 @@ def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, comm
 
     Examples:
         holdfast gallery import --gallery live --embeddings runs/more
-        holdfast gallery import --gallery live --postgres postgresql://me@host/shop --table items --model v1
+        holdfast gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' --model v1
         holdfast gallery import --gallery live --texts more.csv --text-model wordllama
     """
     with on.opened() as it:
         fingerprint = made_by(it.state, source.model)
         try:
             found = source.opened(fingerprint, api, sets, fingerprints_of(it))
-            refuse(bool(source.take) and not source.of_table, "--take for a file of embeddings.",
-                   "it only with tables and Parquet files")  # fmt: skip
+            refuse(bool(source.take) and source.table is None, "--take for a file of embeddings.",
+                   "it only with URLs and Parquet files")  # fmt: skip
             done = source.added(it, found, fingerprint, commits)
             passed = source.left_out(found, it.state.columns)
         except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.console import print_json
 from holdfast.cli.gallery.common import DECLARED, Model, name_of, open_vectors, opened
+from holdfast.cli.places import Place
 from holdfast.config import Options
 from holdfast.errors import refuse
 from holdfast.models.names import called
@@ -115,7 +116,8 @@ class NewModel(Options):
 
     Args:
         release: Its release: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model` takes them.
-        model: What you call the model of vectors made elsewhere, with --dim; or of an .npz, .npy or .parquet file.
+        model: What you call the model of vectors made elsewhere, with --dim; or of an .npz, .npy or .parquet file or a
+            URL.
         dim: Dimension of those vectors.
     """
 
@@ -128,11 +130,11 @@ class NewModel(Options):
         """The fingerprint of a model that has only the name which a person gives it."""
         return None if self.model is None else f"{DECLARED}{self.model}"
 
-    def identity(self, embeddings: Path | None = None) -> Model:
+    def identity(self, embeddings: Place | None = None) -> Model:
         """Return the model that exactly one way of naming it gives.
 
         Args:
-            embeddings: A file or folder of its embeddings.
+            embeddings: A file, folder or source of its embeddings.
 
         Raises:
             ConfigError: None or several ways were given, or a part is missing.
@@ -143,7 +145,7 @@ class NewModel(Options):
             ways != 1,
             "Several models were named." if ways else "No model was named.",
             "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere "
-            "(`create` also takes a table: --postgres URL or --lance FOLDER, with --table T --model NAME)",
+            "(a file, a folder, or the URL of a table or collection)",
         )
         refuse(
             self.dim is not None and not by_name,

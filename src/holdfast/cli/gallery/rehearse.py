@@ -11,6 +11,7 @@ from holdfast.cli.gallery.options import GalleryOptions, Links
 from holdfast.cli.gallery.sources import NewVectors
 from holdfast.cli.options import Api, DataSets
 from holdfast.cli.pages import page_line, page_written
+from holdfast.cli.places import Place
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def rehearse(
     links: Links,
     out: Path = Path("runs/rehearsal"),
     sample: int = 2000,
-    queries: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    queries: list[Place] = [],  # noqa: B006 - read only, shown as the default
     old_model: str | None = None,
     order: list[str] = [],  # noqa: B006
     class_column: str = "label",
@@ -49,7 +50,8 @@ def rehearse(
         links: What new queries may search, where the new model is not prepared yet.
         out: Folder for rehearsal.json and rehearsal.html.
         sample: Items of the copy, at least 20.
-        queries: Two files of the same queries, by the old and by the new model; sampled items search when left out.
+        queries: Two files or URLs of the same queries, by the old and by the new model; sampled items search when left
+            out.
         old_model: What you call the old model, of .npz, .npy and .parquet queries.
         order: Orders to rehearse, the first one whole; all that can be used when left out.
         class_column: Metadata column of the class: items of a query's class are right.
@@ -86,14 +88,14 @@ def rehearse(
 
 
 def _queries(
-    gallery: Gallery, paths: list[Path], models: tuple[str | None, str | None], cast: bool
+    gallery: Gallery, places: list[Place], models: tuple[str | None, str | None], cast: bool
 ) -> tuple[EmbeddingSet, EmbeddingSet] | None:
     """Open the same queries by both models, old and new."""
-    if not paths:
+    if not places:
         return None
     old, new = (
-        open_vectors(path, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name), cast=cast)
-        for path, name in zip(paths, models, strict=True)
+        open_vectors(place, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name), cast=cast)
+        for place, name in zip(places, models, strict=True)
     )
     return old, new
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from holdfast.cli.console import console, rate_progress
-from holdfast.cli.gallery.common import IMPORTED, made_by, open_vectors
+from holdfast.cli.gallery.common import made_by, open_vectors
 from holdfast.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
 from holdfast.cli.gallery.options import WriterOptions
 from holdfast.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from holdfast.cli.options import Api, DataSets
+from holdfast.cli.places import Place
 from holdfast.embeddings.embedding_set import joined, shown
 from holdfast.errors import ConfigError, refuse
 
@@ -29,12 +30,13 @@ class Items(Embedder):
     """The items: embeddings, or texts or images that a model embeds now.
 
     Args:
-        embeddings: Of the items, one file or folder per model; metadata is that of the first. Also written --from.
-        model: What you call the model of each .npz, .npy and .parquet file, in their order; or a generation, as g1.
-        cast: Accept other floating types than float32 in such files.
+        embeddings: Of the items, one file, folder or URL per model; metadata is that of the first. Also written --from.
+        model: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
+            g1.
+        cast: Accept other floating types than float32 there.
     """
 
-    embeddings: list[Path] = field(default_factory=list)
+    embeddings: list[Place] = field(default_factory=list)
     model: list[str] = field(default_factory=list)
     cast: bool = False
 
@@ -52,16 +54,16 @@ class Items(Embedder):
                     on_step({"done": start})
                     parts.append(found.select(np.arange(start, min(start + EMBEDDED_AT_ONCE, len(found)))))
             return [joined(parts)]
-        nameless = [path for path in self.embeddings if path.suffix in IMPORTED]
+        nameless = [place for place in self.embeddings if place.nameless]
         refuse(
             bool(self.model) and len(self.model) != len(nameless),
             f"{len(self.model)} models for {len(nameless)} files that do not say which model made them.",
-            "one --model for each .npz, .npy and .parquet file, in their order",
+            "one --model for each URL and each .npz, .npy and .parquet file, in their order",
         )
         models = dict(zip(nameless, self.model, strict=False))
         return [
-            open_vectors(path, fingerprint=made_by(gallery.state, models.get(path)), cast=self.cast)
-            for path in self.embeddings
+            open_vectors(place, fingerprint=made_by(gallery.state, models.get(place)), cast=self.cast)
+            for place in self.embeddings
         ]
 
 
@@ -126,18 +128,26 @@ def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, way: Calla
     return 0
 
 
-def _metadata(gallery: Gallery, path: Path, sets: list[EmbeddingSet], total: int) -> dict[str, list[Any]] | None:
-    """Return the metadata of a Parquet file by column, None for items of further files; None for other files."""
-    if path.suffix != ".parquet":
+def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: int) -> dict[str, list[Any]] | None:
+    """Return the metadata of a table by column, None for items of further sets; None for files that hold none."""
+    if place.address is None and place.path.suffix != ".parquet":
         return None
-    from holdfast.galleries.transfer import ParquetTable
+    from holdfast.sources import Address, open_source
+    from holdfast.sources.base import roles_of, texts_of_ids
 
-    table = ParquetTable(path)
-    names = [name for name in gallery.state.columns if name in table.schema]
+    source = open_source(place.address or Address("parquet", place.given))
+    names = [name for name in gallery.state.columns if name in source.schema]
+    key = [str(roles_of(source).id)] if place.address is not None else []  # a file is read twice in one order
     values: dict[str, list[Any]] = {name: [] for name in names}
-    for part in table.batches(names, 50_000) if names else ():
-        for name in names:
-            values[name] += part.column(name).to_pylist()
+    ids: list[str] = []
+    for part in source.batches([*key, *names], 50_000) if names else ():
+        ids += texts_of_ids(part.column(0)).to_pylist() if key else []
+        for name, column in zip(names, part.columns[len(key) :], strict=True):
+            values[name] += column.to_pylist()
+    if key:
+        known = {identifier: row for row, identifier in enumerate(ids)}
+        rows = [known.get(identifier) for identifier in sets[0].ids]
+        values = {name: [None if row is None else found[row] for row in rows] for name, found in values.items()}
     return {name: found + [None] * (total - len(sets[0])) for name, found in values.items()}
 
 

@@ -14,6 +14,7 @@ from holdfast.cli.gallery.common import made_by, open_vectors
 from holdfast.cli.gallery.options import Embedding, GalleryOptions
 from holdfast.cli.gallery.sources import fingerprints_of
 from holdfast.cli.options import Api, DataSets, TextModel
+from holdfast.cli.places import Place
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
 
@@ -38,7 +39,7 @@ class Queries(Embedding):
     """What is searched for, and what embeds it.
 
     Args:
-        queries: Embeddings: a folder that `holdfast embed` wrote (its queries), or one file.
+        queries: Embeddings: a folder that `holdfast embed` wrote (its queries), one file, or a URL.
         like: Id of an item of the gallery, whose stored vector is the query; the item itself is left out.
         data: Images by name or folder, whose queries are embedded by --release.
         image: Files of images, likewise.
@@ -47,7 +48,7 @@ class Queries(Embedding):
         query_prefix: Text before every text; what the model asks for when left out, "" for none.
     """
 
-    queries: Path | None = None
+    queries: Place | None = None
     like: str | None = None
     data: str | None = None
     image: list[Path] = field(default_factory=list)

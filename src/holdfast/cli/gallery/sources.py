@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.console import console
-from holdfast.cli.gallery.common import IMPORTED, made_by, unnamed
+from holdfast.cli.gallery.common import made_by, of_source, unnamed
 from holdfast.cli.gallery.options import Embedding, Encoding
 from holdfast.cli.options import Api, DataSets, TextModel
+from holdfast.cli.places import IMPORTED, Place
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from holdfast.data import RetrievalData, TextData, TextSet
+    from holdfast.data import RetrievalData
     from holdfast.galleries import Gallery
-    from holdfast.galleries.sources import EmbeddedItems, VectorSource
+    from holdfast.galleries.sources import EmbeddedItems, ItemSource, VectorSource
 
 TO_EMBED = "--texts TEXTS --text-model MODEL; --texts TEXTS --release HEAD; --data DATA --release RELEASE"
 KINDS = {"vectors": "--vectors FILE …", "data": "--release NEW --data DATA", "texts": "--release HEAD --texts TEXTS"}
@@ -31,7 +32,7 @@ class Embedder(Encoding):
         release: Release that embeds --data: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model`
             takes them. With --texts a head over a frozen model.
         data: Images by name or folder.
-        texts: Texts by name, or a .csv, .parquet, .jsonl or .txt file.
+        texts: Texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection.
         batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
         document_prefix: Text before every text; what the model asks for when left out.
         workers: Threads that embed parts of a batch at once.
@@ -59,41 +60,54 @@ class Embedder(Encoding):
             ReleaseError: A release that does not take such items.
         """
         from holdfast.data import TextSet
-        from holdfast.galleries.sources import EmbeddedItems
+        from holdfast.galleries.sources import EmbeddedItems, TextItems
 
         if self.data is not None:
             source, images = self._of_images(self.data, sets)
+            if images is None:
+                raise ConfigError(
+                    "The images of a source are not listed.",
+                    expected="--data FOLDER, or --texts or --embeddings with a URL",
+                    to_do="images at a URL are read by `holdfast gallery backfill`.",
+                )
             return EmbeddedItems(self._at_once(source), images.gallery, labelled=images.labelled)
-        source, texts = self._of_texts(str(self.texts), api, sets, known)
+        texts = sets.texts(str(self.texts))
         found = texts if isinstance(texts, TextSet) else texts.gallery
+        source = self._of_texts(TextItems.of(texts), api, known)
         return EmbeddedItems(self._at_once(source), found, labelled=found.labels is not None)
 
-    def _of_images(self, data: str, sets: DataSets) -> tuple[VectorSource, RetrievalData]:
+    def _of_images(self, data: str, sets: DataSets) -> tuple[VectorSource, RetrievalData | None]:
+        """Return what embeds images, and all of them; None for those of a source, read batch by batch."""
         from holdfast.cli.embed import encoder_for_images
         from holdfast.galleries.sources import ImageItems, ReleaseVectors
         from holdfast.models.named_models import open_releases
+        from holdfast.sources import open_source
+        from holdfast.sources.reading import SourceImages
 
         if self.release is None:
             raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
         release = open_releases([self.release], self.encoder)[self.release]
-        found = sets.images(data, encoder_for_images(self.release, release))
+        encoder = encoder_for_images(self.release, release)
         batch, device = self.batch_size or 512, device_named(self.device)
+        address = Place(data).address
+        if address is not None:
+            items = SourceImages(open_source(address), encoder.input_shape, encoder.fit)
+            return ReleaseVectors(release, items, batch_size=batch, device=device), None
+        found = sets.images(data, encoder)
         return ReleaseVectors(release, ImageItems.of(found), batch_size=batch, device=device), found
 
-    def _of_texts(
-        self, texts: str, api: Api, sets: DataSets, known: Sequence[str]
-    ) -> tuple[VectorSource, TextData | TextSet]:
-        from holdfast.galleries.sources import TextItems, TextVectors, through_head
+    def _of_texts(self, items: ItemSource[list[str]], api: Api, known: Sequence[str]) -> VectorSource:
+        from holdfast.galleries.sources import TextVectors, through_head
 
         model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
         refuse(self.release is None and self.text_model is None, "--texts without a model.",
                "--release HEAD, or --text-model MODEL")  # fmt: skip
-        found, batch = sets.texts(texts), self.batch_size or 64
+        batch = self.batch_size or 64
         if self.release is None:
             encoder = model.opened(str(self.text_model), self.device, api, known)
-            return TextVectors(encoder, TextItems.of(found), batch_size=batch), found
+            return TextVectors(encoder, items, batch_size=batch)
         head, encoder = model.head(self.release, self.text_model, self.device, api)
-        return through_head(TextVectors(encoder, TextItems.of(found), batch_size=batch), head), found
+        return through_head(TextVectors(encoder, items, batch_size=batch), head)
 
     def _at_once(self, source: VectorSource) -> VectorSource:
         from holdfast.galleries.sources import Parallel
@@ -108,12 +122,14 @@ class NewVectors(Embedder, Embedding):
     Args:
         release: Release of the new model, with --data: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast
             train --model` takes them. With --texts or --vectors a head over a frozen model.
-        data: The images by name or folder, whose ids are those of the gallery.
-        texts: The texts by name, or a .csv, .parquet, .jsonl or .txt file.
-        vectors: Embeddings by the new model that are there already: files, or folders of `holdfast embed`.
+        data: The images by name or folder, whose ids are those of the gallery; or the URL of a table or collection with
+            a column of their paths.
+        texts: The texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection with a
+            column of them, of which every batch is read when its turn comes.
+        vectors: Embeddings by the new model that are there already: files, folders of `holdfast embed`, or URLs.
     """
 
-    vectors: list[Path] = field(default_factory=list)
+    vectors: list[Place] = field(default_factory=list)
 
     @property
     def mapped_by(self) -> Path | None:
@@ -132,6 +148,10 @@ class NewVectors(Embedder, Embedding):
             ConfigError: Options that do not go together.
             ReleaseError: A release that does not take such items.
         """
+        from holdfast.galleries.sources import TextItems
+        from holdfast.sources import open_source
+        from holdfast.sources.reading import SourceTexts
+
         sources = {"vectors": self.vectors, "data": self.data, "texts": self.texts}
         given = [name for name, value in sources.items() if value]
         if not given and self.release is None:
@@ -144,7 +164,11 @@ class NewVectors(Embedder, Embedding):
             source, _ = self._of_images(self.data, sets)
         else:
             mapped = self.mapped_by if self.release is None else None
-            source, _ = self._of_texts(str(self.texts), api, sets, [*_read_by(mapped), *fingerprints_of(gallery)])
+            address = Place(str(self.texts)).address
+            items: ItemSource[list[str]] = (
+                TextItems.of(sets.texts(str(self.texts))) if address is None else SourceTexts(open_source(address))
+            )
+            source = self._of_texts(items, api, [*_read_by(mapped), *fingerprints_of(gallery)])
             source = source if mapped is None else self._carried(source)
         return self._at_once(source)
 
@@ -152,11 +176,17 @@ class NewVectors(Embedder, Embedding):
         from holdfast.galleries.sources import FileVectors
 
         fingerprint = made_by(gallery.state, self.model)
-        nameless = [path for path in self.vectors if path.suffix in IMPORTED and path.exists()]
+        files = [place.path for place in self.vectors if place.address is None]
+        nameless = [path for path in files if path.suffix in IMPORTED and path.exists()]
         if nameless and fingerprint is None:
             raise unnamed(f"'{nameless[0]}'")
         with console.status("opening vectors"):
-            found: VectorSource = FileVectors(self.vectors, fingerprint, cast=self.cast)
+            read = {
+                str(place): of_source(place.address, fingerprint, self.cast)
+                for place in self.vectors
+                if place.address is not None
+            }
+            found: VectorSource = FileVectors(files, fingerprint, cast=self.cast, read=read)
         return self._carried(found)
 
     def _carried(self, source: VectorSource) -> VectorSource:

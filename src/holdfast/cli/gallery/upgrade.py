@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from holdfast.cli.console import console, rate_progress
 from holdfast.cli.gallery.common import command, duration, size
 from holdfast.cli.gallery.options import Links, NewModel, WriterOptions
+from holdfast.cli.places import Place
 from holdfast.errors import UpgradeStateError, refuse
 
 if TYPE_CHECKING:
     from holdfast.galleries import Gallery
 
 
-def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Path | None = None) -> int:
+def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Place | None = None) -> int:
     """Make room for the vectors of a new model; nothing that is served changes.
 
     Args:

@@ -90,7 +90,7 @@ def read_address(url: str) -> Address:
 
 def _unreadable() -> ConfigError:
     return ConfigError(
-        "The URL of the gallery, which starts with postgresql://, cannot be read.",
+        "The URL, which starts with postgresql://, cannot be read.",
         expected="postgresql://USER@HOST:PORT/DATABASE?schema=NAME; write / : @ ? and # in a name or a password as "
         "%2F %3A %40 %3F and %23",
         to_do="better than in the URL, keep passwords in PGPASSWORD or in ~/.pgpass.",

@@ -1,0 +1,148 @@
+"""Parquet files, and folders of them, as tables: ``parquet:PATH``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.documents import parsed_json
+from holdfast.errors import DataError, reason, refuse
+from holdfast.sources.address import Address
+from holdfast.sources.base import (
+    VectorsRecord,
+    chosen,
+    filter_of,
+    kept,
+    needed,
+    roles_of,
+    texts_of_ids,
+)
+
+RECORD = b"holdfast"
+"""Key in the metadata of Parquet files under which they say what their vectors are."""
+
+
+class ParquetTable:
+    """A Parquet file, or all of a folder one after another by name.
+
+    Args:
+        address: Its place is the file, or a folder of ``.parquet`` files with the same columns.
+
+    Raises:
+        DataError: There is none, one cannot be read, or they have different columns.
+    """
+
+    options: ClassVar[Collection[str]] = ()
+    key: None = None
+
+    def __init__(self, address: Address) -> None:
+        refuse(address.table is not None, f"A Parquet file and the table '{address.table}'.", "the file alone")
+        self.address, path = address, address.place
+        self.path = Path(path)
+        self.files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
+        self.name = f"'{path}'"
+        if not self.files:
+            raise DataError(f"The folder {self.name} holds no .parquet file.", expected="at least one")
+        opened = [_opened(file) for file in self.files]
+        first = opened[0].schema_arrow
+        for file, other in zip(self.files, opened, strict=True):
+            if not other.schema_arrow.equals(first):
+                raise DataError(
+                    f"'{file}' has other columns than '{self.files[0]}'.",
+                    expected="the same columns of the same types in all files of a folder",
+                    to_do="import them one by one.",
+                )
+        self.schema = dict(zip(first.names, first.types, strict=True))
+        self.rows = sum(file.metadata.num_rows for file in opened)
+        if any(file.metadata.num_rows < 0 for file in opened):
+            raise _unreadable(self.path, ValueError(f"it says that it has {self.rows} rows"))
+        twice = next((name for name in first.names if first.names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(
+                f"{self.name} has two columns '{twice}'.", expected="one column of a name", to_do="rename one of them."
+            )
+        self.record = _record_of(self.name, (first.metadata or {}).get(RECORD, b"{}"))
+        for file in opened:
+            file.close()
+        self._where = filter_of(self)
+
+    def type_name(self, column: str) -> str:
+        """Return the type of a column."""
+        return str(self.schema[column])
+
+    def similarity(self, vector: str) -> str | None:
+        """Return None: a file says nothing of it."""
+        return None
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most so many rows, with these columns, one row group of a file at a time."""
+        if self.address.sample is None:
+            yield from self._counting(columns, rows)
+            return
+        [key] = needed(self, roles_of(self), "id")
+        ids = (texts_of_ids(batch.column(0)) for batch in self._counting([key], rows))
+        yield from self._of_ids(key, chosen(self.address.sample, ids), columns, rows)
+
+    def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of these ids, in the order of the file, of which all rows are read."""
+        [key] = needed(self, roles_of(self), "id")
+        yield from self._of_ids(key, ids, columns, max(1, len(ids)))
+
+    def _counting(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield what the conditions leave."""
+        compared = [one.column for one in self._where]
+        for batch in self._read(list(dict.fromkeys([*columns, *compared])), rows):
+            yield kept(batch, self._where).select(list(columns))
+
+    def _of_ids(self, key: str, ids: Sequence[str], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        wanted = pa.array(ids, pa.large_string())
+        for batch in self._read(list(dict.fromkeys([key, *columns])), rows):
+            yield batch.filter(pc.is_in(texts_of_ids(batch.column(0)), wanted)).select(list(columns))
+
+    def _read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for path in self.files:
+            file = _opened(path)
+            try:
+                for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
+                    batch.validate(full=True)  # Arrow takes texts of a file for UTF-8 unseen
+                    yield batch.select(list(columns))
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(path, error) from error
+            finally:
+                file.close()
+
+
+def _record_of(name: str, text: bytes) -> VectorsRecord | None:
+    """Return what a file says of its vectors; None where nothing."""
+    try:
+        record = parsed_json(text)
+        if isinstance(record, dict) and isinstance(record.get("space") or {}, dict):
+            return cast(VectorsRecord, record) if record else None
+        problem = "no mapping"
+    except ValueError as error:
+        problem = reason(error)
+    raise DataError(
+        f"What {name} says of its vectors (the metadata 'holdfast') cannot be read: {problem}.",
+        expected="what `holdfast gallery export` wrote there",
+        to_do="restore it from a copy, or write the table again without this metadata.",
+    )
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"Cannot read '{path}': {reason(error)}.",
+        expected="a complete Parquet file",
+        to_do="write it again, or restore it from a copy.",
+    )
