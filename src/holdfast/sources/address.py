@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from urllib.parse import unquote
 
 from holdfast.embeddings.imports import SIMILARITIES
-from holdfast.errors import ConfigError, refuse, unknown_name, without_secrets
+from holdfast.errors import ConfigError, nearest, refuse, unknown_name, without_secrets
 
 Missing = Literal["refuse", "skip"]
 
@@ -102,7 +102,10 @@ class Address:
         """
         for name in self.options:
             if name not in known:
-                raise unknown_name(f"option of a URL of {self.scheme}", name, [*OPTIONS, *known])
+                raise ConfigError(
+                    f"Unknown option '{name}' of a URL of {self.scheme}.{nearest(name, [*OPTIONS, *known])}",
+                    expected=f"one of {', '.join(OPTIONS)}" + ", or of its own" * bool(known),
+                )
 
 
 def scheme_of(url: str) -> str | None:

@@ -58,9 +58,10 @@ class ParquetTable:
                     to_do="import them one by one.",
                 )
         self.schema = dict(zip(first.names, first.types, strict=True))
-        self.rows = sum(file.metadata.num_rows for file in opened)
+        rows, sample = sum(file.metadata.num_rows for file in opened), address.sample
         if any(file.metadata.num_rows < 0 for file in opened):
-            raise _unreadable(self.path, ValueError(f"it says that it has {self.rows} rows"))
+            raise _unreadable(self.path, ValueError(f"it says that it has {rows} rows"))
+        self.rows = rows if sample is None else min(rows, sample.rows)
         twice = next((name for name in first.names if first.names.count(name) > 1), None)
         if twice is not None:
             raise DataError(

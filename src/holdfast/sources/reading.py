@@ -76,7 +76,7 @@ def embeddings_of(
         DataError: Rows cannot be used; the message counts them.
         StoreError: The source is out of reach.
     """
-    roles = roles_of(source)
+    roles, made_by = roles_of(source), _made_by(source, fingerprint)
     id_column, vector_column = needed(source, roles, "id", "vector")
     called = {"vector": vector_column, "id": id_column} | ({} if roles.label is None else {"label": roles.label})
     check_readable(source, called.values())
@@ -101,7 +101,7 @@ def embeddings_of(
     check_vectors(source.name, first.shape, kind, cast)
     vectors = gather(chain([first], blocks), source.rows, run.dim, about=True, most_memory=most_memory)
     arrays: Arrays = {"vectors": vectors, **run.values()}
-    return imported(source.name, arrays, _made_by(source, fingerprint), where_of(source, run.dim, similarity), role)
+    return imported(source.name, arrays, made_by, where_of(source, run.dim, similarity), role)
 
 
 def _made_by(source: Source, fingerprint: str | None) -> str:
