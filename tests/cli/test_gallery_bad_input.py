@@ -175,7 +175,8 @@ def test_tables(refused: Fails, tmp_path: Path) -> None:
         said = refused("import", *old, "--model", "v1")
         assert f"holdfast gallery import --embeddings 'lance:{tmp_path}#x' --gallery" in said.replace(" / ", "/")
     said = refused("import", "--postgres", "postgresql://me:s3cret@h/d", "--table", "x", "--take", "a", "b")
-    assert "--embeddings 'postgresql://me@h/d?table=x' --gallery" in said and "--take a b" in said and "s3cret" not in said
+    assert "--embeddings 'postgresql://me@h/d?table=x' --gallery" in said and "--take a b" in said
+    assert "s3cret" not in said
     assert "Nothing given to import" in refused("import")
     words = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1", "--take")
     assert "--take =key" in refused(*words, "=key") and "no metadata column 'key'" in refused(*words, "key")

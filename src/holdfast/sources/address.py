@@ -18,6 +18,7 @@ SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9-]+)(?:\+\w+)?:(?=.)")
 """What a URL begins with: a kind of source, and perhaps a driver, which is passed over."""
 _SAME = {"postgres": "postgresql"}
 _NAME = re.compile(r"\w+")
+_FEW = 10  # options that a message lists; libpq has fifty
 OPTIONS = (
     "table", "collection", "id", "vector", "text", "image", "label", "where", "sample", "seed", "model", "similarity",
     "missing",
@@ -86,6 +87,12 @@ class Address:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
+    def name(self) -> str:
+        """What to call it in messages, without a password."""
+        place = without_secrets(self.place)
+        return f"table '{self.table}' of {place}" if self.table else place
+
+    @property
     def called(self) -> str:
         """What people call the vectors there: their model, or the table and its column, or the file."""
         parts = [self.table or PurePath(without_secrets(self.place)).stem, self.roles.vector]
@@ -104,7 +111,8 @@ class Address:
             if name not in known:
                 raise ConfigError(
                     f"Unknown option '{name}' of a URL of {self.scheme}.{nearest(name, [*OPTIONS, *known])}",
-                    expected=f"one of {', '.join(OPTIONS)}" + ", or of its own" * bool(known),
+                    expected=f"one of {', '.join([*OPTIONS, *(known if len(known) < _FEW else ())])}"
+                    + ", or a parameter of its client" * (len(known) >= _FEW),
                 )
 
 

@@ -137,6 +137,10 @@ class FaissIndex:
         count = int(self._starts[-1])
         return count if self.address.sample is None else min(count, self.address.sample.rows)
 
+    def type_name(self, column: str) -> str:
+        """Return the type of a column."""
+        return str(self.schema[column])
+
     def similarity(self, vector: str) -> str | None:
         """Return how the index compares.
 

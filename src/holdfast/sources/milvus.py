@@ -125,6 +125,10 @@ class MilvusCollection:
         asked = {"output_fields": ["count(*)"], "consistency_level": "Strong"}
         return int(client.query(self.collection, filter=self._pushed(), **asked)[0]["count(*)"])
 
+    def type_name(self, column: str) -> str:
+        """Return the type of a column."""
+        return str(self.schema[column])
+
     def similarity(self, vector: str) -> str | None:
         """Return how the index of a vector compares; None where there is none.
 

@@ -114,6 +114,10 @@ class QdrantCollection:
             counted = int(client.count(self.collection, count_filter=self._pushed(), exact=True).count)
         return counted if self.address.sample is None else min(counted, self.address.sample.rows)
 
+    def type_name(self, column: str) -> str:
+        """Return the type of a column."""
+        return str(self.schema[column])
+
     def similarity(self, vector: str) -> str | None:
         """Return how a vector is compared, which every collection declares.
 
