@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.console import console, print_json, print_table, rate_progress
-from holdfast.cli.gallery.common import DECLARED, IMPORTED, duration, name_of, open_vectors
+from holdfast.cli.gallery.common import DECLARED, duration, name_of, open_vectors
+from holdfast.cli.gallery.sources import stored_vectors
 from holdfast.cli.options import Api, TextModel
+from holdfast.cli.places import Place
 from holdfast.config import Options
 from holdfast.errors import ConfigError, refuse, without_secrets
 
@@ -67,7 +69,7 @@ class NewVectors(Options):
         release: A head over a text model, or a fine-tuned one; it names its text model itself.
         adapter: Folder of an adapter that maps vectors of the old model: those of the table, unless other ones are
             given.
-        vectors: Embeddings that are there already: files, or folders of `holdfast embed`.
+        vectors: Embeddings that are there already: files, folders of `holdfast embed`, or URLs.
         document_prefix: Text before every text; what the model asks for when left out.
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.
@@ -79,7 +81,7 @@ class NewVectors(Options):
     text_model: str | None = None
     release: Path | None = None
     adapter: Path | None = None
-    vectors: list[Path] = field(default_factory=list)
+    vectors: list[Place] = field(default_factory=list)
     document_prefix: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
@@ -100,7 +102,7 @@ class NewVectors(Options):
             of: Of which model.
             api: How a model behind an API is asked.
         """
-        from holdfast.galleries.sources import FileVectors, TextVectors, through_adapter, through_head
+        from holdfast.galleries.sources import TextVectors, through_adapter, through_head
 
         refuse(bool(self.vectors) and bool(self.text_model or self.release),
                "--vectors with --text-model or --release.", "one of them")  # fmt: skip
@@ -109,9 +111,9 @@ class NewVectors(Options):
         state, model = it.state, TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
         source: VectorSource
         if self.vectors:
-            nameless = any(path.suffix in IMPORTED for path in self.vectors)
+            nameless = any(place.nameless for place in self.vectors)
             made_by = state.old if self.adapter is not None else state.fingerprint(of)
-            source = FileVectors(self.vectors, made_by if nameless else None, cast=self.cast)
+            source = stored_vectors(self.vectors, made_by if nameless else None, cast=self.cast)
         elif self.release is not None:
             head, encoder = model.head(self.release, self.text_model, self.device, api)
             return through_head(TextVectors(encoder, it.texts, batch_size=self.batch_size), head)

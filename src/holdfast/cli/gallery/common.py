@@ -60,15 +60,15 @@ class Model(NamedTuple):
     note: str
 
 
-def name_of(place: Place) -> str:
+def name_of(place: Place | Path) -> str:
     """Return what people call the vectors of a model: the last part of the name of their place that says something.
 
     >>> name_of(Place("runs/new/gallery.safetensors")), name_of(Place("old.npz")), name_of(Place("runs/v1.2"))
     ('new', 'old', 'v1.2')
     """
-    if place.address is not None:
+    if isinstance(place, Place) and place.address is not None:
         return place.name
-    path = place.path
+    path = place.path if isinstance(place, Place) else place
     last = path.resolve() if path.name in ("", ".", "..") else path
     if last.suffix == ".safetensors" and last.parent.name:
         return last.parent.name

@@ -11,7 +11,7 @@ from holdfast.cli.console import console
 from holdfast.cli.gallery.common import made_by, of_source, unnamed
 from holdfast.cli.gallery.options import Embedding, Encoding
 from holdfast.cli.options import Api, DataSets, TextModel
-from holdfast.cli.places import IMPORTED, Place
+from holdfast.cli.places import Place
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, refuse
 
@@ -47,6 +47,11 @@ class Embedder(Encoding):
     def __post_init__(self) -> None:
         refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
 
+    def refuse_no_model(self) -> None:
+        """Refuse texts without a model, before they are read."""
+        refuse(self.release is None and self.text_model is None, "--texts without a model.",
+               "--release HEAD, or --text-model MODEL")  # fmt: skip
+
     def items(self, api: Api, sets: DataSets, known: Sequence[str] = ()) -> EmbeddedItems:
         """Return the items of --data or --texts, of a named data set its gallery, to be embedded when asked for.
 
@@ -71,6 +76,7 @@ class Embedder(Encoding):
                     to_do="images at a URL are read by `holdfast gallery backfill`.",
                 )
             return EmbeddedItems(self._at_once(source), images.gallery, labelled=images.labelled)
+        self.refuse_no_model()
         texts = sets.texts(str(self.texts))
         found = texts if isinstance(texts, TextSet) else texts.gallery
         source = self._of_texts(TextItems.of(texts), api, known)
@@ -100,8 +106,6 @@ class Embedder(Encoding):
         from holdfast.galleries.sources import TextVectors, through_head
 
         model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
-        refuse(self.release is None and self.text_model is None, "--texts without a model.",
-               "--release HEAD, or --text-model MODEL")  # fmt: skip
         batch = self.batch_size or 64
         if self.release is None:
             encoder = model.opened(str(self.text_model), self.device, api, known)
@@ -164,6 +168,7 @@ class NewVectors(Embedder, Embedding):
             source, _ = self._of_images(self.data, sets)
         else:
             mapped = self.mapped_by if self.release is None else None
+            self.refuse_no_model()
             address = Place(str(self.texts)).address
             items: ItemSource[list[str]] = (
                 TextItems.of(sets.texts(str(self.texts))) if address is None else SourceTexts(open_source(address))
@@ -173,21 +178,11 @@ class NewVectors(Embedder, Embedding):
         return self._at_once(source)
 
     def _of_files(self, gallery: Gallery) -> VectorSource:
-        from holdfast.galleries.sources import FileVectors
-
         fingerprint = made_by(gallery.state, self.model)
-        files = [place.path for place in self.vectors if place.address is None]
-        nameless = [path for path in files if path.suffix in IMPORTED and path.exists()]
+        nameless = [place for place in self.vectors if place.address is None and place.nameless and place.path.exists()]
         if nameless and fingerprint is None:
             raise unnamed(f"'{nameless[0]}'")
-        with console.status("opening vectors"):
-            read = {
-                str(place): of_source(place.address, fingerprint, self.cast)
-                for place in self.vectors
-                if place.address is not None
-            }
-            found: VectorSource = FileVectors(files, fingerprint, cast=self.cast, read=read)
-        return self._carried(found)
+        return self._carried(stored_vectors(self.vectors, fingerprint, cast=self.cast))
 
     def _carried(self, source: VectorSource) -> VectorSource:
         """Carry vectors of a frozen model over with a head or an adapter, where one is given."""
@@ -218,6 +213,24 @@ class MappedVectors(NewVectors):
     def mapped_by(self) -> Path | None:
         """The adapter."""
         return self.adapter
+
+
+def stored_vectors(places: Sequence[Place], fingerprint: str | None, *, cast: bool) -> VectorSource:
+    """Open vectors that were made before, from files, folders and sources.
+
+    Args:
+        places: Where they are.
+        fingerprint: Of the model that made those which do not say so.
+        cast: Accept other floating types than float32 where vectors were made elsewhere.
+    """
+    from holdfast.galleries.sources import FileVectors
+
+    with console.status("opening vectors"):
+        read = {
+            str(place): of_source(place.address, fingerprint, cast) for place in places if place.address is not None
+        }
+        files = [place.path for place in places if place.address is None]
+        return FileVectors(files, fingerprint, cast=cast, read=read)
 
 
 def fingerprints_of(gallery: Gallery) -> list[str]:
