@@ -82,7 +82,9 @@ def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
-    source = Items(embeddings=Place("postgresql://me:s3cret@host/shop?table=items"), id_column="code", take=["a", "b=c"])
+    source = Items(
+        embeddings=Place("postgresql://me:s3cret@host/shop?table=items"), id_column="code", take=["a", "b=c"]
+    )
     assert again("live", source) == (
         "holdfast gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' "
         "--id-column code --take a b=c --model g1 --skip-existing"
