@@ -81,6 +81,7 @@ def test_filters_choose_among_all_generations(shop, embed, asked) -> None:
     shop.upsert(embed("new", IDS[:6]), metadata={"price": [float(row) for row in range(6)]})
     shop.link("g2", "g1", force="tests")
     hits = shop.search(asked("new"), k=12, where=[Condition("price", ">=", 4), Condition("price", "<", 8)]).hits
+    assert shop.search(asked("new"), k=12, where="price>=4 AND price<8").hits == hits
     assert [sorted((hit.id, hit.generation) for hit in one) for one in hits] == [
         [("i04", "g2"), ("i05", "g2"), ("i06", "g1"), ("i07", "g1")]
     ] * 3

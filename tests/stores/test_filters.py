@@ -31,7 +31,7 @@ from holdfast.stores.filters import (
 )
 from holdfast.stores.lance.filters import condition as lance_condition
 from holdfast.stores.memory.filters import mask
-from holdfast.stores.postgres.filters import INDEX, condition
+from holdfast.stores.postgres.filters import COSTS, INDEX, condition
 from holdfast.stores.postgres.store import PgvectorStore
 from holdfast.stores.where import read_filter
 from holdfast.testing.stores import met
@@ -259,6 +259,7 @@ def large(postgres_server: Server) -> Iterator[PgvectorStore]:
     vectors = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
     store = filled(f"{postgres_server.url()}&schema=large", metadata, vectors)
     assert isinstance(store, PgvectorStore)
+    assert INDEX in explained(store, Condition("order", "=", "c7")), "as soon as they are written"
     store.tidy()
     yield store
     store.close()
@@ -267,17 +268,19 @@ def large(postgres_server: Server) -> Iterator[PgvectorStore]:
 def explained(store: PgvectorStore, where: Filter) -> str:
     """Return how the database looks items up that meet a filter."""
     values: dict[str, Any] = {}
-    statement = f"EXPLAIN SELECT id FROM items WHERE {condition(where, values)}".encode()
+    statement = f"EXPLAIN SELECT id FROM items WHERE {condition(where, values)} LIMIT 2001".encode()
     with store.database.connection() as connection:
+        connection.execute(COSTS)
         return "\n".join(line for (line,) in connection.execute(statement, values))
 
 
 @pytest.mark.parametrize(
     "words",
     ["order=c7", "facts.colour=c7", "order IN (c7, c8)", "order=c7 OR facts.colour=c8",
-     "order=c7 AND NOT n BETWEEN 1 AND 600"],
+     "order=c7 AND NOT n BETWEEN 1 AND 600", f"order IN ({', '.join(f'c{number}' for number in range(20))})"],
 )  # fmt: skip
 def test_the_index_of_metadata_serves_equality_in_columns_and_in_json(large: PgvectorStore, words: str) -> None:
+    assert "Seq Scan" in explained(large, Condition("n", "<", 3000)), "what most items meet is found sooner without"
     where = read_filter([words], COLUMNS)
     assert where is not None and f"Bitmap Index Scan on {INDEX}" in explained(large, where)
 

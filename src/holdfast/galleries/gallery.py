@@ -62,6 +62,7 @@ from holdfast.stores.filters import Filter, checked
 from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import FORMAT_VERSION
 from holdfast.stores.ledger_store import no_graph
+from holdfast.stores.where import read_filter
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
@@ -331,7 +332,7 @@ class Gallery:
         k: int = 10,
         *,
         fingerprint: str | None = None,
-        where: Filter | Sequence[Filter] | None = None,
+        where: Filter | Sequence[Filter] | str | None = None,
         exact: bool = True,
     ) -> Reply:
         """Find the items nearest to each query among all vectors that these queries may search.
@@ -340,7 +341,8 @@ class Gallery:
             queries: Points by a model of this gallery, (Q, D).
             k: Hits per query, at least 1; all items where there are fewer.
             fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
-            where: What the metadata of items must meet, see `holdfast.stores.filters`; of several filters all.
+            where: What the metadata of items must meet, see `holdfast.stores.filters`; of several filters all. A text
+                such as ``price<10 AND exists(label)`` is read as `holdfast.stores.where` says.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
 
@@ -372,19 +374,20 @@ class Gallery:
         queries: EmbeddingSet | NDArray[np.float32],
         k: int,
         fingerprint: str | None,
-        where: Filter | Sequence[Filter] | None,
+        where: Filter | Sequence[Filter] | str | None,
         exact: bool,
     ) -> Reply:
         k = min(k, max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
         query = state.made_by(asked.fingerprint)
         _check_space(asked, query)
-        checked_filter = checked(where, state.columns)
+        columns = state.columns
+        filter_ = read_filter([where], columns) if isinstance(where, str) else checked(where, columns)
         sources = route(state, query.name)
         searched = [
             (source, self.store.search(
                 self._form(asked, source.link), k, generation=source.generation, without=source.without,
-                where=checked_filter, exact=exact or not query.geometry.approximable, at=pointer,
+                where=filter_, exact=exact or not query.geometry.approximable, at=pointer,
             ))
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip

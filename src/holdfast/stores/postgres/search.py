@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from holdfast.stores.base import Graph, Vectors
 from holdfast.stores.filters import Filter
-from holdfast.stores.postgres.filters import condition
+from holdfast.stores.postgres.filters import COSTS, condition
 from holdfast.stores.postgres.graphs import Form, built, chosen, form_of, table_of
 from holdfast.stores.postgres.ledger import Connection, PostgresDatabase, translated
 
@@ -142,8 +142,10 @@ def _selected(connection: Connection, condition: str, values: Mapping[str, Any])
     """Look the items up that meet a condition, if they are few."""
     if not condition:
         return Selection()
+    connection.execute(COSTS)
     cursor = connection.execute(f"SELECT id FROM items WHERE {condition} LIMIT {_FEW_ITEMS + 1}".encode(), values)
     ids = [str(identifier) for (identifier,) in cursor]
+    connection.execute(b"SET LOCAL cpu_operator_cost TO DEFAULT")
     return Selection(condition, values, ids if len(ids) <= _FEW_ITEMS else None)
 
 
