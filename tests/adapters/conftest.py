@@ -79,7 +79,7 @@ def adapter() -> Callable[..., Candidate]:
 
     def build(kind: str, name: str | None = None, **options: Any) -> Candidate:
         return Candidate(
-            name or kind, "adapter", lambda old, new: Link.of_adapter(build_adapter(kind, options).fit(old, new))
+            name or kind, "adapter", lambda old, new, _: Link.of_adapter(build_adapter(kind, options).fit(old, new))
         )
 
     return build

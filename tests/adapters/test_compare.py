@@ -24,7 +24,7 @@ def ridge_on(held_out, direction="new_to_old"):
 
 def head(name="head", **maps) -> Candidate:
     """A stand-in for a trained head: the frozen new model searches its own gallery, unless maps say otherwise."""
-    return Candidate(name, "head", lambda old, new: Link(**{"query": identity, "gallery": identity, **maps}))
+    return Candidate(name, "head", lambda old, new, _: Link(**{"query": identity, "gallery": identity, **maps}))
 
 
 def agreement(query, gallery, new) -> np.ndarray:
@@ -123,7 +123,7 @@ def test_the_time_is_that_of_the_fit(labelled) -> None:
         time.sleep(0.2)
         return labelled.new
 
-    def slow_fit(old, new):
+    def slow_fit(old, new, _=None):
         time.sleep(0.02)
         return Link(identity, slow_map)
 
@@ -132,14 +132,14 @@ def test_the_time_is_that_of_the_fit(labelled) -> None:
 
 def test_a_candidate_sees_the_pairs_to_fit_on_only(labelled) -> None:
     seen = []
-    candidate = Candidate("spy", "head", lambda old, new: seen.append((old, new)) or Link(identity, identity))
+    candidate = Candidate("spy", "head", lambda old, new, _: seen.append((old, new)) or Link(identity, identity))
     measure([candidate], labelled, **QUICK)
     (old, new), = seen  # fmt: skip
     assert old is labelled.fit_old and new is labelled.fit_new
 
 
 def test_a_candidate_that_fails_stays_with_its_reason(labelled, adapter) -> None:
-    def refusing(old, new):
+    def refusing(old, new, _=None):
         raise DataError("Too bad.", expected="better", to_do="improve it.")
 
     done = []
@@ -165,7 +165,7 @@ def test_a_candidate_that_fails_stays_with_its_reason(labelled, adapter) -> None
 
 def test_an_error_that_nobody_raised_on_purpose_is_not_hidden(labelled) -> None:
     with pytest.raises(ZeroDivisionError):
-        measure([Candidate("broken", "adapter", lambda old, new: 1 / 0)], labelled)
+        measure([Candidate("broken", "adapter", lambda *_: 1 / 0)], labelled)
 
 
 def test_the_gallery_after_a_full_backfill(labelled, adapter) -> None:
@@ -178,7 +178,7 @@ def test_the_gallery_after_a_full_backfill(labelled, adapter) -> None:
 
 
 def test_the_best_are_those_of_the_highest_cross_and_the_lead_is_paired(labelled, adapter) -> None:
-    def perfect(old, new):
+    def perfect(old, new, _=None):
         return Link(query=identity, gallery=lambda old: labelled.new)
 
     found = measure([adapter("procrustes"), adapter("ridge"), Candidate("head", "head", perfect)], labelled, **QUICK)
@@ -189,7 +189,7 @@ def test_the_best_are_those_of_the_highest_cross_and_the_lead_is_paired(labelled
     np.testing.assert_allclose((found.head_lead.mean, *found.head_lead.interval), (lead.mean, *lead.interval))
 
 
-def by_heart(old, new) -> Link:
+def by_heart(old, new, _=None) -> Link:
     """A head that maps items of the classes it was fitted on to their means, and others anywhere."""
     means = {label: old.vectors[old.labels == label].mean(axis=0) for label in np.unique(old.labels)}
 
@@ -273,7 +273,7 @@ def test_another_metric(labelled, unlabelled, adapter) -> None:
     "wrong", [{"resamples": 0}, {"level": 1.0}, {"candidates": []}, {"candidates": ["a", "b", "a"]}]
 )
 def test_what_cannot_be_measured_is_refused_before_any_fit(labelled, wrong) -> None:
-    def never(old, new):
+    def never(old, new, _=None):
         raise AssertionError("fitted")
 
     candidates = [Candidate(name, "adapter", never) for name in wrong.pop("candidates", ["a"])]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.adapters.held_out import hold_out
+from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 
 ANY = np.random.default_rng(0).normal(size=(400, 4))
@@ -138,3 +139,36 @@ def test_too_few_pairs_are_refused(points) -> None:
 def test_options_out_of_range_are_refused(points, wrong) -> None:
     with pytest.raises(ConfigError):
         hold_out(points(ANY, "old"), points(ANY, "new"), **wrong)
+
+
+def test_pairs_without_a_label_are_fitted_on_and_never_held_out(points) -> None:
+    names = StringArray.of(["", "ant", "bee", "cat", "dog"])
+    labels = np.arange(400) % 5
+    old, new = (points(ANY, name, labels).replace(class_names=names) for name in ("old", "new"))
+    found = hold_out(old, new, unlabelled=[""], unseen_share=0)
+    assert found.unlabelled is not None and len(found.unlabelled[0]) == 80 == (labels == 0).sum()
+    assert ids(found.unlabelled[0]) == ids(found.unlabelled[1]) == {old.ids[row] for row in np.flatnonzero(labels == 0)}
+    assert not (ids(found.fit_old) | ids(found.old)) & ids(found.unlabelled[0])
+    assert found.unlabelled[0].labels is None and found.fitted_on == len(found.fit_old) + 80
+    for names in (["zebra"], ["", "ant", "bee", "cat", "dog"]):
+        with pytest.raises(DataError, match="items are of a class called"):
+            hold_out(old, new, unlabelled=names)
+
+
+def test_pairs_of_unseen_classes_may_be_fitted_on_without_their_labels(points) -> None:
+    old, new = points(ANY, "old", np.arange(400) % 10), points(ANY, "new")
+    strict, found = (hold_out(old, new, unseen_share=0.3, unseen_pairs=more) for more in (False, True))
+    assert strict.unlabelled is None and found.unlabelled is not None
+    rest = ids(found.unlabelled[0])
+    assert rest == set(old.ids) - ids(strict.fit_old) - ids(strict.old) and len(rest) == 3 * 32
+    assert ids(found.fit_old) == ids(strict.fit_old) and ids(found.old) == ids(strict.old)
+
+
+def test_a_subset_of_the_pairs_takes_labelled_ones_first(points) -> None:
+    found = hold_out(points(ANY, "old", np.arange(400) % 10), points(ANY, "new"), unseen_share=0.3, unseen_pairs=True)
+    first = len(found.fit_old)
+    old, new, rest = found.subset(np.array([0, 2, first + 1]))
+    assert list(old.ids) == list(new.ids) == [found.fit_old.ids[0], found.fit_old.ids[2]]
+    assert rest is not None and found.unlabelled is not None
+    assert list(rest[0].ids) == list(rest[1].ids) == [found.unlabelled[0].ids[1]]
+    assert found.subset(np.array([0, 1]))[2] is None

@@ -17,7 +17,7 @@ QUICK = {"resamples": 200}
 def blurred(held_out, noise_of, seen=None, seed=4) -> Candidate:
     """A link whose queries are the old model's, blurred by an amount that the number of pairs decides."""
 
-    def fit(old, new):
+    def fit(old, new, _=None):
         if seen is not None:
             seen.append(old)
         noise = noise_of(len(old)) * np.random.default_rng(seed).normal(size=held_out.old.vectors.shape)
@@ -83,7 +83,7 @@ def test_sizes_that_cannot_be_fitted_are_left_out(labelled) -> None:
     pairs = len(labelled.fit_old)
 
     def refusing(fewest, most):
-        def fit(old, new):
+        def fit(old, new, _=None):
             if not fewest <= len(old) <= most:
                 raise DataError("No.")
             return Link(lambda _: labelled.old, identity)

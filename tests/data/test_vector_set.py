@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from holdfast.data.vector_set import VectorSet
-from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError
 from holdfast.geometry import Hypersphere
 
@@ -41,3 +41,14 @@ def test_what_cannot_be_trained_on_is_refused() -> None:
         VectorSet(made([0, 1, 1], ["ape", "bee", "cat"]))
     with pytest.raises(DataError, match="with 0 class names"):
         VectorSet(made([0, 1, 1]))
+
+
+def test_items_without_a_class_follow_with_the_label_minus_one() -> None:
+    others = EmbeddingSet(["u", "v"], np.eye(4, dtype=np.float32)[[3, 0]], "declared:m", Hypersphere(4))
+    items = VectorSet.of(made([0, 1, 1], ["ape", "bee"]), others)
+    assert items.labels.tolist() == [0, 1, 1, -1, -1] and list(items.ids) == ["x", "y", "z", "u", "v"]
+    np.testing.assert_array_equal(items.read(np.array([4, 1])), np.eye(4, dtype=np.float32)[[0, 1]])
+    assert len(items) == 5 and items.all.labels is None and items.embeddings.labels is not None
+    assert items.digest() != VectorSet.of(made([0, 1, 1], ["ape", "bee"])).digest()
+    with pytest.raises(DataError, match="x"):
+        VectorSet.of(made([0, 1, 1], ["ape", "bee"]), others.replace(ids=StringArray.of(["x", "v"])))

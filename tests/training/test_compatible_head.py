@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from holdfast.adapters import build_adapter
+from holdfast.adapters.storage import GALLERY_ADAPTER
 from holdfast.data.augment import Augmentation
+from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
@@ -20,7 +22,7 @@ from holdfast.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.release import load_release, make_release, weights_digest
-from holdfast.models.specs import EncoderSpec
+from holdfast.models.specs import EncoderSpec, FeatureSpec
 from holdfast.training import compatible_head, encode
 from holdfast.training.compatible_head import (
     frozen_release,
@@ -29,9 +31,11 @@ from holdfast.training.compatible_head import (
     train_head,
 )
 from holdfast.training.encode import embed_features
+from holdfast.training.train import train_release
 
 CLASSES = 6
 QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)
+Frozen = Callable[..., tuple[EmbeddingSet, EmbeddingSet]]
 OPTIONS: dict[str, dict[str, Any]] = {"nccl": {"queue_size": 64}}
 FOR_ONE_UPGRADE = [name for name, method in METHODS.items() if not method.sessions_only]
 
@@ -86,7 +90,7 @@ def test_every_method_trains_a_head_that_searches_the_old_gallery(
     cross = mean_precision(query, gallery)
     assert cross > 2.5 * chance if METHODS[method].needs_old else cross < 2 * chance
     needs = METHODS[method].needs_old
-    assert head.release.record.compatible_with == (gallery.fingerprint if needs else None)
+    assert head.release.record.compatible_with == (gallery.fingerprint if needs and not METHODS[method].stays else None)
     again = load_head(tmp_path)
     np.testing.assert_array_equal(again.query(new_query).vectors, query.vectors)
     np.testing.assert_array_equal(again.gallery(old_gallery).vectors, gallery.vectors)
@@ -241,3 +245,54 @@ def test_embeddings_are_carried_over_in_blocks(
 def test_few_items_are_trained_on_in_small_batches() -> None:
     assert [head_recipe(items).batch_size for items in (10, 800, 4096, 10**6)] == [32, 50, 256, 256]
     assert dataclasses.replace(head_recipe(800), batch_size=256) == HEAD_RECIPE
+
+
+def test_what_has_no_label_is_found_as_well_as_before(frozen: Frozen, tmp_path: Path) -> None:
+    old, new = frozen(480, seed=1)
+    known = np.flatnonzero(old.labels < CLASSES // 2)
+    rest = np.flatnonzero(old.labels >= CLASSES // 2)
+    unlabelled = tuple(side.select(rest).replace(labels=None, class_names=None) for side in (old, new))
+    (_, query), (gallery, _) = frozen(120, seed=3), frozen(240, seed=2)
+    others = query.select(np.flatnonzero(query.labels >= CLASSES // 2))
+    recipe = dataclasses.replace(HEAD_RECIPE, epochs=10, batch_size=64, schedule="constant")
+    found = {}
+    for name, weight in (("free", 0.0), ("kept", 100.0)):
+        how = experiment(
+            "keep", method_options={"weight": weight}, recipe=recipe, model=EncoderSpec(projection="residual"),
+            head="normalised", head_options={"temperature": 1 / 6},
+        )  # fmt: skip
+        head = train_head(
+            old.select(known), new.select(known), how, tmp_path / name, unlabelled=(unlabelled[0], unlabelled[1])
+        )
+        found[name] = mean_precision(head.query(others), head.gallery(gallery))
+        again = load_head(tmp_path / name)
+        np.testing.assert_array_equal(again.gallery(gallery).vectors, head.gallery(gallery).vectors)
+    assert found["kept"] > found["free"] + 0.02, found
+
+
+def test_methods_that_need_labels_are_not_shown_items_without(frozen: Frozen, tmp_path: Path) -> None:
+    old, new = frozen(240, seed=1)
+    rows, rest = np.arange(160), np.arange(160, 240)
+    without = tuple(side.select(rest).replace(labels=None, class_names=None) for side in (old, new))
+    alone = train_head(old.select(rows), new.select(rows), experiment("l2"), tmp_path / "alone")
+    shown = train_head(
+        old.select(rows), new.select(rows), experiment("l2"), tmp_path / "shown", unlabelled=(without[0], without[1])
+    )
+    assert alone.release.fingerprint == shown.release.fingerprint
+    items = VectorSet.of(new.select(rows), without[1])
+    with pytest.raises(ConfigError, match="80 vectors whose class nobody knows"):
+        train_release(items, dataclasses.replace(alone_experiment(new), method="independent"), tmp_path / "refused")
+
+
+def alone_experiment(new: EmbeddingSet) -> Experiment:
+    return experiment("independent", model=FeatureSpec(frozen=new.fingerprint, width=new.dim, dim=new.dim))
+
+
+def test_another_adapter_beside_a_head_is_refused(frozen: Frozen, tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    train_head(old, new, experiment("keep"), tmp_path / "one")
+    train_head(old, new, dataclasses.replace(experiment("keep"), seed=1), tmp_path / "two")
+    shutil.rmtree(tmp_path / "one" / GALLERY_ADAPTER)
+    shutil.copytree(tmp_path / "two" / GALLERY_ADAPTER, tmp_path / "one" / GALLERY_ADAPTER)
+    with pytest.raises(ReleaseError, match="takes galleries to"):
+        load_head(tmp_path / "one")

@@ -25,7 +25,7 @@ from holdfast.adapters.compare import (
     learning_curve,
     measure,
 )
-from holdfast.adapters.held_out import HeldOut, hold_out, paired
+from holdfast.adapters.held_out import HeldOut, Unlabelled, all_pairs, apart, hold_out, paired
 from holdfast.adapters.pairs import FEWEST_TESTED, matched
 from holdfast.adapters.recommend import Recommendation, recommend
 from holdfast.adapters.score_map import ScoreMapError
@@ -51,13 +51,21 @@ DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"
 def usual_heads() -> dict[str, Experiment]:
     """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
 
-    Two layers tell known classes better apart than one, and others worse.
+    Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
+    an adapter takes the old gallery there: it also learns from pairs without a label.
     """
     if not installed("train"):
         return {}
     return {
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
+        "two-step": Experiment(
+            method="keep",
+            model=EncoderSpec(projection="residual"),
+            head="normalised",
+            head_options={"temperature": 1 / 6},
+            recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+        ),
     }
 
 
@@ -70,7 +78,8 @@ class Choice:
         adapter_options: Options by adapter.
         heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
             batches of few items are smaller (`head_recipe`).
-        direction: What the adapters map: the new queries, the old gallery, or each in turn.
+        direction: What is mapped: the new queries, the old gallery, or each in turn. Heads that the old gallery is
+            taken to are left out where only queries are.
         usual: Whether this is what is compared where nothing was named; what is then left out for want of an extra is
             told.
     """
@@ -112,6 +121,10 @@ class Choice:
             if self.direction in ("both", direction):
                 names |= {f"{name}{remark}": (name, direction) for name in self.adapters}
         return names
+
+    def fitting_heads(self) -> dict[str, Experiment]:
+        """Return the heads that leave the old gallery as it is, where only queries are to be mapped; else all."""
+        return {name: one for name, one in self.heads.items() if self.direction != "new_to_old" or not _stays(one)}
 
     def build(self, candidate: str) -> Adapter:
         """Return an adapter of the choice by the name of its candidate, not fitted yet."""
@@ -181,6 +194,8 @@ def adapt(
     choice: Choice | None = None,
     *,
     unseen_share: float = 0.1,
+    unlabelled: Sequence[str] = (),
+    unseen_pairs: bool = False,
     guards: Sequence[str] | None = None,
     resamples: int = 2000,
     resample: Resampled = "auto",
@@ -198,6 +213,8 @@ def adapt(
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
         choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
         unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting.
+        unlabelled: Names of classes that mean that nobody knows the class; see `hold_out`.
+        unseen_pairs: Whether items of unseen classes may be fitted on without their labels; see `hold_out`.
         guards: What a recommended candidate should not be clearly worse at; see `measure`.
         resamples: Bootstrap resamples.
         resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
@@ -217,7 +234,9 @@ def adapt(
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)
     pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
-    held_out = hold_out(old, new, unseen_share=unseen_share, seed=seed)
+    held_out = hold_out(
+        old, new, unseen_share=unseen_share, unlabelled=unlabelled, unseen_pairs=unseen_pairs, seed=seed
+    )
     suspects = suspect_pairs(old, new, direction=direction, seed=seed)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
@@ -232,7 +251,9 @@ def adapt(
             comparison=comparison,
             recommendation=recommendation,
             curve=learning_curve(followed, held_out, **draws) if followed else None,
-            score_map=score_map_of(followed.fit(held_out.fit_old, held_out.fit_new), held_out, seed)
+            score_map=score_map_of(
+                followed.fit(held_out.fit_old, held_out.fit_new, held_out.unlabelled), held_out, seed
+            )
             if followed
             else None,
             sentences=(*pairs.report.sentences(), *unasked),
@@ -261,27 +282,36 @@ def candidates_of(
             to_do="give labels, or leave out --method.",
         )
 
-    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet) -> Link:
-        return Link.of_adapter(choice.build(name).fit(old, new))
+    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+        return Link.of_adapter(choice.build(name).fit(*all_pairs(old, new, unlabelled)))
 
-    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet) -> Link:
+    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
         from holdfast.training.compatible_head import train_head
 
-        place = Path(tempfile.mkdtemp(dir=folder))
-        return link_of_head(train_head(old, new, _for_items(experiment, len(old), seed), place, on_step=on_step))
+        place, how = Path(tempfile.mkdtemp(dir=folder)), _for_items(experiment, len(old), seed)
+        return link_of_head(train_head(old, new, how, place, unlabelled=unlabelled, on_step=on_step))
 
     directed = choice.directed().items()
     candidates = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
     if labelled:
-        candidates += [Candidate(HEAD + name, "head", partial(head, one)) for name, one in choice.heads.items()]
+        candidates += [
+            Candidate(HEAD + name, "head", partial(head, one), "old_to_new" if _stays(one) else None)
+            for name, one in choice.fitting_heads().items()
+        ]
     return candidates
+
+
+def _stays(head: Experiment) -> bool:
+    """Return whether the old gallery is taken to a head, which stays with its frozen model."""
+    return build_method(head.method, head.method_options).stays
 
 
 def _for_items(experiment: Experiment, items: int, seed: int) -> Experiment:
     """Return how a head is trained on so many items: the usual recipe depends on their number."""
     recipe = experiment.recipe
-    usual = head_recipe(items) if recipe == HEAD_RECIPE else recipe
-    return dataclasses.replace(experiment, recipe=usual, seed=seed)
+    if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule) == HEAD_RECIPE:
+        recipe = dataclasses.replace(head_recipe(items), schedule=recipe.schedule)
+    return dataclasses.replace(experiment, recipe=recipe, seed=seed)
 
 
 def link_of_head(head: CompatibleHead) -> Link:
@@ -296,6 +326,7 @@ def save_link(
     choice: Choice,
     folder: Path,
     *,
+    unlabelled: Sequence[str] = (),
     frozen_model: FrozenModel | None = None,
     data_name: str = "",
     seed: int = 0,
@@ -309,6 +340,7 @@ def save_link(
         new: Embeddings of the new model, all of them.
         choice: What was compared.
         folder: Where to.
+        unlabelled: Names of classes that mean that nobody knows the class.
         frozen_model: For the record of a head, how the new model is opened again.
         data_name: Name of the data, for the record of a head.
         seed: Of a head's training.
@@ -321,17 +353,19 @@ def save_link(
         ConfigError: No candidate has this name.
         ReleaseError: The folder holds something else, or could not be written.
     """
-    old, new = paired(old, new)  # as what was measured was fitted
+    old, new, rest = apart(*paired(old, new), unlabelled)  # as what was measured was fitted
     if name in choice.directed():
-        return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
-    heads = [HEAD + method for method in choice.heads]
+        return save_adapter(choice.build(name).fit(*all_pairs(old, new, rest)), folder / "adapter")
+    heads = [HEAD + method for method in choice.fitting_heads()]
     if name not in heads:
         raise unknown_name("candidate", name, [*choice.directed(), *heads])
     experiment = _for_items(choice.heads[name.removeprefix(HEAD)], len(old), seed)
     from holdfast.training.compatible_head import train_head
 
     place = folder / "head"
-    train_head(old, new, experiment, place, frozen_model=frozen_model, data_name=data_name, on_step=on_step)
+    train_head(
+        old, new, experiment, place, unlabelled=rest, frozen_model=frozen_model, data_name=data_name, on_step=on_step
+    )  # fmt: skip
     return place
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from holdfast.adapters import Adapter, Direction
-from holdfast.adapters.held_out import HeldOut
+from holdfast.adapters.held_out import HeldOut, Unlabelled
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, HoldfastError, refuse
 from holdfast.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
@@ -113,7 +113,7 @@ class CandidateScores(Part):
     Args:
         name: Its name.
         kind: "adapter" or "head".
-        direction: What an adapter maps; None for a head.
+        direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
         seconds: Wall time of its fit.
         cross: Queries of the new model through the link, on the old gallery through the link.
         cross_minus_self_old: What it brings.
@@ -292,13 +292,14 @@ class Candidate:
     Args:
         name: Its name, such as "ridge" or "head ndpp".
         kind: "adapter" for what needs no labels, "head" for what is trained with them.
-        fit: Fits it on the embeddings of the same items by the old and the new model, paired by id, in any order.
-        direction: What an adapter maps; None for a head.
+        fit: Fits it on the embeddings of the same items by the old and the new model, paired by id, in any order, and
+            on those of further items whose class nobody knows.
+        direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
     """
 
     name: str
     kind: Kind
-    fit: Callable[[EmbeddingSet, EmbeddingSet], Link]
+    fit: Callable[[EmbeddingSet, EmbeddingSet, Unlabelled], Link]
     direction: Direction | None = None
 
 
@@ -345,7 +346,7 @@ def measure(
     guarding = _Guarding(metric, guards, old, new, held_out.unseen, draws)
     comparison = Comparison(
         metric=metric,
-        fitted_on=len(held_out.fit_old),
+        fitted_on=held_out.fitted_on,
         held_out=len(held_out.old),
         unseen_classes=held_out.unseen_classes,
         draws=draws,
@@ -468,7 +469,7 @@ def _fitted(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFi
     started = time.perf_counter()
     seconds, failed = None, None
     try:
-        link = candidate.fit(held_out.fit_old, held_out.fit_new)
+        link = candidate.fit(held_out.fit_old, held_out.fit_new, held_out.unlabelled)
         seconds = time.perf_counter() - started
         values = _values(link, held_out, score)
     except HoldfastError as error:
@@ -646,16 +647,15 @@ def learning_curve(
         ConfigError: A size is below 1, or an option is wrong.
         DataError: The metric needs labels, and there are none.
     """
-    draws, pairs = draws_of(held_out, resamples, level, seed, resample), len(held_out.fit_old)
+    draws, pairs = draws_of(held_out, resamples, level, seed, resample), held_out.fitted_on
     refuse(min(sizes or [1]) < 1, f"A size of {min(sizes or [1])} pairs.", "at least 1")
     metric = metric_for(held_out, metric)
     score = score_by([metric], held_out)
     order = np.random.default_rng(seed).permutation(pairs)
     values: dict[int, Values] = {}
     for size in sizes_up_to(pairs, sizes):
-        rows = np.sort(order[:size])
         try:
-            link = candidate.fit(held_out.fit_old.select(rows), held_out.fit_new.select(rows))
+            link = candidate.fit(*held_out.subset(np.sort(order[:size])))
             values[size] = cross_of(link, held_out, score)[metric]
         except HoldfastError:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from holdfast.adapters.pairs import FEWEST_TESTED, matched
 from holdfast.data.hold_out import held_out_rows
 from holdfast.data.sampling import generator_of, lowest_of_each_class
 from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import joined
 from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse
 
@@ -19,6 +21,8 @@ FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at mos
 _FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
 
 Rows = NDArray[np.int64]
+Unlabelled = tuple[EmbeddingSet, EmbeddingSet] | None
+"""Items without a class by the old and the new model, in one order; None for none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +37,7 @@ class HeldOut:
         unseen: Which held-out items are of a class without any item to fit on by design, bool (held-out items,).
         pairs: How many pairs there were before the split, with those that neither side uses.
         classes: How many classes these have; None without labels.
+        unlabelled: Further items to fit on, whose class nobody may know, by the old and the new model, if there are.
     """
 
     fit_old: EmbeddingSet
@@ -42,6 +47,21 @@ class HeldOut:
     unseen: NDArray[np.bool_]
     pairs: int
     classes: int | None
+    unlabelled: Unlabelled = None
+
+    @property
+    def fitted_on(self) -> int:
+        """How many pairs there are to fit on."""
+        return len(self.fit_old) + (0 if self.unlabelled is None else len(self.unlabelled[0]))
+
+    def subset(self, rows: Rows) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+        """Return some of the pairs to fit on, by ascending place: labelled ones come first."""
+        first = len(self.fit_old)
+        known, rest = rows[rows < first], rows[rows >= first] - first
+        unlabelled = None
+        if self.unlabelled is not None and len(rest):
+            unlabelled = self.unlabelled[0].select(rest), self.unlabelled[1].select(rest)
+        return self.fit_old.select(known), self.fit_new.select(known), unlabelled
 
     @property
     def labelled(self) -> bool:
@@ -58,6 +78,7 @@ class _Split(NamedTuple):
     fit: Rows
     held: Rows
     unseen: NDArray[np.bool_]  # of the held rows
+    aside: Rows  # of unseen classes, and not held out
 
 
 def hold_out(
@@ -67,6 +88,8 @@ def hold_out(
     share: float = 0.2,
     unseen_share: float = 0.1,
     most: int = 4000,
+    unlabelled: Sequence[str] = (),
+    unseen_pairs: bool = False,
     seed: int = 0,
 ) -> HeldOut:
     """Set pairs apart that no candidate may be fitted on.
@@ -84,6 +107,10 @@ def hold_out(
             there are fewer. They have their natural share of the held-out items.
         most: Most held-out items. What is above is drawn off evenly over the classes, keeping two items of each or
             none, and goes back to the items to fit on, unless its class is unseen: then nobody uses it.
+        unlabelled: Names of classes that mean that nobody knows the class, such as "" or "unknown": their items are
+            fitted on as pairs without a label, and are not held out.
+        unseen_pairs: Whether the other items of unseen classes may be fitted on, as pairs without a label, as of items
+            that both models have embedded and nobody has labelled; otherwise nobody uses them.
         seed: Seed of the draws.
 
     Raises:
@@ -98,20 +125,71 @@ def hold_out(
         "at least 0 and below 1, such as 0.1",
     )
     refuse(most < FEWEST_UNLABELLED, f"At most {most} held-out items.", f"at least {FEWEST_UNLABELLED}")
-    old, new = paired(old, new)
+    old, new, rest = apart(*paired(old, new), unlabelled)
+    pairs = len(old) + (0 if rest is None else len(rest[0]))
     if old.labels is None:
         split, classes = _any_items(len(old), share, most, seed), None
     else:
         split, classes = _by_class(old.labels, share, unseen_share, most, seed), len(np.unique(old.labels))
+    if unseen_pairs and len(split.aside):
+        rest = both(rest, _bare(old.select(split.aside), new.select(split.aside)))
     return HeldOut(
         fit_old=old.select(split.fit),
         fit_new=new.select(split.fit),
         old=old.select(split.held),
         new=new.select(split.held),
         unseen=split.unseen,
-        pairs=len(old),
+        pairs=pairs,
         classes=classes,
+        unlabelled=rest,
     )
+
+
+def apart(
+    old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str]
+) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+    """Return the pairs that have a class, and those whose class is called as one that nobody knows.
+
+    Args:
+        old: Embeddings of the old model.
+        new: The same items by the new model, in the same order and with the same labels.
+        unlabelled: Names of classes that mean that nobody knows the class.
+
+    Raises:
+        DataError: No item has one of these names, or all have.
+    """
+    if not unlabelled:
+        return old, new, None
+    names = list(old.class_names or ())
+    rows = [row for row, name in enumerate(names) if name in unlabelled]
+    unknown = np.isin(np.empty(0, np.int64) if old.labels is None else old.labels, rows)
+    if not unknown.any() or unknown.all():
+        raise DataError(
+            f"{'All' if len(unknown) and unknown.all() else 'No'} items are of a class called "
+            f"{' or '.join(map(repr, unlabelled))}.",
+            expected=f"some of the items, and classes for others; there is {', '.join(map(repr, names[:5])) or 'none'}",
+            to_do="name the class that stands for a missing label, or leave --unlabelled out.",
+        )
+    known, rest = np.flatnonzero(~unknown), np.flatnonzero(unknown)
+    return old.select(known), new.select(known), _bare(old.select(rest), new.select(rest))
+
+
+def both(first: Unlabelled, second: Unlabelled) -> Unlabelled:
+    """Return the items of two such sets, one after another."""
+    if first is None or second is None:
+        return first or second
+    old, new = (joined(sides) for sides in zip(first, second, strict=True))
+    return old, new
+
+
+def all_pairs(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return all items, for what needs no labels."""
+    found = both(None if unlabelled is None else _bare(old, new), unlabelled)
+    return (old, new) if found is None else found
+
+
+def _bare(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+    return old.replace(labels=None, class_names=None), new.replace(labels=None, class_names=None)
 
 
 def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
@@ -136,7 +214,7 @@ def _any_items(pairs: int, share: float, most: int, seed: int) -> _Split:
             "labels, or hold out a larger share.",
         )
     order = generator_of(seed).permutation(pairs)
-    return _Split(np.sort(order[held:]), np.sort(order[:held]), np.zeros(held, np.bool_))
+    return _Split(np.sort(order[held:]), np.sort(order[:held]), np.zeros(held, np.bool_), order[:0])
 
 
 def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most: int, seed: int) -> _Split:
@@ -152,7 +230,7 @@ def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most
             expected="a class with at least four items",
             to_do="embed more items per class, or leave the labels out to measure agreement with re-embedding.",
         )
-    return _Split(np.setdiff1d(seen, held), held, unseen[held])
+    return _Split(np.setdiff1d(seen, held), held, unseen[held], np.setdiff1d(np.flatnonzero(unseen), held))
 
 
 def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> Rows:

@@ -5,7 +5,7 @@ The thresholds are conventions of this project, from no paper. The sentences are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,6 +88,10 @@ _PASS: dict[Direction, str] = {
     "old_to_new": "pass the old gallery through it: the new model's queries then search that, and nothing is embedded "
     "anew.",
 }
+_THEN: Mapping[Direction | None, str] = {
+    None: ": they then search the old gallery as it is.",
+    "old_to_new": ", and the old gallery through the adapter beside it: nothing is embedded anew.",
+}
 _LOOK = (
     "Look whether the ids of one side are shifted by a row, sorted differently or come from another file, and compare "
     "the items of a few ids by eye."
@@ -128,10 +132,8 @@ class Words:
 
     def train(self, head: Measured) -> Iterator[str]:
         """Say what a head brings."""
-        yield (
-            f"Train '{head.name}' on the labelled items and pass the new model's queries through it: they then search "
-            "the old gallery as it is."
-        )
+        then = _THEN[head.direction]
+        yield f"Train '{head.name}' on the labelled items and pass the new model's queries through it{then}"
         yield f"'{head.name}' {self._reaches(head)}"
         yield from self._losses(head)
         adapter, lead = self.comparison.best_adapter, self.comparison.head_lead

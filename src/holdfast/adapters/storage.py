@@ -33,6 +33,8 @@ from holdfast.version import __version__
 
 FORMAT_VERSION = 1
 ADAPTER_FILE = "adapter.safetensors"
+GALLERY_ADAPTER = "gallery-adapter"
+"""Folder below a head that stays with its frozen model, for the adapter that takes an older gallery there."""
 _CONFIG = "config.json"
 _ROOT = Path(__file__).parents[1]
 _END = b"\0"  # of the record in a packed adapter; no JSON holds it

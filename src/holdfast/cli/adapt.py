@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
+from holdfast.adapters.storage import GALLERY_ADAPTER
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels
@@ -239,15 +240,15 @@ class Compared(Options):
     """What is compared: adapters, and heads over the new model.
 
     Args:
-        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s; so it is, too, if
-            nothing is named.
+        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s and in two steps; so it
+            is, too, if nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
             turn.
         method: Methods to train a head with (`holdfast methods`); they need labels.
         method_options: Options of the method; with several, a mapping of each one's name to its options.
-        projection: Of the heads of --method: linear, or mlp (two layers).
+        projection: Of the heads of --method: linear, mlp (two layers), or residual (what two layers add; for keep).
         head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
         recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items.
@@ -259,7 +260,7 @@ class Compared(Options):
     direction: Literal["both", "new_to_old", "old_to_new"] = "both"
     method: list[str] = field(default_factory=list)
     method_options: dict[str, Any] = field(default_factory=dict)
-    projection: Literal["linear", "mlp"] = "linear"
+    projection: Literal["linear", "mlp", "residual"] = "linear"
     head: str | None = None
     head_options: dict[str, Any] = field(default_factory=dict)
     recipe: Recipe = HEAD_RECIPE
@@ -316,13 +317,14 @@ class Compared(Options):
             )
         spec = EncoderSpec(projection=self.projection)
         adapters: Sequence[str] = self.adapter
-        heads = {name: Experiment(method=name, method_options=options, model=spec) for name, options in named.items()}
+        heads = {
+            name: Experiment(method=name, method_options=options, model=spec, recipe=HEAD_RECIPE)
+            for name, options in named.items()
+        }
         if not self.adapter and not self.method:
             heads, adapters = usual_heads(), fittable_adapters()
-        heads = {
-            name: replace(one, head=self.head, head_options=self.head_options, recipe=self.recipe, seed=seed)
-            for name, one in heads.items()
-        }
+        given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
+        heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
         return Choice(adapters, options, heads, self.direction)
 
@@ -385,6 +387,8 @@ def adapt(
     settings: Settings,
     threshold: list[float] = [],  # noqa: B006 - read only, shown as the default
     unseen_share: float = UNSEEN_SHARE,
+    unseen_pairs: bool = False,
+    unlabelled: list[str] = [],  # noqa: B006
     guard: list[str] = [],  # noqa: B006
     no_guard: bool = False,
     resamples: int = 2000,
@@ -414,6 +418,10 @@ def adapt(
         threshold: Thresholds on the old scores, to be told with their new values.
         unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
             in what is measured.
+        unseen_pairs: Fit on the other items of these classes without their labels, as on items that both models have
+            embedded and nobody has labelled.
+        unlabelled: Classes that stand for a missing label, such as "" or unknown: their items are fitted on as pairs
+            without a label, and do not count in what is measured.
         guard: What a recommended candidate must not be clearly worse at than the old model: metrics such as recall@1,
             and unseen-classes; recall@1 and unseen classes when left out.
         no_guard: Let mAP alone decide.
@@ -448,11 +456,14 @@ def adapt(
     choice = compared.choice(seed)
     pair = models.opened(reading, model, api, sets, out)
     api.tell()
-    refuse_for_labels(unseen_share != UNSEEN_SHARE and not pair.labelled, "unseen_share")
+    asked = {"unseen_share": unseen_share != UNSEEN_SHARE, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
+    for name, changed in asked.items():
+        refuse_for_labels(changed and not pair.labelled, name)
     choice = compared.suited(choice, pair)
     with training_progress("fitting") as on_step:
         found = compare(
-            pair.old, pair.new, choice, unseen_share=unseen_share, resamples=resamples, resample=resample, seed=seed,
+            pair.old, pair.new, choice, unseen_share=unseen_share, unseen_pairs=unseen_pairs, unlabelled=unlabelled,
+            resamples=resamples, resample=resample, seed=seed,
             guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards),
             on_fit=_tell_of_fit, on_step=on_step,
         )  # fmt: skip
@@ -463,12 +474,15 @@ def adapt(
     results.save(out)
     page = page_written(report, lambda: write_adapt_report(results, out))
     write_settings(out, "adapt.yaml", settings)
-    saved = _save(out, pair, found, choice, seed)
+    saved = _save(out, pair, found, choice, unlabelled, seed)
     _tell(results, out, page_line(report, page), found.followed, thresholds)
     if saved is not None:
         candidate = results.named(results.recommendation.candidate)
-        direction = None if candidate is None else candidate.direction  # of a head there is none
-        _say(f"saved    {saved}\nnext     {pair.next_command(saved, direction)}")
+        direction = candidate.direction if candidate is not None and candidate.kind == "adapter" else None
+        following = [pair.next_command(saved, direction)]
+        if (saved / GALLERY_ADAPTER).exists():
+            following.append(pair.next_command(saved / GALLERY_ADAPTER, "old_to_new"))
+        _say("\n         ".join([f"saved    {saved}\nnext     {following[0]}", *following[1:]]))
     if json:
         told = [asdict(one) for one in thresholds]
         print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
@@ -571,7 +585,7 @@ def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
     )  # fmt: skip
 
 
-def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, seed: int) -> Path | None:
+def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, unlabelled: Sequence[str], seed: int) -> Path | None:
     """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
     from holdfast.adapters.adapt import save_link
     from holdfast.adapters.score_map import save_score_map
@@ -586,8 +600,8 @@ def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, seed: int) -> P
         return None
     with training_progress(f"{name} on all pairs") as on_step:
         return save_link(
-            name, pair.old, pair.new, choice, out, frozen_model=pair.frozen_model, data_name=pair.data_name, seed=seed,
-            on_step=on_step,
+            name, pair.old, pair.new, choice, out, unlabelled=unlabelled, frozen_model=pair.frozen_model,
+            data_name=pair.data_name, seed=seed, on_step=on_step,
         )  # fmt: skip
 
 

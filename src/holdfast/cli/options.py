@@ -372,8 +372,8 @@ class Network(Options):
         backbone: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b; that of the scenario, or convnet,
             when left out.
         dim: Dimension of the embeddings.
-        projection: From backbone to embedding: linear, linear-bn, mlp or none; linear when left out, linear-bn on the
-            lorentz space.
+        projection: From backbone to embedding: linear, linear-bn, mlp, residual or none; linear when left out,
+            linear-bn on the lorentz space.
         backbone_options: Options of the backbone, such as filters of convnet.
         centre_crop: Pixels of the middle of an image that the network sees, such as 224 or 256x128, as papers do that
             read images at 256 pixels; all of it when left out.

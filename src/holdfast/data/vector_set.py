@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,27 +12,31 @@ from numpy.typing import NDArray
 
 from holdfast.data.named_rows import check_class_rows
 from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.embeddings.embedding_set import joined
 from holdfast.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
 class VectorSet:
-    """N labelled vectors of one frozen model.
+    """N vectors of one frozen model, the first of them labelled.
 
     Args:
-        embeddings: The vectors (N, F), with labels and class names; every class has an item.
+        embeddings: Vectors (L, F) with labels and class names; every class has an item.
+        unlabelled: Vectors (N - L, F) whose class nobody knows, of other items; none where there are none.
 
     Raises:
-        DataError: There are no labels or class names, or a class has no item.
+        DataError: There are no labels or class names, a class has no item, or an item is in both sets.
     """
 
     kind: ClassVar[str] = "vectors"
 
     embeddings: EmbeddingSet
+    unlabelled: EmbeddingSet | None = None
 
     def __post_init__(self) -> None:
-        check_class_rows(self.labels, len(self.class_names), "items")
-        empty = len(self.class_names) - len(np.unique(self.labels))
+        labels = self.labels[: len(self.embeddings)]
+        check_class_rows(labels, len(self.class_names), "items")
+        empty = len(self.class_names) - len(np.unique(labels))
         if empty:
             raise DataError(
                 f"{empty} of {len(self.class_names)} classes have no item.",
@@ -39,8 +45,8 @@ class VectorSet:
             )
 
     @classmethod
-    def of(cls, embeddings: EmbeddingSet) -> Self:
-        """Take labelled embeddings, without the classes of which they have no item.
+    def of(cls, embeddings: EmbeddingSet, unlabelled: EmbeddingSet | None = None) -> Self:
+        """Take labelled embeddings, without the classes of which they have no item, and unlabelled ones.
 
         Labels without names get their numbers as names.
 
@@ -56,13 +62,18 @@ class VectorSet:
         used, labels = np.unique(embeddings.labels, return_inverse=True)
         given = embeddings.class_names
         names = used.astype(str).tolist() if given is None else [given[int(row)] for row in used]
-        return cls(embeddings.replace(labels=labels.astype(np.int64), class_names=StringArray.of(names)))
+        return cls(embeddings.replace(labels=labels.astype(np.int64), class_names=StringArray.of(names)), unlabelled)
 
-    @property
+    @cached_property
+    def all(self) -> EmbeddingSet:
+        """All N vectors, without labels where some have none."""
+        return self.embeddings if self.unlabelled is None else joined([self.embeddings, self.unlabelled])
+
+    @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """Class of every vector (N,)."""
-        labels = self.embeddings.labels
-        return np.empty(0, np.int64) if labels is None else labels
+        """Class of every vector (N,), -1 where nobody knows it."""
+        known = np.empty(0, np.int64) if self.embeddings.labels is None else self.embeddings.labels
+        return np.concatenate([known, np.full(len(self.all) - len(known), -1, np.int64)])
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -72,18 +83,20 @@ class VectorSet:
     @property
     def ids(self) -> StringArray:
         """One text per vector (N)."""
-        return self.embeddings.ids
+        return self.all.ids
 
     def __len__(self) -> int:
-        return len(self.embeddings)
+        return len(self.all)
 
     def __repr__(self) -> str:
         return f"VectorSet({len(self)} vectors of {self.embeddings.dim} values, {len(self.class_names)} classes)"
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the chosen vectors, float32 (n, F)."""
-        return np.ascontiguousarray(self.embeddings.vectors[rows])
+        return np.ascontiguousarray(self.all.vectors[rows])
 
     def digest(self) -> str:
-        """Return a sha256 over vectors, ids, labels and class names, 64 hexadecimal digits."""
-        return self.embeddings.digest()
+        """Return a sha256 over vectors, ids, labels and class names of both sets, 64 hexadecimal digits."""
+        if self.unlabelled is None:
+            return self.embeddings.digest()
+        return hashlib.sha256(f"{self.embeddings.digest()};{self.unlabelled.digest()}".encode()).hexdigest()

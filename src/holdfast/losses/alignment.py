@@ -50,3 +50,15 @@ def squared_alignment(new: Tensor, old: Tensor, selected: Tensor | None = None) 
     1.0
     """
     return selected_mean((new - old).square().mean(dim=1), selected)
+
+
+def similarity_alignment(new: Tensor, old: Tensor) -> Tensor:
+    """Return the mean of (s_ij − s'_ij)² over all pairs of a batch's similarities s and s' (B, B); 0 where B is 0.
+
+    It says nothing of where the items lie, only of how they lie to each other, so that both may have any dimension.
+
+    >>> import torch
+    >>> similarity_alignment(torch.tensor([[1.0, 0.5], [0.5, 1.0]]), torch.eye(2)).item()
+    0.125
+    """
+    return (new - old).square().sum() / max(new.numel(), 1)

@@ -37,6 +37,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
         "ndpp": "holdfast.methods.ndpp:NDPP",
         "odpp": "holdfast.methods.odpp:ODPP",
         "hbct": "holdfast.methods.hbct:HBCT",
+        "keep": "holdfast.methods.keep:Keep",
         "finetune": "holdfast.methods.finetune:Finetune",
         "joint": "holdfast.methods.joint:Joint",
         "cvs": "holdfast.methods.cvs:CVS",

@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from holdfast.extras import importing
-
-with importing(__name__):
-    import torch
-    from torch import Tensor, nn
+import torch
+from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
@@ -141,7 +138,7 @@ class Step:
     Args:
         new: The view of the model in training; gradients flow through it.
         old: The predecessor's view of the same items, detached; None without a predecessor.
-        labels: Class of every item, int64 (B,).
+        labels: Class of every item, int64 (B,); -1 where nobody knows it, which only methods that say `unlabelled` see.
         old_labels: Row of the old classifier for every item, -1 where the old model never saw the class.
         index: Row of every item in the training set, int64 (B,).
         replayed: Whether an item comes from a memory of earlier sessions, bool (B,).
@@ -253,6 +250,11 @@ class CompatibilityMethod(nn.Module):
     """Whether the method makes sense only in a sequence of sessions."""
     looks_back: ClassVar[bool] = False
     """Whether `on_session_end` goes over all images of the session, which is part of what a learner costs."""
+    unlabelled: ClassVar[bool] = False
+    """Whether it learns from items whose class nobody knows, too: their label is -1."""
+    stays: ClassVar[bool] = False
+    """Whether a head that it trains stays in the space of the frozen model below, where an adapter takes the gallery of
+    an older one, instead of moving to where that gallery is."""
     bound: ClassVar[Literal["lower", "upper"] | None] = None
     """Which end of a comparison of learners in sessions the method marks, if it does."""
     without_draws: ClassVar[Mapping[str, Any]] = {}

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from holdfast.errors import DataError, unknown_name
 from holdfast.geometry.hypersphere import normalise
 from holdfast.models.specs import EmbeddingSpec
-from holdfast.steps import Affine, Normalise, Relu, Scale, Shorten, Step, Steps
+from holdfast.steps import Affine, Gelu, Normalise, Relu, Scale, Shorten, Step, Steps, Sum
+
+_AS_WIDE = ("residual", "none")  # projections that need as many features as the embedding has values
 
 
 class EmbeddingNetwork(nn.Module):
@@ -76,16 +78,36 @@ def build_projection(name: str, width: int, dim: int) -> nn.Module:
         "linear": lambda: nn.Linear(width, dim),
         "linear-bn": lambda: nn.Sequential(nn.Linear(width, dim, bias=False), nn.BatchNorm1d(dim)),
         "mlp": lambda: nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, dim)),
+        "residual": lambda: Residual(width),
         "none": lambda: nn.Identity(),
     }
     if name not in layers:
         raise unknown_name("projection", name, layers)
-    if name == "none" and width != dim:
+    if name in _AS_WIDE and width != dim:
         raise DataError(
             f"There are {width} features and the embedding has {dim} values.",
-            expected=f"--dim {width}, or a projection",
+            expected=f"--dim {width}, or another projection than '{name}'",
         )
     return layers[name]()
+
+
+class Residual(nn.Module):
+    """x + √F · MLP(x / √F): features (B, F) of length √F, moved a little; it starts as the identity.
+
+    Args:
+        width: F, also of the hidden layer.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.length = math.sqrt(width)
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.zeros_(self.outer.weight), nn.init.zeros_(self.outer.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the moved features (B, F)."""
+        moved: Tensor = self.outer(nn.functional.gelu(self.inner(features / self.length)))
+        return features + self.length * moved
 
 
 def layer_steps(module: nn.Module) -> Steps:
@@ -93,6 +115,10 @@ def layer_steps(module: nn.Module) -> Steps:
 
     Batch normalisation becomes a part of the linear layer before it.
     """
+    if isinstance(module, Residual):
+        around = Scale(1 / module.length), Scale(module.length)
+        branch = (around[0], *layer_steps(module.inner), Gelu(), *layer_steps(module.outer), around[1])
+        return (Sum(((Scale(1.0),), branch)),)
     steps: list[Step] = []
     for layer in module if isinstance(module, nn.Sequential) else [module]:
         state = {name: values.double().numpy() for name, values in layer.state_dict().items()}

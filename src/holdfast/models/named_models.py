@@ -16,10 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from holdfast.extras import importing
-
-with importing(__name__):
-    from torch import nn
+from torch import nn
 
 from holdfast.errors import ConfigError, HoldfastError, reason
 from holdfast.geometry import Space, space_from_record

@@ -41,9 +41,9 @@ class EmbeddingSpec(BaseModel, ABC):
     Args:
         dim: Dimension D of the embeddings.
         projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
-            AdvBCT), "mlp" (two layers, as in NDPP), or "none" where there are D features already. On the Lorentz
-            space choose "linear-bn": the values of a plain layer, divided by √D, leave all points near the origin,
-            where the classifier hardly learns.
+            AdvBCT), "mlp" (two layers, as in NDPP), or where there are D features already "residual" (what two layers
+            add to them) or "none". On the Lorentz space choose "linear-bn": the values of a plain layer, divided by √D,
+            leave all points near the origin, where the classifier hardly learns.
         zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
             (HBCT, section 5.1); None leaves embeddings as they are.
         lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
@@ -59,7 +59,7 @@ class EmbeddingSpec(BaseModel, ABC):
     """The same of low-rank additions to them."""
 
     dim: int = Field(default=128, ge=1)
-    projection: Literal["linear", "linear-bn", "mlp", "none"] = "linear"
+    projection: Literal["linear", "linear-bn", "mlp", "residual", "none"] = "linear"
     zeta: FiniteFloat | None = Field(default=None, gt=0)
     lifts_directions: bool = False
 

@@ -60,13 +60,15 @@ def prepared(
     return method.to(dtype).train()
 
 
-def batch(world: World, rows: NDArray[np.int64], dtype: torch.dtype, **values: Any) -> tuple[Tensor, Step]:
-    """Return new embeddings that take a gradient, as the old ones would, and their step."""
+def batch(
+    world: World, rows: NDArray[np.int64], dtype: torch.dtype, *, unlabelled: bool = False, **values: Any
+) -> tuple[Tensor, Step]:
+    """Return new embeddings that take a gradient, as the old ones would, and their step; a third may have no class."""
     old = torch.from_numpy(np.array(world.embeddings.vectors[rows])).to(dtype)
     noise = torch.randn(old.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     new = (values.pop("new") if "new" in values else old + noise).detach().clone().requires_grad_()
     old.requires_grad_()
-    labels = torch.from_numpy(world.labels[rows])
+    labels = torch.from_numpy(np.where(unlabelled & (np.arange(len(rows)) % 3 == 0), -1, world.labels[rows]))
     given = {"old_labels": torch.where(labels < 4, 3 - labels, -1), "index": torch.from_numpy(rows), **values}
     return new, make_step(new, labels, world.head, old, space=world.space, **given)
 
@@ -113,7 +115,8 @@ def every_term_can_teach_something(name: str, space: Space) -> None:
         method = prepared(name, world)
         rows = np.random.default_rng(place).integers(0, 48, 24)
         replayed = torch.arange(24) % 2 == 0
-        new, step = batch(world, rows, torch.float32, progress=0.5, replayed=replayed)
+        without = METHODS[name].unlabelled
+        new, step = batch(world, rows, torch.float32, unlabelled=without, progress=0.5, replayed=replayed)
         learnt = [new, *method.parameters(), *world.head.parameters()]
         for key, term in method(step).items():
             found: tuple[Tensor | None, ...] = ()
@@ -146,7 +149,7 @@ def finite_loss_and_gradient_at_the_edges(name: str, space: Space, dtype: torch.
     rows, change = EDGES[edge]
     method = prepared(name, world, dtype)
     old = torch.from_numpy(np.array(world.embeddings.vectors[rows])).to(dtype)
-    values = {} if change is None else {"new": change(old)}
+    values: dict[str, Any] = {} if change is None else {"new": change(old)}
     new, step = batch(world, rows, dtype, progress=0.5, **values)
     loss = total(method(step))
     loss.backward()
@@ -301,7 +304,7 @@ def less_of_a_predecessor_is_enough_or_refused_with_a_way_out(name: str, space: 
     except (ConfigError, EmptyOverlapError) as error:
         options = advice(error)
     method = prepared(name, world, old=old, **options)
-    unseen = {} if set(old.classes) & {"c0"} else {"old_labels": torch.full((len(ROWS),), -1)}
+    unseen: dict[str, Any] = {} if set(old.classes) & {"c0"} else {"old_labels": torch.full((len(ROWS),), -1)}
     new, step = batch(world, ROWS, torch.float32, progress=0.5, **unseen)
     terms = method(step)
     total(terms).backward()
@@ -575,6 +578,6 @@ def the_option_that_weighs_compatibility_changes_the_loss(name: str, space: Spac
         world = make_world(space)
         changed: dict[str, Any] = {balance: share * (written or 1.0)}
         method = prepared(name, world, **changed)
-        _, step = batch(world, np.arange(48), torch.float32, progress=0.5)
+        _, step = batch(world, np.arange(48), torch.float32, unlabelled=METHODS[name].unlabelled, progress=0.5)
         losses.append(total({**method(step), **method.penalty(nn.Identity())}).item())
     assert losses[0] != losses[1], f"the loss is {losses[0]} whether '{balance}' is as it is or half of that"

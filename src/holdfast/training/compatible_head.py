@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from holdfast.extras import importing
-
-with importing(__name__):
-    import torch
-    from torch import Tensor
-
+from holdfast.adapters.base import Adapter
+from holdfast.adapters.local import Local
 from holdfast.adapters.pairs import matched
 from holdfast.adapters.ridge import Ridge
+from holdfast.adapters.storage import GALLERY_ADAPTER, load_adapter, save_adapter
 from holdfast.data.augment import Augmentation
 from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
@@ -45,10 +44,13 @@ class CompatibleHead:
         release: The head; its record says over which model it was trained, and whose gallery it searches.
         old: The old model laid onto the head's space, where that is another than its own; None where its gallery is
             searched as it is.
+        adapter: Takes what the old model embedded to the head, where that stayed with the frozen model; None where it
+            came to the old one.
     """
 
     release: Release
     old: Release | None
+    adapter: Adapter | None = None
 
     def query(self, new: EmbeddingSet) -> EmbeddingSet:
         """Return what the frozen new model embedded, as the head makes it."""
@@ -56,6 +58,8 @@ class CompatibleHead:
 
     def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
         """Return what the old model embedded, as it is searched: no item is embedded again."""
+        if self.adapter is not None:
+            return self.adapter.apply(old)
         return old if self.old is None else lift_embeddings(old, self.old)
 
 
@@ -66,6 +70,7 @@ def train_head(
     folder: Path,
     *,
     start: Start = "ridge",
+    unlabelled: tuple[EmbeddingSet, EmbeddingSet] | None = None,
     frozen_model: FrozenModel | None = None,
     data_name: str = "",
     on_step: OnStep | None = None,
@@ -74,6 +79,9 @@ def train_head(
 
     It is any method's ordinary training: the same loop, losses and releases. The old model has no classifier here;
     that of its class means stands in (cosines to the mean point of every class, over the temperature 0.05).
+
+    With a method that `stays`, the predecessor is the frozen new model itself, whose space the head does not leave; the
+    adapter `local`, fitted on all pairs, then takes the old gallery there, and is saved beside the head.
 
     Args:
         old: Embeddings of the old model, on the hypersphere.
@@ -84,6 +92,8 @@ def train_head(
         folder: Where the release goes; a finished one of the same settings and data is loaded instead.
         start: A linear head of a compatible method starts from the "ridge" map of new to old embeddings of the same
             items, which needs no labels: it then keeps more of what the labels do not tell. All others start "random".
+        unlabelled: Embeddings of further items, whose class nobody knows, by the old and the new model; methods that do
+            not learn from such are not shown them.
         frozen_model: For the record, how the new model is opened again.
         data_name: Name of the data, for the record.
         on_step: Told after every step; see `fit`.
@@ -100,19 +110,22 @@ def train_head(
         "no --recipe.augmentation",
     )
     refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
-    before, after = paired(old, new)
+    method = build_method(experiment.method, experiment.method_options)
+    before, after = paired(old, new, unlabelled if method.unlabelled else None)
+    predecessor = after if method.stays else before
     spec = FeatureSpec(
-        frozen=new.fingerprint, width=new.dim, dim=old.dim, projection=experiment.model.projection,
+        frozen=new.fingerprint, width=new.dim, dim=predecessor.all.dim, projection=experiment.model.projection,
         zeta=experiment.model.zeta,
     )  # fmt: skip
-    method = build_method(experiment.method, experiment.method_options)
-    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, old.space.name)
-    from_map = start == "ridge" and spec.projection == "linear" and method.needs_old
+    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, predecessor.all.space.name)
+    from_map = start == "ridge" and spec.projection == "linear" and method.needs_old and not method.stays
     release = train_release(
-        after, experiment, folder, old=frozen_release(before), old_embeddings=before.embeddings,
+        after, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all,
         start=ridge_start(before.embeddings, after.embeddings) if from_map else None,
         frozen_model=frozen_model, data_name=data_name, on_step=on_step,
     )  # fmt: skip
+    if method.stays and not (folder / GALLERY_ADAPTER).exists():
+        save_adapter(Local("old_to_new").fit(before.all, embed_features(release, after.all)), folder / GALLERY_ADAPTER)
     return load_head(folder, release)
 
 
@@ -124,7 +137,8 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
         release: The head, where it is at hand already.
 
     Raises:
-        ReleaseError: There is no release, or it was altered; or the lifted old model beside it is not that of the head.
+        ReleaseError: There is no release, or it was altered; or the lifted old model or the adapter beside it is not
+            that of the head.
     """
     release, place = load_release(folder) if release is None else release, folder / "old-lifted"
     lifted = load_release(place) if (place / "config.json").exists() else None
@@ -136,7 +150,15 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
             expected="the folder as training wrote it",
             to_do="restore it from a copy, or train the head again; galleries are intact.",
         )
-    return CompatibleHead(release, lifted)
+    adapter = load_adapter(folder / GALLERY_ADAPTER) if (folder / GALLERY_ADAPTER).exists() else None
+    if adapter is not None and adapter.fitted.target != release.fingerprint:
+        raise ReleaseError(
+            f"'{folder / GALLERY_ADAPTER}' takes galleries to {adapter.fitted.target}; the head is "
+            f"{release.fingerprint}.",
+            expected="the folder as training wrote it",
+            to_do="restore it from a copy, or train the head again; galleries are intact.",
+        )
+    return CompatibleHead(release, lifted, adapter)
 
 
 def frozen_release(items: VectorSet) -> Release:
@@ -174,10 +196,22 @@ def on_its_space(experiment: Experiment, method: CompatibilityMethod, space: str
     return dataclasses.replace(experiment, geometry=dataclasses.replace(experiment.geometry, lift_old=lift))
 
 
-def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
-    """Return the items of both sets, in one order and with one numbering of their classes."""
+def paired(
+    old: EmbeddingSet, new: EmbeddingSet, unlabelled: tuple[EmbeddingSet, EmbeddingSet] | None = None
+) -> tuple[VectorSet, VectorSet]:
+    """Return the items of both sets, in one order and with one numbering of their classes; unlabelled ones follow."""
     refuse_lengths(old, new, "a head reads")
     pairs = matched(old, new)
     after, before = with_common_labels([new.select(pairs.new_rows), old.select(pairs.old_rows)])
-    items = VectorSet.of(after)
-    return VectorSet(before.replace(labels=items.labels, class_names=items.embeddings.class_names)), items
+    rest_old, rest_new = (None, None) if unlabelled is None else _same_items(*unlabelled)
+    items = VectorSet.of(after, rest_new)
+    before = before.replace(labels=items.embeddings.labels, class_names=items.embeddings.class_names)
+    return VectorSet(before, rest_old), items
+
+
+def _same_items(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the items that both sets hold, in one order and without labels."""
+    pairs = matched(old, new)
+    rows = old.select(pairs.old_rows), new.select(pairs.new_rows)
+    before, after = (one.replace(labels=None, class_names=None) for one in rows)
+    return before, after

@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from holdfast.extras import importing
-
-with importing(__name__):
-    import torch
-    from torch import Tensor, nn
-    from torch.nn import Parameter
-    from torch.optim import Optimizer
-    from torch.utils.data import DataLoader
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from holdfast.errors import DataError
 from holdfast.geometry import Space
@@ -111,11 +107,17 @@ def fit(
         )  # fmt: skip
         run = _Run(
             RunState(objective, built, fabric, checkpoint, known), wrapped, wrapped_optimizer, loader, encode_loader,
-            fabric, space, old, rows_by_name(old.classes if old is not None else (), class_names), epochs, seed,
+            fabric, space, old, _old_rows(old, class_names), epochs, seed,
             scheduler or constant(), clip_norm, channels_last, select, on_step or (lambda event: None),
             checkpoint_seconds,
         )  # fmt: skip
         return run.to_the_end()
+
+
+def _old_rows(old: OldModel | None, class_names: Sequence[str]) -> Tensor:
+    """Return the row of the old classifier for every class (C + 1,); the last is of -1, the class nobody knows."""
+    rows = rows_by_name(old.classes if old is not None else (), class_names)
+    return torch.cat([rows, rows.new_full((1,), -1)])
 
 
 @dataclass
@@ -267,7 +269,7 @@ class _Run:
             return View.of(self.fabric.to_device(features), self.space)
 
         def new_prototypes() -> Tensor:
-            model, classes = self.objective.model, len(self.old_rows)
+            model, classes = self.objective.model, len(self.old_rows) - 1
             return encode_prototypes(model, self.encode_loader, self.space, classes, **where)
 
         where: dict[str, Any] = {"device": self.fabric.device, "channels_last": self.channels_last}

@@ -95,7 +95,7 @@ class Making:
         """Return what the release is to tell: values of `ReleaseRecord`."""
         experiment = self.experiment
         record: MakingRecord = {
-            "compatible_with": None if self.needed is None else self.needed.fingerprint,
+            "compatible_with": None if self.needed is None or self.method.stays else self.needed.fingerprint,
             "method": experiment.method,
             "method_options": dict(experiment.method_options),
             "head": experiment.head,

@@ -11,12 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from holdfast.extras import importing
-
-with importing(__name__):
-    from torch import Tensor, nn
-    from torch.utils.data import DataLoader
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems
@@ -175,7 +171,14 @@ def _check(
             expected="a method for one upgrade, such as p2s; or sessions",
             to_do="`holdfast sessions`, or holdfast.continual.runner.run_sessions, trains session after session.",
         )
-    classes = len(set(items.labels.tolist()))
+    unknown = int((items.labels < 0).sum())
+    if unknown and not method.unlabelled:
+        raise ConfigError(
+            f"The method '{experiment.method}' was given {unknown} {items.kind} whose class nobody knows.",
+            expected="a class for each of them, or a method that learns without, such as keep",
+            to_do="leave them out, or choose such a method: `holdfast methods`.",
+        )
+    classes = len(set(items.labels[items.labels >= 0].tolist()))
     if classes < 2:
         raise DataError(
             f"The training {items.kind} show {classes} class.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -344,7 +343,6 @@ def first_hit_bars(results: Rehearsal, *, width: float = 640) -> Chart:
     return chart
 
 
-@cache
 @own_style
 def change_swatch(kind: str) -> str:
     """Return the colour of a change, for a legend."""
@@ -468,7 +466,6 @@ def _layers(chart: Chart, layers: Sequence[tuple[str, int, int]], session: int, 
         below += size
 
 
-@cache
 @own_style
 def layer_swatch(kind: str) -> str:
     """Return the look of a layer, for a legend."""
