@@ -173,7 +173,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         SystemExit: Help was asked for.
     """
     known, first = known_options(function), first_of(command)
-    typed = Typed(shlex.join(["holdfast", *command.split(), *words]))
+    typed = Typed(without_secrets(shlex.join(["holdfast", *command.split(), *words])))
     if first and words and not words[0].startswith("-"):
         refuse(
             first in [name for name, _ in _groups([f"--{first}", *words[1:]], command)[1:]],
@@ -209,7 +209,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         arguments[name] = group(
             **{option: arguments.pop(option) for option in known_options(group) if "." not in option}
         )
-    of_kind = {Settings: Settings(text), Typed: typed}
+    of_kind = {Settings: Settings(without_secrets(text)), Typed: typed}
     return arguments | {name: of_kind[kind] for name, kind in told.items()}, text
 
 

@@ -210,6 +210,7 @@ class PostgresTable:
                 user = connection.info.user
                 connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
                 connection.execute("SET LOCAL datestyle TO 'ISO'; SET LOCAL timezone TO 'UTC'")
+                connection.execute("SET LOCAL synchronize_seqscans TO off")  # the same order every time
                 for name in _NUMBERS:
                     found = TypeInfo.fetch(connection, name)
                     if found is not None:

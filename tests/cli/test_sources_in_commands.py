@@ -1,0 +1,209 @@
+"""Commands with the URL of a source in place of a file: the same to the last digit, and no password anywhere."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from crash.server import Server
+from holdfast.cli import main
+from holdfast.embeddings import storage
+
+ITEMS, DIM, CLASSES = 160, 8, 8
+MODELS = {"old": 1.2, "new": 0.2, "third": 0.4}
+"""Their noise."""
+QUICK = ["--resamples", "60", "--report", "none"]
+
+
+def vectors(model: str) -> NDArray[np.float32]:
+    centres = np.random.default_rng(0).normal(size=(CLASSES, DIM))
+    noise = np.random.default_rng(len(model)).normal(size=(ITEMS, DIM))
+    return (centres[np.arange(ITEMS) % CLASSES] + MODELS[model] * noise).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def shop(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """One table with vectors of three models, in three kinds of places: their URLs, and the folder of files."""
+    folder, name = tmp_path_factory.mktemp("shop"), f"t{uuid.uuid4().hex[:12]}"
+    columns: dict[str, Any] = {
+        "sku": list(range(ITEMS)),
+        "kind": [f"kind {number % CLASSES}" for number in range(ITEMS)],
+        "title": [f"thing {number} of kind {number % CLASSES}" for number in range(ITEMS)],
+    }
+    for model in MODELS:
+        columns[model] = pa.array(list(vectors(model)), pa.list_(pa.float32(), DIM))
+        plain = {"id": columns["sku"], "vector": columns[model], "label": columns["kind"]}
+        pq.write_table(pa.table(plain), folder / f"{model}.parquet")
+    table = pa.table(columns)
+    lancedb.connect(folder / "db").create_table("items", table)
+    pq.write_table(table, folder / "all.parquet")
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        kinds = f"sku int PRIMARY KEY, kind text, title text, old vector({DIM}), new vector, third real[]"
+        connection.execute(f"CREATE TABLE {name} ({kinds})".encode())
+        for row in table.to_pylist():
+            row |= {model: str(row[model]) for model in ("old", "new")}
+            connection.execute(f"INSERT INTO {name} VALUES (%s, %s, %s, %s, %s, %s)".encode(), list(row.values()))
+    address = postgres_server.url().replace("postgres@", "postgres:s3cret@")
+    yield {
+        "folder": str(folder),
+        "postgresql": f"{address}&table={name}&id=sku&label=kind&vector=",
+        "lance": f"lance:{folder / 'db'}#items?id=sku&label=kind&vector=",
+        "parquet": f"parquet:{folder / 'all.parquet'}?id=sku&label=kind&vector=",
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """Run a command, look for the password on the screen and in all files, and return its JSON."""
+
+    def command(*words: object) -> dict[str, Any]:
+        capfd.readouterr()
+        assert main([*map(str, words), "--json"]) in (0, 1)
+        said = capfd.readouterr()
+        assert "s3cret" not in said.out + said.err
+        for file in tmp_path.rglob("*"):
+            assert not file.is_file() or b"s3cret" not in file.read_bytes(), file
+        return dict(json.loads(said.out))
+
+    return command
+
+
+def without_times(found: Any) -> Any:
+    """Leave out what differs from run to run, and where things were written."""
+    if isinstance(found, dict):
+        passing = ("seconds", "created", "saved", "machine")
+        return {key: without_times(value) for key, value in found.items() if key not in passing}
+    return [without_times(one) for one in found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "lance", "parquet"])
+def test_evaluate_is_the_same_to_the_digit(
+    kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    names = ["--old-model", "v1", "--new-model", "v2", "--independent-model", "v3"]
+
+    def evaluated(places: dict[str, str], out: str) -> dict[str, Any]:
+        sides = [word for side, place in places.items() for word in (f"--{side}", place)]
+        return run("evaluate", *sides, *names, *QUICK, "--out", tmp_path / out)
+
+    roles = {"old": "old", "new": "new", "independent": "third"}
+    files = {side: f"{shop['folder']}/{model}.parquet" for side, model in roles.items()}
+    expected = evaluated(files, "files")
+    assert without_times(evaluated({side: shop[kind] + model for side, model in roles.items()}, kind)) == without_times(
+        expected
+    )
+    mixed = {**files, "old": shop[kind] + "old"}
+    assert without_times(evaluated(mixed, "mixed")) == without_times(expected)
+    results = [json.loads((tmp_path / out / "results.json").read_text()) for out in ("files", kind)]
+    assert without_times(results[0]) == without_times(results[1])
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "lance"])
+def test_adapt_is_the_same_to_the_digit(
+    kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    words = ["--adapter", "ridge", "procrustes", "--resamples", "40", "--unseen-share", "0", "--report", "none"]
+    words += ["--old-model", "v1", "--new-model", "v2"]
+    found = [
+        run("adapt", "--old", old, "--new", new, "--out", tmp_path / out, *words)
+        for old, new, out in (
+            (f"{shop['folder']}/old.parquet", f"{shop['folder']}/new.parquet", "files"),
+            (shop[kind] + "old", shop[kind] + "new", kind),
+        )
+    ]
+    for one in found:
+        one["data"].pop("name", None)
+    assert without_times(found[0]) == without_times(found[1])
+    for part in (tmp_path / "files" / "adapter").glob("*.safetensors"):
+        assert part.read_bytes() == (tmp_path / kind / "adapter" / part.name).read_bytes()
+    assert (tmp_path / kind / "adapter").is_dir()
+    mapped = ["--model", "v1", "--adapter", tmp_path / kind / "adapter", "--out"]
+    run("embed", "stored", shop[kind] + "old", *mapped, tmp_path / "mapped")
+    run("embed", "stored", f"{shop['folder']}/old.parquet", *mapped, tmp_path / "others")
+    files = [file for out in ("mapped", "others") for file in (tmp_path / out).rglob("*.safetensors")]
+    assert len(files) == 2 and files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_names_of_models_that_nobody_names(
+    shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    table = shop["postgresql"].rpartition("table=")[2].partition("&")[0]
+    words = ["--old", shop["postgresql"] + "old", "--new", shop["postgresql"] + "new"]
+    assert main(["evaluate", *words, *QUICK, "--out", str(tmp_path / "out")]) in (0, 1)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["models"]["old"]["fingerprint"] == f"declared:{table}.old"
+    assert f"{table}.new" in results["models"]
+    settings = (tmp_path / "out" / "evaluate.yaml").read_text()
+    assert "s3cret" not in settings and f"table={table}" in settings
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "lance"])
+def test_a_gallery_from_and_with_a_source(
+    kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    gallery = f"memory:{tmp_path / 'g'}"
+    made = run("gallery", "create", gallery, "--from", shop[kind] + "old&model=v1")
+    assert (made["items"], made["fingerprint"], made["columns"]["title"]) == (ITEMS, "declared:v1", "text")
+    run("gallery", "prepare", gallery, "--embeddings", shop[kind] + "new", "--model", "v2")
+    planned = run("gallery", "plan", gallery, "--vectors", shop[kind] + "new", "--model", "v2")
+    assert (planned["rows"], planned["missing"]) == (ITEMS, 0)
+    rehearsed = run("gallery", "rehearse", gallery, "--vectors", shop[kind] + "new", "--model", "v2", "--sample", 40,
+                    "--class-column", "kind", "--order", "id", "--out", tmp_path / "r")  # fmt: skip
+    assert rehearsed["sampled"] == 40
+    run("gallery", "swap", gallery, "--force", "a test")
+    some = shop[kind] + "new&where=sku<30"
+    assert run("gallery", "backfill", gallery, "--vectors", some, "--model", "v2")["written"] == 30
+    done = run("gallery", "backfill", gallery, "--vectors", shop[kind] + "new", "--model", "v2")
+    assert (done["written"], done["lacking"]) == (ITEMS - 30, 0)
+    assert run("gallery", "doctor", gallery, "--vectors", shop[kind] + "new", "--model", "v2")["healthy"]
+    found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--model", "v2", "-k", 1)
+    assert found["queries"][0]["hits"][0]["id"] == "7"
+    changed = shop[kind] + "new&where=sku<3"
+    assert run("gallery", "upsert", gallery, "--from", changed, "--model", "v2")["written"] == 3
+    hit = run("gallery", "search", gallery, "--like", 0, "-k", ITEMS)["queries"][0]["hits"]
+    assert {one["id"]: one["metadata"]["title"] for one in hit}["2"] == "thing 2 of kind 2"
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "lance"])
+def test_texts_of_a_table_are_embedded(
+    kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    texts, model = shop[kind] + "old&text=title", ["--text-model", "wordllama", "--truncate-dim", 32]
+    run("embed", "texts", texts, *model, "--out", tmp_path / "e")
+    [file] = (tmp_path / "e").rglob("*.safetensors")
+    embedded = storage.load(file)
+    assert len(embedded) == ITEMS and len(embedded.class_names or ()) == CLASSES
+    gallery = f"memory:{tmp_path / 'g'}"
+    run("gallery", "create", gallery, "--from", shop[kind] + "old", "--model", "v1")
+    run("gallery", "prepare", gallery, "--embeddings", file)
+    run("gallery", "swap", gallery, "--force", "a test")
+    done = run("gallery", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
+    assert (done["written"], done["lacking"]) == (ITEMS, 0), "items are asked for by their ids, whatever the conditions"
+    assert run("gallery", "doctor", gallery, "--vectors", file)["healthy"]
+
+
+def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    new, photos = made / "runs" / "bct", made / "photos"
+    embedded = storage.load(made / "embedded" / "bct" / "embeddings.safetensors")
+    rows = {"id": list(embedded.ids), "photo": [str(photos / one) for one in embedded.ids]}
+    lancedb.connect(tmp_path / "db").create_table("photos", pa.table(rows))
+    gallery = f"memory:{tmp_path / 'g'}"
+    run("gallery", "create", gallery, "--from", made / "embedded" / "old")
+    run("gallery", "prepare", gallery, "--release", new)
+    run("gallery", "swap", gallery, "--force", "a test")
+    data = f"lance:{tmp_path / 'db'}#photos?image=photo"
+    done = run("gallery", "backfill", gallery, "--release", new, "--data", data)
+    assert (done["written"], done["lacking"]) == (len(embedded), 0)
+    assert run("gallery", "doctor", gallery, "--vectors", made / "embedded" / "bct")["healthy"]
