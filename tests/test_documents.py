@@ -12,12 +12,14 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +29,7 @@ from PIL import Image
 import holdfast
 import holdfast.testing
 from api_server import serving, vector_of
+from crash.server import Server
 from holdfast import load_embeddings
 from holdfast.bench.suite import read_suite
 from holdfast.cli import main
@@ -199,6 +202,46 @@ def test_the_commands_for_a_model_behind_an_api(
         assert names["store"].similarity_search("warm red coat", k=1)[0].page_content == "a warm red coat"
 
 
+def test_the_commands_for_a_table_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
+) -> None:
+    """As printed, but for the address of the database and of the server."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    page = "docs/tutorials/attach.md"
+    with serving(model="bge-m3", weights="bge-m3") as server, a_shop(postgres_server) as database:
+        places = {"http://127.0.0.1:8000/v1": server.url, "postgresql://shop@db/shop?": f"{database}&"}
+        lines = commands(page)
+        assert [line[1] for line in lines] == [
+            "start", "start", "backfill", "index", "swap", "status", "rollback", "detach"
+        ]  # fmt: skip
+        with psycopg.connect(database, autocommit=True) as connection:
+            for line in lines:
+                for printed, real in places.items():
+                    line = [word.replace(printed, real) for word in line]
+                assert main(line) == 0
+                if line[1] == "swap":
+                    (asked,) = blocks(page, "sql")
+                    vectors = connection.execute("SELECT emb FROM items").fetchall()
+                    rows = connection.execute(asked.replace("$1", "%s").encode(), [vectors[0][0]]).fetchall()
+                    assert len(rows) == 10 and {model for model, _ in rows} == {rows[0][0]} != {"declared:ada-002"}
+
+
+@contextmanager
+def a_shop(server: Server) -> Iterator[str]:
+    """The url of a database with a table of twelve items and their vectors by an old model."""
+    server.execute("CREATE DATABASE documented")
+    database = server.url("documented")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, title text, emb vector(16))")
+        for row in range(12):
+            vector = str(vector_of(f"item {row}", "ada-002", 16).tolist())
+            connection.execute("INSERT INTO items VALUES (%s, %s, %s)", [row, f"item {row}", vector])
+    yield database
+    server.execute("DROP DATABASE documented WITH (FORCE)")
+
+
 @pytest.mark.slow
 def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As printed, but for a tiny model in the place of the published one, and one epoch."""
@@ -322,6 +365,7 @@ RUN = {
         "suite",
         "own_models",
         "fine_tune_texts",
+        "attach",
     )
 }
 """Pages whose commands the tests above run."""
@@ -335,7 +379,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     with_suites = {page for page in TEXTS if blocks(page, "yaml")}
     assert with_suites <= {"docs/tutorials/suite.md"} | SUITES
     languages = {language for text in TEXTS.values() for language in re.findall(r"^```(\w+)\n", text, flags=re.M)}
-    assert languages <= {"bash", "console", "python", "pycon", "rust", "text", "yaml", "toml"}
+    assert languages <= {"bash", "console", "python", "pycon", "rust", "sql", "text", "yaml", "toml"}
 
 
 @pytest.mark.parametrize(
