@@ -253,7 +253,7 @@ def backfill(
     source: NewVectors,
     api: Api,
     of: Model = "new",
-    batch: int = 256,
+    batch: int = 512,
     budget: int | None = None,
     rate: float | None = None,
     seconds: float | None = None,

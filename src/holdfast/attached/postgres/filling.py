@@ -164,7 +164,7 @@ class Filling:
         source: VectorSource,
         side: Side,
         *,
-        batch: int = 256,
+        batch: int = 512,
         budget: int | None = None,
         rate: float | None = None,
         seconds: float | None = None,

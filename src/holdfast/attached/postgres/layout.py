@@ -85,9 +85,9 @@ def given(record: Record, *further: tuple[str, str]) -> str:
         *further: Name and type of every further column.
     """
     columns = [(quoted(column.name), column.type) for column in record.table.key]
-    arrays = ", ".join([*(f"%s::text[]::{kind}[]" for _, kind in columns), *(f"%s::{kind}[]" for _, kind in further)])
+    sent = [f"%s::text[]::{kind}[]" for _, kind in columns] + [f"%b::{kind}[]" for _, kind in further]
     names = ", ".join([*(name for name, _ in columns), *(name for name, _ in further)])
-    return f"unnest({arrays}) AS d({names})"
+    return f"unnest({', '.join(sent)}) AS d({names})"
 
 
 def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
