@@ -20,13 +20,15 @@ from pathlib import Path
 SETS: dict[str, Sequence[str]] = {
     "transformers 4.51, sentence-transformers 5.0": (
         "transformers==4.51.0", "tokenizers==0.21.0", "huggingface_hub==0.30.0", "sentence-transformers==5.0.0",
-        "peft==0.17.0", "accelerate==1.1.0",
+        "peft==0.17.0", "accelerate==1.1.0", "datasets==4.0.0",
     ),
     "transformers 4.53, sentence-transformers 5.1": (
         "transformers==4.53.0", "tokenizers==0.21.1", "huggingface_hub==0.33.0", "sentence-transformers==5.1.0",
+        "datasets==4.0.0",
     ),
     "transformers 4.56, sentence-transformers 5.1": (
         "transformers==4.56.0", "tokenizers==0.22.0", "huggingface_hub==0.34.0", "sentence-transformers==5.1.0",
+        "datasets==4.0.0",
     ),
 }  # fmt: skip
 TESTS = (
@@ -52,7 +54,7 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[str, list[str]]:
     done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     print(done.stdout[-6000:], file=sys.stderr)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
-    return done.stdout.strip().splitlines()[-1], failed
+    return (done.stdout + done.stderr).strip().splitlines()[-1], failed
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,7 +96,9 @@ class ApiServer:
         rng = np.random.default_rng(len(self.requests))
         dim = asked.get("dimensions", DIM)
         vectors = [vector_of(text, self.weights)[:dim] + self.noise * rng.normal(size=dim) for text in asked["input"]]
-        data = [{"object": "embedding", "index": row, "embedding": one.tolist()} for row, one in enumerate(vectors)]
+        packed = asked.get("encoding_format") == "base64"  # as OpenAI's own package asks
+        written = [b64encode(one.astype("<f4").tobytes()).decode() if packed else one.tolist() for one in vectors]
+        data = [{"object": "embedding", "index": row, "embedding": one} for row, one in enumerate(written)]
         tokens = sum(len(text.split()) for text in asked["input"])
         good: Any = {"object": "list", "model": self.model, "data": data,
                      "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}  # fmt: skip

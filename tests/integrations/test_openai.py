@@ -1,14 +1,16 @@
-"""A client as of the package openai, by its interface alone, and holdfast's own encoder behind the same."""
+"""The client of the package openai, one of its interface alone, and holdfast's own encoder behind the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import openai
 import pytest
+from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
-from api_server import ApiServer
+from api_server import Answer, ApiServer
 from holdfast.adapters.storage import load_adapter
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.integrations.openai import LinkedClient
@@ -82,6 +84,28 @@ def test_an_encoder_of_ones_own(links: Links, api: ApiServer) -> None:
     expected = load_adapter(links.proven).map(new_vectors(TEXTS[:2]))
     np.testing.assert_allclose([one.embedding for one in answer.data], expected, atol=1e-6)
     assert answer.model == api.name and [one.index for one in answer.data] == [0, 1]
+
+
+def test_the_package_itself(links: Links, api: ApiServer) -> None:
+    """OpenAI's own client, its answers packed as it asks for them, checked by its answers and linked."""
+    with OpenAI(base_url=api.url, api_key="none", max_retries=0) as client:
+        linked = LinkedClient(client, links.proven, side="document", name=api.model)
+        answer = linked.embeddings.create(input=TEXTS[:3], model=api.model, user="me")
+        assert isinstance(answer, openai.types.CreateEmbeddingResponse) and answer.usage.total_tokens == 15
+        assert api.requests[-1]["user"] == "me" and api.requests[-1]["encoding_format"] == "base64"
+        expected = load_adapter(links.proven).map(new_vectors(TEXTS[:3]))
+        np.testing.assert_allclose([one.embedding for one in answer.data], expected, atol=1e-6)
+        (plain,) = client.embeddings.create(input=TEXTS[0], model=api.model).data
+        np.testing.assert_allclose(plain.embedding, new_vectors(TEXTS[:1])[0], rtol=1e-5)
+        with pytest.raises(openai.BadRequestError):
+            api.answers.append(Answer(status=400, body={"error": {"message": "no"}}))
+            linked.embeddings.create(input="x", model=api.model)
+
+
+def test_a_client_that_answers_later_is_refused(links: Links, api: ApiServer) -> None:
+    client = AsyncOpenAI(base_url=api.url, api_key="none")
+    with pytest.raises(ConfigError, match="answers later"):
+        LinkedClient(client, links.proven, side="query", name=api.model)
 
 
 def test_what_is_refused(links: Links, api: ApiServer) -> None:

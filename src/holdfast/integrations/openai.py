@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ class LinkedEmbeddings:
         texts = [input] if isinstance(input, str) else list(input)
         if not texts or not all(isinstance(text, str) for text in texts):
             raise DataError(f"input={brief(input)}.", expected="a text, or a list of texts; tokens are not taken")
-        answer = self._embeddings.create(input=[self.prefix + text for text in texts], model=model, **options)
+        answer = self._asked(input=[self.prefix + text for text in texts], model=model, **options)
         mapped = self.linked.mapped([one.embedding for one in answer.data], len(texts), self.side)
         found = copy.copy(answer)
         found.data = [copy.copy(one) for one in answer.data]
@@ -134,9 +134,21 @@ class LinkedEmbeddings:
             one.embedding = vector.tolist()
         return found
 
+    def _asked(self, **asked: Any) -> Any:
+        """Return what the client answers; refuse one that only promises to."""
+        answer = self._embeddings.create(**asked)
+        if isinstance(answer, Coroutine):
+            answer.close()
+            raise ConfigError(
+                "A client that answers later, such as AsyncOpenAI.",
+                expected="one that answers at once, such as OpenAI",
+                to_do="give that one, and call it in a thread of its own: asyncio.to_thread.",
+            )
+        return answer
+
     def _plain(self, texts: Sequence[str], _: Side) -> list[list[float]]:
         """Return the client's own vectors, to see which model it is."""
-        answer = self._embeddings.create(input=list(texts), model=self.name)
+        answer = self._asked(input=list(texts), model=self.name)
         return [one.embedding for one in sorted(answer.data, key=lambda one: one.index)]
 
 
