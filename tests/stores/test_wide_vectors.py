@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +24,10 @@ ROWS = 1500
 
 
 def embeddings(width: int, rows: int = ROWS, *, first: int = 0) -> EmbeddingSet:
-    """Points that lie near a space of 24 dimensions, as embeddings of models do."""
+    """Points that lie near a space of 400 dimensions, more than those of most models."""
     rng = np.random.default_rng(width)
-    plane = rng.normal(size=(24, width))
-    points = rng.normal(size=(first + rows, 24))[first:] @ plane + 0.5 * rng.normal(size=(rows, width))
+    plane = rng.normal(size=(400, width))
+    points = rng.normal(size=(first + rows, 400))[first:] @ plane + 0.5 * rng.normal(size=(rows, width))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     ids = [f"i{first + number:05d}" for number in range(rows)]
     return EmbeddingSet(ids, points.astype(np.float32), "declared:a", Hypersphere(width))  # type: ignore[arg-type]
@@ -170,3 +170,33 @@ def test_stores_without_graphs_refuse_their_settings_before_anything_is_made(url
         gallery.add(embeddings(4, 5))
         with pytest.raises(ConfigError, match="a gallery in PostgreSQL"):
             gallery.build_index(graph=Graph())
+
+
+class Embedder:
+    """A model of a width."""
+
+    def __init__(self, space: Space) -> None:
+        self.fingerprint, self.space = "declared:b", space
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        rows = np.random.default_rng(0).normal(size=(len(ids), self.space.dim)).astype(np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return EmbeddingSet(list(ids), rows, self.fingerprint, self.space)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "indexed"),
+    [((Hypersphere(8), Hypersphere(2500)), 40), ((InnerProduct(8), InnerProduct(2500)), 0)],
+    ids=["directions", "lengths"],
+)
+def test_a_backfill_indexes_the_next_generation_where_an_index_leads_to_what_is_near(
+    postgres_url: str, spaces: tuple[Space, Space], indexed: int
+) -> None:
+    before, after = spaces
+    with Gallery.create(postgres_url, fingerprint="declared:a", space=before) as gallery:
+        items = Embedder(before).embed([f"i{row}" for row in range(40)])
+        gallery.add(EmbeddingSet(items.ids, items.vectors, "declared:a", before))
+        gallery.build_index()
+        gallery.prepare("declared:b", after)
+        assert gallery.backfill(Embedder(after)).lacking == 0
+        assert [one.indexed for one in gallery.status().generations] == [40, indexed]
