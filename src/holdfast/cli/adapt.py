@@ -13,7 +13,7 @@ from rich.text import Text
 from holdfast.adapters.storage import GALLERY_ADAPTER
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
-from holdfast.cli.evidence import refuse_no_labels
+from holdfast.cli.evidence import refuse_no_labels, refuse_swapped
 from holdfast.cli.kept import MADE_BY
 from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
@@ -127,6 +127,7 @@ class BothModels(Options):
         old = side(self.old, self.old_model, self.old_text_model, TextModel())
         new = side(self.new, self.new_model, self.text_model, model)
         refuse_no_labels(reading.label_column, [old, new])
+        refuse_swapped(old, new, self.old)
         frozen: FrozenModel | None = None
         if self.text_model is not None:
             frozen = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from holdfast.cli.console import console, print_json, print_table
-from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, write_evidence
+from holdfast.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
 from holdfast.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from holdfast.cli.pages import check_report
 from holdfast.cli.places import Place
@@ -227,6 +227,7 @@ def evaluate(
     with console.status("reading embeddings"):
         old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
     refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
+    refuse_swapped(old.gallery, new.gallery, given_old.place, given_old.release)
     protocol = answers.opened(old.leave_one_out)
     _refuse_other_kinds(given_old, old, new, third)
     adapter = None if models.adapter is None else _adapter_between(models.adapter, given_old, given_new, old, new)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.places import Place
+from holdfast.documents import read_yaml
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.files import USUAL, FileColumns, model_folder
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +54,60 @@ def names_of(places: Sequence[Place]) -> list[str]:
             raise ConfigError(f"'{place}' was given twice.", expected="every folder, file or source once")
     names = [place.name for place in places]
     return names if len(set(names)) == len(names) else list(map(str, places))
+
+
+def refuse_swapped(old: EmbeddingSet, new: EmbeddingSet, place: Place | None, release: Path | None = None) -> None:
+    """Refuse embeddings given as those of the old model whose model, on record, searches the gallery of the new one.
+
+    Only where that is certain: by the record of the release, the head or the adapter that made them, which
+    `holdfast embed` wrote beside them, and which is still there.
+
+    Args:
+        old: Given as embeddings of the old model.
+        new: Given as those of the new one.
+        place: Where the former are.
+        release: The release that made them, where it was named.
+
+    Raises:
+        ConfigError: They look swapped.
+    """
+    for maker in [*_makers(place), *([] if release is None else [release])]:
+        if _searches(maker) == (old.fingerprint, new.fingerprint):
+            raise ConfigError(
+                f"'{place or release}' was given as the old model's, and the model that made it, '{maker}', searches "
+                "the gallery of the model given as the new one.",
+                expected="the older model as --old, and the one that is to search its gallery as --new",
+                to_do="they look swapped: exchange what --old and --new were given.",
+            )
+
+
+def _makers(place: Place | None) -> list[Path]:
+    """Return the releases or adapters by which embeddings in a folder were made, as their settings beside them say."""
+    if place is None or place.address is not None:
+        return []
+    found = model_folder(place.path)
+    settings = (found if found.is_dir() else found.parent) / "embed.yaml"
+    try:
+        said = read_yaml(settings, "settings of holdfast embed") if settings.is_file() else {}
+    except ConfigError:  # of something else
+        return []
+    listed = said.get("release")
+    named = [*(listed if isinstance(listed, list) else []), said.get("adapter")]
+    return [Path(one) for one in named if isinstance(one, str) and (Path(one) / "config.json").is_file()]
+
+
+def _searches(maker: Path) -> tuple[str, str] | None:
+    """Return the fingerprint of embeddings that a release or an adapter makes, and that of the gallery they search."""
+    from holdfast.adapters.storage import load_adapter
+
+    try:
+        record = json.loads((maker / "config.json").read_text(encoding="utf-8"))
+        if "compatible_with" in record:
+            return record["fingerprint"], record["compatible_with"]
+        adapter = load_adapter(maker)
+    except (OSError, ValueError, HoldfastError):  # gone, or of something else: nothing is certain
+        return None
+    return (adapter.mapped_fingerprint, adapter.fitted.target) if adapter.direction == "new_to_old" else None
 
 
 def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None:
