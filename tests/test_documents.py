@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import re
@@ -261,6 +262,29 @@ def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "served/tuned/modules.json").exists() and (tmp_path / "runs/tuned/start/config.json").exists()
 
 
+@pytest.mark.slow
+def test_the_commands_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server) -> None:
+    """As printed, but for the address of the database."""
+    monkeypatch.chdir(tmp_path)
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute("CREATE TABLE requests (id text PRIMARY KEY, text text, label text, emb vector(32))")
+        with (ROOT / "examples" / "requests.csv").open(encoding="utf-8") as file:
+            rows = [[row["id"], row["text"], row["label"]] for row in csv.DictReader(file)]
+        found = np.random.default_rng(0).normal(size=(len(rows), 32))
+        for row, vector in zip(rows, found, strict=True):
+            connection.execute("INSERT INTO requests VALUES (%s, %s, %s, %s)", [*row, str(vector.tolist())])
+    here = f"{postgres_server.url()}&"
+    lines = [
+        [word.replace("postgresql://app@db/shop?", here) for word in line]
+        for line in commands("docs/tutorials/tables.md")
+    ]
+    lines[1] += ["--adapter", "ridge", "--report", "none"]
+    assert [main(line) for line in lines] == [0, 1, 0, 0, 0, 0, 0]
+    with holdfast.Gallery.open("live") as gallery:
+        assert gallery.status().lacking == len(rows) - 200
+
+
 def write_products(folder: Path) -> None:
     """Texts of items, and their vectors by a model that sees less of them than a newer one."""
     rng = np.random.default_rng(0)
@@ -364,6 +388,7 @@ RUN = {
         "sessions",
         "suite",
         "own_models",
+        "tables",
         "fine_tune_texts",
         "attach",
     )
@@ -390,7 +415,10 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
         for block in blocks(page, "python")
     ],
 )
-def test_python_blocks(page: str, block: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_blocks(
+    page: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     exec(compile(block, page, "exec"), {"__name__": page})
     if "print(found.verdict" in block:
         assert capsys.readouterr().out.startswith("compatible ")
