@@ -131,18 +131,21 @@ class ConfigError(HoldfastError, ValueError):
     """An option, a name or a file that people write is wrong."""
 
 
-class MissingExtraError(ConfigError, ImportError):
+class MissingExtraError(ConfigError, ModuleNotFoundError):
     """A package is not installed that only a part of holdfast needs; see `holdfast.extras`.
 
     Args:
         given: What needs it.
         to_do: The command that installs it.
         packages: What is missing, as it is called where it is installed from.
+        name: What is missing, as it is imported, where whoever imported it may still tell what for; None: that is told.
     """
 
-    def __init__(self, given: str, expected: str = "", to_do: str = "", *, packages: Sequence[str] = ()) -> None:
+    def __init__(
+        self, given: str, expected: str = "", to_do: str = "", *, packages: Sequence[str] = (), name: str | None = None
+    ) -> None:
         super().__init__(given, expected, to_do)
-        self.packages = tuple(packages)
+        self.packages, self.name = tuple(packages), name
 
 
 class DataError(HoldfastError, ValueError):

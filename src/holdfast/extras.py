@@ -105,5 +105,26 @@ def needing(subject: str, or_else: str = "") -> Iterator[None]:
         raise missing(subject, str(error.name), or_else=or_else) from error
 
 
+@contextmanager
+def importing(module: str) -> Iterator[None]:
+    """Name the extra where a module of holdfast imports a package of one, in the ``with`` block, that is absent.
+
+    Whoever imports the module within `needing` tells what for instead.
+
+    Args:
+        module: Its name.
+
+    Raises:
+        MissingExtraError: The package is absent.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if extra_of(error.name) is None:
+            raise
+        told = missing(module, str(error.name))
+        raise MissingExtraError(told.given, to_do=told.to_do, packages=told.packages, name=error.name) from error
+
+
 def _absent(extra: str) -> list[str]:
     return [package for package in EXTRAS[extra] if find_spec(package) is None]

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("pureli
 """Folders of code that packages bring, which is known by their versions."""
 
 
+@lru_cache(maxsize=512)  # what trains one method is, but for that method, what trains another
 def bare_code(source: str) -> str:
     r"""Return source code in one layout, without comments and docstrings.
 

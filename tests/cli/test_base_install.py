@@ -244,3 +244,22 @@ def test_every_dependency_of_an_extra_is_known_by_the_name_it_is_imported_by() -
         for package in packages:
             names = {name.lower() for name in by_package[package]}
             assert names & {name.lower() for name in declared[str(extra_of(package))]}, (extra, package)
+
+
+@pytest.mark.parametrize(
+    "module", ["training.loop", "training.train", "training.encode", "methods.base", "models.release"]
+)
+def test_a_module_that_needs_torch_names_the_extra(module: str, tmp_path: Path) -> None:
+    code = f"""
+import importlib, holdfast
+from holdfast.errors import MissingExtraError
+for told, use in (("holdfast.{module}", lambda: importlib.import_module("holdfast.{module}")),
+                  ("holdfast.fit", lambda: holdfast.fit)):
+    try:
+        use()
+    except MissingExtraError as error:
+        assert str(error).startswith(told + " needs torch") and "'holdfast[train]'" in str(error), error
+    else:
+        raise AssertionError(told)
+"""
+    without_extras(tmp_path / "run.py", present=(), code=code)

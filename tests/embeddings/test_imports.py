@@ -286,3 +286,20 @@ def test_headers_and_texts_that_nobody_can_read_are_refused(
         archive.writestr(f"{name}.npy", member(kind, shape, content))
     with pytest.raises(DataError, match=said):
         from_npz(path, fingerprint="declared:v1")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_labels_beyond_int64_are_refused_and_others_of_uint64_are_taken(tmp_path: Path, suffix: str) -> None:
+    def written(labels: list[int]) -> Path:
+        path = tmp_path / f"vectors{suffix}"
+        vectors, numbers = np.eye(2, dtype=np.float32), np.array(labels, np.uint64)
+        if suffix == ".npz":
+            np.savez(path, vectors=vectors, labels=numbers)
+        else:
+            pq.write_table(pa.table({"vector": list(vectors), "label": numbers}), path)
+        return path
+
+    known = imported(written([2**63 - 1, 0]))
+    assert known.labels is not None and known.labels.tolist() == [2**63 - 1, 0]
+    with pytest.raises(DataError, match="reach 9223372036854775808"):
+        imported(written([2**63, 0]))

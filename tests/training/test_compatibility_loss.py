@@ -537,3 +537,12 @@ def test_a_method_that_was_built(scenes: dict[str, Scene]) -> None:
     with pytest.raises(ConfigError, match="its own arguments"):
         CompatibilityLoss(build_method("l2", {}), options={"weight": 1.0}, space=Hypersphere(5))
     assert "L2 on the hypersphere of dimension 5" in repr(named)
+
+
+def test_labels_beyond_int64_are_refused() -> None:
+    rows, beyond = np.eye(2, dtype=np.float32), np.array([2**63 + 1, 2**63], np.uint64)
+    with pytest.raises(DataError, match="old_labels reach 9223372036854775809"):
+        CompatibilityLoss("p2s", old_embeddings=rows, old_labels=beyond)
+    loss = CompatibilityLoss("p2s", old_embeddings=rows, old_labels=beyond - np.uint64(2**63))
+    with pytest.raises(DataError, match="labels reach 9223372036854775809"):
+        loss(torch.eye(2), torch.from_numpy(beyond))

@@ -10,6 +10,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -213,6 +214,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
     return arguments | {name: of_kind[kind] for name, kind in told.items()}, text
 
 
+@cache  # programs and tests that call `main` again wait for it once
 def _parser(
     function: Callable[..., Any], command: str
 ) -> tuple[Any, dict[str, type[Options]], dict[str, type[Settings | Typed]]]:

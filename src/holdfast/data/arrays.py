@@ -15,6 +15,7 @@ from holdfast.data.images import ArrayImages
 from holdfast.data.npz import read_npz
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray
+from holdfast.embeddings.imports import int64_labels
 from holdfast.errors import ConfigError, DataError
 
 Layout = Literal["NHW", "NHWC", "NCHW"]
@@ -62,6 +63,6 @@ def _numbered(found: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], tup
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="whole numbers (images,)")
     if "class_names" in found:
-        return labels.astype(np.int64), tuple(str(name) for name in found["class_names"].tolist())
+        return int64_labels(labels, "Labels"), tuple(str(name) for name in found["class_names"].tolist())
     values, numbers = np.unique(labels, return_inverse=True)
     return numbers.astype(np.int64), tuple(str(value) for value in values)

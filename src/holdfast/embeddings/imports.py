@@ -155,6 +155,9 @@ def space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tup
     return (space or Hypersphere(dim), "points") if similarity is None else space_named(similarity, dim)
 
 
+LARGEST = int(np.iinfo(np.int64).max)
+
+
 def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role) -> EmbeddingSet:
     """Return the set of arrays that came from elsewhere: ids and labels may be texts or numbers, or be missing.
 
@@ -180,10 +183,36 @@ def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Sp
         space=where[0],
         role=role,
         form=where[1],
-        labels=None if labels is None else np.asarray(labels).astype(np.int64),
+        labels=None if labels is None else int64_labels(np.asarray(labels), f"The labels in '{path}'"),
         class_names=None if names is None else _texts(names),
         columns=arrays,  # type: ignore[arg-type]
     )
+
+
+def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
+    """Return whole numbers as int64.
+
+    Args:
+        labels: Of any whole type.
+        what: What they are, as the beginning of a sentence.
+
+    Raises:
+        DataError: One is beyond int64, as uint64 may be: it would become another class.
+
+    >>> int64_labels(np.array([2**63], np.uint64), "The labels")
+    Traceback (most recent call last):
+    ...
+    holdfast.errors.DataError: The labels reach 9223372036854775808.
+    Expected: whole numbers up to 9223372036854775807 (int64)
+    Next: number the classes anew, or give their names as texts.
+    """
+    if labels.dtype == np.uint64 and labels.max(initial=0) > LARGEST:
+        raise DataError(
+            f"{what} reach {labels.max()}.",
+            expected=f"whole numbers up to {LARGEST} (int64)",
+            to_do="number the classes anew, or give their names as texts.",
+        )
+    return labels.astype(np.int64)
 
 
 def _whole(values: NDArray[Any] | StringArray) -> bool:

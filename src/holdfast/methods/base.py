@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError

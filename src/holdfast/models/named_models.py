@@ -16,7 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from torch import nn
+from holdfast.extras import importing
+
+with importing(__name__):
+    from torch import nn
 
 from holdfast.errors import ConfigError, HoldfastError, reason
 from holdfast.geometry import Space, space_from_record

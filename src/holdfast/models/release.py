@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
-import torch
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -26,9 +25,14 @@ from pydantic import (
     ValidationError,
     model_serializer,
 )
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file, save_file
+    from torch import Tensor, nn
 
 from holdfast.data.decoding import Fit
 from holdfast.data.image_size import ImageSize

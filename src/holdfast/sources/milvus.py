@@ -248,7 +248,7 @@ def connected(address: Address) -> Iterator[MilvusClient]:
         DataError: There is no such file.
         StoreError: The service is out of reach, or refuses; or another process has the file open.
     """
-    with _translated(address):
+    with translated(address):
         if "://" in address.place:
             host, port = authority_of(address, 19530, _TOKEN)
             uri = f"{'https' if flag(address, 'https', False) else 'http'}://{host}:{port}"
@@ -268,7 +268,7 @@ def connected(address: Address) -> Iterator[MilvusClient]:
 
 
 @contextmanager
-def _translated(address: Address) -> Iterator[None]:
+def translated(address: Address) -> Iterator[None]:
     """Turn what the client raises into our errors, and keep it from printing them too."""
     place = f"Milvus at {address.name}"
     loggers = [logging.getLogger(name) for name in ("pymilvus", "milvus_lite")]

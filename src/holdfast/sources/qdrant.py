@@ -261,7 +261,7 @@ def connected(address: Address) -> Iterator[QdrantClient]:
         DataError: There is no such folder, or it holds more than what the client of Qdrant writes.
         StoreError: The service is out of reach, or refuses; or another process has the folder open.
     """
-    with _translated(address):
+    with translated(address):
         if "://" not in address.place:
             with _folder(Path(address.place)) as client:
                 yield client
@@ -334,7 +334,7 @@ def _refuse_code(path: Path) -> None:
 
 
 @contextmanager
-def _translated(address: Address) -> Iterator[None]:
+def translated(address: Address) -> Iterator[None]:
     """Turn what the client raises into our errors."""
     place = f"Qdrant at {address.name}"
     try:

@@ -8,9 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, brief, count_of, refuse

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor
 
 from holdfast.adapters.base import Adapter
 from holdfast.adapters.local import Local

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor, nn
 
 from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor
 
 from holdfast.data.augment import Augmentation
 from holdfast.data.text_pairs import TextPairs

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import Parameter
-from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import Parameter
+    from torch.optim import Optimizer
+    from torch.utils.data import DataLoader
 
 from holdfast.errors import DataError
 from holdfast.geometry import Space

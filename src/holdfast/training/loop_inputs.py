@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.embeddings.imports import int64_labels
 from holdfast.errors import ConfigError, DataError, SpaceMismatchError, brief
 from holdfast.geometry import Space
 from holdfast.methods.base import EVERY_SPACE, Head, View
@@ -101,7 +102,7 @@ def checked_classes(values: object, items: int, what: str) -> NDArray[np.int64]:
             f"{what} is {shape_of(values)}.",
             expected=f"the class of each of the {items} items, whole numbers of shape ({items},)",
         )
-    return found.astype(np.int64)
+    return int64_labels(found, what)
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,8 @@ def checked_numbers(values: object, what: str, items: int, device: torch.device)
     whole = isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex())
     if not isinstance(values, Tensor) or not whole or values.dtype == torch.bool or values.shape != (items,):
         raise DataError(f"{what} is {shape_of(values)}.", expected=f"a tensor of whole numbers of shape ({items},)")
+    if values.dtype == torch.uint64:
+        values = torch.from_numpy(int64_labels(values.cpu().numpy(), what))
     return values.to(device, torch.int64)
 
 

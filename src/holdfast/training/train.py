@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+
+from holdfast.extras import importing
+
+with importing(__name__):
+    from torch import Tensor, nn
+    from torch.utils.data import DataLoader
 
 from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems

@@ -58,15 +58,16 @@ class Counter:
     def part(self, start: int, stop: int) -> Part:
         """Return some neighbouring queries of the block."""
         own = slice(self.pairs.offsets[start], self.pairs.offsets[stop])
+        search, block = self.search, self.block  # a part that knew the counter would outlive its last use
         return Part(
             rows=slice(start, stop),
             owner=self.pairs.owner[own] - start,
             items=self.pairs.items[own],
             values=self.pairs.scores[own],
             offsets=self.pairs.offsets[start : stop + 1] - own.start,
-            error=self.block.error[start:stop],
-            gallery_size=len(self.search.gallery),
-            exact=lambda owner, items: self.search.scores(self.block, owner + start, items),
+            error=block.error[start:stop],
+            gallery_size=len(search.gallery),
+            exact=lambda owner, items: search.scores(block, owner + start, items),
         )
 
     def add(self, start: int, products: Scores) -> None:

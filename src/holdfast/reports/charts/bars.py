@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -343,6 +344,7 @@ def first_hit_bars(results: Rehearsal, *, width: float = 640) -> Chart:
     return chart
 
 
+@cache
 @own_style
 def change_swatch(kind: str) -> str:
     """Return the colour of a change, for a legend."""
@@ -466,6 +468,7 @@ def _layers(chart: Chart, layers: Sequence[tuple[str, int, int]], session: int, 
         below += size
 
 
+@cache
 @own_style
 def layer_swatch(kind: str) -> str:
     """Return the look of a layer, for a legend."""

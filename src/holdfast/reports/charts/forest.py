@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.reports.charts.canvas import (
@@ -407,6 +408,7 @@ def _set_marks(found: SetScores) -> list[Mark]:
     return marks
 
 
+@cache
 @own_style
 def set_swatch(system: System) -> str:
     """Return the mark of a system for a legend."""
@@ -487,6 +489,7 @@ def with_interval(mean: Score) -> str:
     return f"{score(mean.mean)} {interval(mean.interval)}"
 
 
+@cache
 @own_style
 def kind_swatch(kind: str) -> str:
     """Return the mark of a kind of candidate, or the line of a reference, for a legend."""

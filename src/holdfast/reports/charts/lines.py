@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -208,6 +209,7 @@ def _drill_told(curves: Mapping[str, OrderCurve], metric: str, before: float | N
     return " ".join(told)
 
 
+@cache
 @own_style
 def order_swatch(number: int) -> str:
     """Return the line of an order, for a legend."""
@@ -364,6 +366,7 @@ def looks(results: SessionsResults) -> dict[str, Look]:
     return found
 
 
+@cache
 @own_style
 def learner_swatch(look: Look) -> str:
     """Return the line and the mark of a learner for a legend."""
@@ -540,6 +543,7 @@ def shares(found: Histogram) -> dict[str, list[float]]:
     }
 
 
+@cache
 @own_style
 def group_swatch(group: str) -> str:
     """Return the mark of a group for a legend."""

@@ -1,0 +1,244 @@
+"""Applications on several engines whose items are attached while they go on, and a plain twin of what they wrote."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from pymilvus import DataType, MilvusClient
+from qdrant_client import QdrantClient, models
+
+from attached.shop import DIM, NEW, OLD, Shop, vector, written
+from attached.shop import source as shop_source
+from holdfast.attached.collections.engine import Target
+from holdfast.attached.collections.opening import attach, current, open_attachment
+from holdfast.attached.state import Side
+from holdfast.galleries.sources import CallableItems, CallableVectors, VectorSource
+from holdfast.geometry import Hypersphere
+from holdfast.sources.address import read_address
+from holdfast.sources.qdrant import connected
+
+Found = dict[int, tuple[str, list[float]]]
+
+
+class Application(Protocol):
+    """An application with numbered items, each with a text, that writes with one of two models."""
+
+    twin: dict[int, str]
+
+    def attach(self) -> Any: ...
+
+    def open(self) -> Any: ...
+
+    def source(self, side: Side, attachment: Any) -> VectorSource: ...
+
+    def write(self, item: int, text: str, side: Side) -> None: ...
+
+    def delete(self, item: int) -> None: ...
+
+    def served(self) -> Found: ...
+
+    def close(self) -> None: ...
+
+
+class _Collections:
+    """What applications of Qdrant and Milvus share: they ask `current` what to write and what to query."""
+
+    url: str
+
+    def __init__(self) -> None:
+        self.twin: dict[int, str] = {}
+
+    def attach(self) -> Any:
+        return attach(self.url, old=OLD, new=NEW)
+
+    def open(self) -> Any:
+        return open_attachment(self.url)
+
+    def source(self, side: Side, attachment: Any) -> VectorSource:
+        def embed(texts: list[str]) -> np.ndarray:
+            return np.stack([vector(side, text) for text in texts])
+
+        items = CallableItems(lambda ids: [self.twin.get(int(one)) for one in ids])
+        return CallableVectors(embed, f"declared:{side}", Hypersphere(DIM), items)
+
+    def write(self, item: int, text: str, side: Side) -> None:
+        self.twin[item] = text
+        self.put(self.writing(), item, text, vector(side, text).tolist())
+
+    def delete(self, item: int) -> None:
+        del self.twin[item]
+        self.remove(self.writing(), item)
+
+    def writing(self) -> Target:
+        try:
+            return current(self.url, for_="writes")
+        except Exception:  # nothing is attached yet
+            return self.first
+
+    def served(self) -> Found:
+        return self.contents(current(self.url))
+
+    first: Target
+
+    def put(self, target: Target, item: int, text: str, numbers: list[float]) -> None:
+        raise NotImplementedError
+
+    def remove(self, target: Target, item: int) -> None:
+        raise NotImplementedError
+
+    def contents(self, target: Target) -> Found:
+        raise NotImplementedError
+
+
+class QdrantApplication(_Collections):
+    """Points in a folder of the client's local mode, or of a server.
+
+    Args:
+        place: ``qdrant:FOLDER`` or ``qdrant://HOST:PORT``.
+        ledger: Of attachments.
+        further: Options of the URL.
+        alias: What queries name, where there is one.
+    """
+
+    def __init__(self, place: str, ledger: str, further: str = "", alias: str = "") -> None:
+        super().__init__()
+        self.name = f"items_{uuid.uuid4().hex[:8]}"
+        sign = "/" if "//" in place else "#"
+        if sign == "#":
+            folder = Path(place.removeprefix("qdrant:"))
+            if not folder.exists():
+                QdrantClient(path=str(folder)).close()
+        self._context = connected(read_address(f"{place}{sign}{self.name}"))
+        self.client, self.alias = self._context.__enter__(), alias
+        self.first = Target(self.name, "emb")
+        self.client.create_collection(
+            self.name, {"emb": models.VectorParams(size=DIM, distance=models.Distance.COSINE),
+                        "other": models.VectorParams(size=2, distance=models.Distance.DOT)},
+        )  # fmt: skip
+        if alias:
+            make = models.CreateAlias(collection_name=self.name, alias_name=alias)
+            self.client.update_collection_aliases([models.CreateAliasOperation(create_alias=make)])
+        query = f"vector=emb&ledger={ledger}{further}"
+        self.url = f"{place}/{alias or self.name}?{query}" if sign == "/" else f"{place}#{alias or self.name}?{query}"
+
+    def put(self, target: Target, item: int, text: str, numbers: list[float]) -> None:
+        vectors = {str(target.vector): numbers, "other": [float(item), 1.0]}
+        point = models.PointStruct(id=item, vector=vectors, payload={"text": text, "tags": [text, item]})
+        self.client.upsert(target.collection, [point])
+
+    def remove(self, target: Target, item: int) -> None:
+        self.client.delete(target.collection, [item])
+
+    def contents(self, target: Target) -> Found:
+        points, _ = self.client.scroll(target.collection, limit=1000, with_vectors=True)
+        found = {}
+        for point in points:
+            assert point.payload is not None and isinstance(point.vector, dict)
+            assert point.payload["tags"] == [point.payload["text"], point.id]
+            assert point.vector["other"] == [float(str(point.id)), 1.0]
+            if target.vector in point.vector:
+                found[int(str(point.id))] = (point.payload["text"], _numbers(point.vector[target.vector]))
+        return found
+
+    def close(self) -> None:
+        for one in [one.name for one in self.client.get_collections().collections if one.name.startswith(self.name)]:
+            self.client.delete_collection(one)
+        self._context.__exit__(None, None, None)
+
+
+class MilvusApplication(_Collections):
+    """Rows of Milvus Lite, or of a server.
+
+    Args:
+        place: ``milvus:FILE.db`` or ``milvus://HOST:PORT``.
+        ledger: Of attachments.
+        alias: What queries name, where there is one.
+    """
+
+    def __init__(self, place: str, ledger: str, alias: str = "") -> None:
+        super().__init__()
+        served, self.name = "//" in place, f"items_{uuid.uuid4().hex[:8]}"
+        self.client = MilvusClient(place.replace("milvus", "http") if served else place.removeprefix("milvus:"))
+        schema = self.client.create_schema(enable_dynamic_field=True)
+        schema.add_field("key", DataType.INT64, is_primary=True)
+        schema.add_field("emb", DataType.FLOAT_VECTOR, dim=DIM)
+        schema.add_field("text", DataType.VARCHAR, max_length=200)
+        index = self.client.prepare_index_params()
+        index.add_index("emb", index_type="HNSW", metric_type="COSINE", params={"M": 8, "efConstruction": 32})
+        self.client.create_collection(self.name, schema=schema, index_params=index)
+        self.first, self.alias = Target(self.name, "emb"), alias
+        if alias:
+            self.client.create_alias(self.name, alias)
+        query = f"ledger={ledger}"
+        self.url = f"{place}/{alias or self.name}?{query}" if served else f"{place}#{alias or self.name}?{query}"
+
+    def put(self, target: Target, item: int, text: str, numbers: list[float]) -> None:
+        row = {"key": item, "emb": numbers, "text": text, "tags": [text, item]}
+        self.client.upsert(target.collection, [row])
+
+    def remove(self, target: Target, item: int) -> None:
+        self.client.delete(target.collection, ids=[item])
+
+    def contents(self, target: Target) -> Found:
+        rows = self.client.query(target.collection, filter="key >= 0", output_fields=["*"], consistency_level="Strong")
+        assert all(row["tags"] == [row["text"], row["key"]] for row in rows)
+        return {row["key"]: (row["text"], _numbers(row["emb"])) for row in rows}
+
+    def close(self) -> None:
+        if self.alias:
+            self.client.drop_alias(self.alias)
+        for one in [one for one in self.client.list_collections() if one.startswith(self.name)]:
+            self.client.drop_collection(one)
+        self.client.close()
+
+
+class PostgresApplication:
+    """Rows of a table of PostgreSQL, whose queries never change.
+
+    Args:
+        shop: An empty one.
+    """
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.twin = shop, dict[int, str]()
+
+    def attach(self) -> Any:
+        return self.shop.attach()
+
+    def open(self) -> Any:
+        return self.shop.open()
+
+    def source(self, side: Side, attachment: Any) -> VectorSource:
+        return shop_source(attachment, side)
+
+    def write(self, item: int, text: str, side: Side) -> None:
+        self.twin[item] = text
+        self.shop.execute(
+            "INSERT INTO shop.items (id, title, emb) VALUES (%s, %s, %s::vector) "
+            "ON CONFLICT (id) DO UPDATE SET title = excluded.title, emb = excluded.emb",
+            [item, text, written(side, text)],
+        )  # fmt: skip
+
+    def delete(self, item: int) -> None:
+        del self.twin[item]
+        self.shop.execute("DELETE FROM shop.items WHERE id = %s", [item])
+
+    def served(self) -> Found:
+        rows: Sequence[Any] = self.shop.execute("SELECT id, title, emb::text FROM shop.items WHERE emb IS NOT NULL")
+        return {item: (text, _numbers(np.fromstring(emb.strip("[]"), sep=","))) for item, text, emb in rows}
+
+    def close(self) -> None:
+        pass
+
+
+def _numbers(values: Any) -> list[float]:
+    return [round(float(one), 5) for one in values]
+
+
+def expected(twin: dict[int, str], side: Side) -> Found:
+    """Return what queries have to find when one model serves."""
+    return {item: (text, _numbers(vector(side, text))) for item, text in twin.items()}

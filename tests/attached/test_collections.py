@@ -1,0 +1,259 @@
+"""The same upgrade on every engine, beside an application that goes on: nothing lost, mixed or resurrected."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from pymilvus import MilvusClient
+from qdrant_client import QdrantClient
+
+from attached.collections import (
+    Application,
+    MilvusApplication,
+    PostgresApplication,
+    QdrantApplication,
+    expected,
+)
+from attached.shop import Shop
+from holdfast.attached.collections.ledger import Ledger
+from holdfast.attached.state import Side
+from holdfast.errors import UpgradeStateError
+
+ITEMS = 8
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A folder where a sync costs nothing: the local mode of Qdrant syncs every point."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-", dir=memory if memory.is_dir() else None))
+    yield folder
+    shutil.rmtree(folder)
+
+
+LITE = ["vectors of Qdrant", "collections of Qdrant", "alias of Qdrant", "Milvus Lite", "alias of Milvus Lite"]
+MAKE: dict[str, Callable[[Path, str], Application]] = {
+    "vectors of Qdrant": lambda place, ledger: QdrantApplication(f"qdrant:{place / 'q'}", ledger),
+    "collections of Qdrant": lambda place, ledger: QdrantApplication(
+        f"qdrant:{place / 'q'}", ledger, "&beside=collection"
+    ),
+    "alias of Qdrant": lambda place, ledger: QdrantApplication(f"qdrant:{place / 'q'}", ledger, alias="shown"),
+    "Milvus Lite": lambda place, ledger: MilvusApplication(f"milvus:{place / 'm.db'}", ledger),
+    "alias of Milvus Lite": lambda place, ledger: MilvusApplication(f"milvus:{place / 'm.db'}", ledger, "shown"),
+}
+
+
+class Run:
+    """An upgrade, step by step, by processes that may be killed, while the application goes on.
+
+    Args:
+        application: Whose.
+        seed: Of what it does meanwhile.
+    """
+
+    def __init__(self, application: Application, seed: int = 0) -> None:
+        self.application, self.chance = application, random.Random(seed)
+        self.writes: Side = "old"
+        self.killed = 0
+        for item in range(ITEMS):
+            application.write(item, f"item {item}", "old")
+        self.attachment = self.surely(None, "attached", application.attach)
+
+    def surely(self, attachment: Any, phase: str, step: Callable[[], Any]) -> Any:
+        """Do a step, and where the process is killed in it, once more by another one."""
+        while True:
+            try:
+                return step()
+            except Killed:
+                self.killed += 1
+                if attachment is not None:
+                    self.attachment.close()
+                    self.attachment = self.application.open()
+            except UpgradeStateError:
+                assert self.killed and self.attachment.state.phase == phase  # it was done, and only not heard of
+                return None
+
+    def step(self, name: str, phase: str, **options: Any) -> None:
+        self.surely(self.attachment, phase, lambda: self._step(name, **options))
+        assert self.attachment.state.phase == phase
+
+    def _step(self, name: str, source: Side | None = None, **options: Any) -> None:
+        given = [] if source is None else [self.application.source(source, self.attachment)]
+        getattr(self.attachment, name)(*given, **options)
+
+    def go_on(self) -> None:
+        """Let the application edit, add and delete some items."""
+        application, chance = self.application, self.chance
+        chance_items = sorted(application.twin)
+        application.write(chance.choice(chance_items), f"edited {chance.random()}", self.writes)
+        application.write(max(chance_items) + 1, f"added {chance.random()}", self.writes)
+        application.delete(chance.choice(chance_items[1:]))
+
+    def check(self, side: Side) -> None:
+        assert self.application.served() == expected(self.application.twin, side)
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def upgrade(run: Run) -> None:
+    """The whole way: there, back, there again, and the end."""
+    run.go_on()
+    run.step("backfill", "filled", source="new")
+    run.go_on()
+    run.step("index", "indexed")
+    run.check("old")
+    run.step("swap", "swapped", source="new")
+    run.check("new")
+    run.go_on()
+    run.step("backfill", "swapped", source="new")
+    run.check("new")
+    run.step("rollback", "rolled back", source="old")
+    run.check("old")
+    run.go_on()
+    run.step("swap", "swapped", source="new", writes="new")
+    run.writes = "new"
+    run.check("new")
+    run.go_on()
+    run.step("rollback", "rolled back", source="old", writes="old")
+    run.writes = "old"
+    run.check("old")
+    run.go_on()
+    run.step("swap", "swapped", source="new", writes="new")
+    run.writes = "new"
+    run.go_on()
+    run.check("new")
+    status = run.attachment.status()
+    assert (status.lacking["new"], status.empty, status.items) == (0, 0, len(run.application.twin))
+    kinds = [event["kind"] for event in run.attachment.journal()]
+    assert [kind for kind in kinds if kind in ("swap", "rollback")] == ["swap", "rollback"] * 2 + ["swap"]
+    run.step("complete", "completed")
+    run.surely(run.attachment, "detached", lambda: run.attachment.detach())
+    run.check("new")
+    run.attachment.close()
+
+
+@pytest.fixture
+def application(request: pytest.FixtureRequest, place: Path, tmp_path: Path) -> Iterator[Application]:
+    made = MAKE[request.param](place, str(tmp_path / "ledger.db"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("application", LITE, indirect=True)
+def test_an_upgrade_there_back_and_there_again(application: Application) -> None:
+    upgrade(Run(application))
+
+
+def test_an_upgrade_of_a_table_is_the_same(shop: Shop) -> None:
+    upgrade(Run(PostgresApplication(shop)))
+
+
+@pytest.mark.slow
+def test_an_upgrade_on_a_real_server(milvus_url: str, tmp_path: Path, postgres_url: str) -> None:
+    """The ledger is in PostgreSQL, where several machines can ask it."""
+    ledger = quote(postgres_url.partition("&schema=")[0], safe="")
+    application = MilvusApplication(
+        milvus_url.replace("http", "milvus"), ledger.replace("/", "%2F").replace(":", "%3A")
+    )
+    try:
+        upgrade(Run(application))
+    finally:
+        application.close()
+
+
+WRITES = {
+    QdrantClient: ["upsert", "update_vectors", "delete", "delete_vectors", "create_collection", "create_vector_name",
+                   "update_collection_aliases"],
+    MilvusClient: ["upsert", "delete", "create_collection", "load_collection", "alter_alias", "create_alias", "flush"],
+    Ledger: ["add", "step", "keep", "forget"],
+}  # fmt: skip
+
+
+class Faults:
+    """Kills the process before or after one of all the writes that an upgrade does.
+
+    Args:
+        patch: Of the test.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls, self.at, self.after, self.armed = 0, -1, False, False
+        for kind, names in WRITES.items():
+            for name in names:
+                patch.setattr(kind, name, self._failing(getattr(kind, name)))
+
+    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any, **named: Any) -> Any:
+            if not self.armed:
+                return method(*values, **named)
+            self.calls += 1
+            if self.calls == self.at and not self.after:
+                raise Killed
+            done = method(*values, **named)
+            if self.calls == self.at:
+                raise Killed
+            return done
+
+        return call
+
+
+class Mortal(Run):
+    """A run that only faults of its own steps hit, and none of the application's writes."""
+
+    faults: Faults
+
+    def surely(self, attachment: Any, phase: str, step: Callable[[], Any]) -> Any:
+        self.faults.armed = True
+        try:
+            return super().surely(attachment, phase, step)
+        finally:
+            self.faults.armed = False
+
+
+def killed_at(faults: Faults, application: Application, at: int, *, after: bool) -> int:
+    """Run an upgrade that is killed at one write; return how many there were."""
+    faults.calls, faults.at, faults.after = 0, at, after
+    Mortal.faults = faults
+    run = Mortal(application)
+    upgrade(run)
+    assert run.killed == (0 < at <= faults.calls)
+    return faults.calls
+
+
+@pytest.mark.parametrize("kind", ["vectors of Qdrant", "alias of Qdrant"])
+def test_killed_at_a_few_writes_it_goes_on(
+    kind: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep(kind, place, tmp_path, Faults(monkeypatch), every=17)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LITE)
+def test_killed_at_any_write_it_goes_on(
+    kind: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep(kind, place, tmp_path, Faults(monkeypatch), every=1)
+
+
+def sweep(kind: str, place: Path, tmp_path: Path, faults: Faults, *, every: int) -> None:
+    def once(at: int, *, after: bool) -> int:
+        application = MAKE[kind](place, str(tmp_path / f"{at}{after}.db"))
+        try:
+            return killed_at(faults, application, at, after=after)
+        finally:
+            application.close()
+
+    writes = once(-1, after=False)
+    assert writes > 30
+    for at in range(1, writes + 1, every):
+        for after in (False, True):
+            once(at, after=after)
