@@ -1,14 +1,20 @@
 """Fixtures shared by all tests."""
+# ruff: noqa: E402  (what packages read when they are imported is said before)
 
 from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+
+# Everything that tests import is looked through whenever garbage is, which took a third of the time of some tests.
+gc.set_threshold(50_000, 20, 20)
 
 # Two test processes on two cores, and what they start: more threads would only wait for each other. Read at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,9 +40,6 @@ from milvus_server import milvus_server
 GOLDEN = Path(__file__).parent / "golden"
 TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 
-
-# Everything that tests import is looked through whenever garbage is, which took a third of the time of some tests.
-gc.set_threshold(50_000, 20, 20)
 
 # Children of a fork leave alone what was garbage before: its destructors may wait for threads that only the parent has.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
@@ -148,3 +151,19 @@ def milvus_url() -> Iterator[str]:
     """Where a Milvus server for all tests is; a test makes collections of its own names, and drops them."""
     with milvus_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def small_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """Let no file of this process become larger than so many bytes for a while: the disk that a test can fill."""
+
+    @contextmanager
+    def limited(size: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))  # Python ignores the signal of a larger one
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited

@@ -85,7 +85,11 @@ def test_wrong_use_is_refused_in_plain_words_before_anything_is_trained(what, ma
 
 
 def test_data_that_searches_other_classes_says_what_to_type(made, fails, tmp_path) -> None:
-    said = fails("sessions", "disjoint", "--data", "glyphs", "--method", "finetune", "--out", tmp_path)
+    kinds = sorted((made / "photos").iterdir())
+    for part, own in {"train": kinds[:4], "query": kinds[4:], "gallery": kinds[4:]}.items():
+        for kind in own:
+            shutil.copytree(kind, tmp_path / "photos" / part / kind.name)
+    said = fails("sessions", "disjoint", "--data", tmp_path / "photos", "--method", "finetune", "--out", tmp_path)
     assert "--test-images" in said
 
 
