@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import griffe
 import yaml
@@ -30,6 +30,9 @@ import holdfast
 from holdfast.cli import main
 from holdfast.methods.base import CompatibilityMethod
 from holdfast.results import Part, Results
+
+if TYPE_CHECKING:
+    from holdfast.bench.suite import Suite
 
 ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
@@ -512,12 +515,17 @@ def data_sets() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def included_suites() -> str:
+@cache
+def shipped_suites() -> dict[Path, Suite]:
+    """Return the suites that come with holdfast, by their files."""
     from holdfast.bench.suite import read_suite
 
+    return {path: read_suite(path) for path in sorted((ROOT / "src/holdfast/recipes").glob("*.yaml"))}
+
+
+def included_suites() -> str:
     parts = [text("docs/reference/included_suites.md.in").rstrip()]
-    for path in sorted((ROOT / "src/holdfast/recipes").glob("*.yaml")):
-        suite = read_suite(path)
+    for path, suite in shipped_suites().items():
         parts += [
             f"## {path.stem}",
             f"**{suite.title}.** {suite.description}",
@@ -550,11 +558,9 @@ def papers() -> str:
 
 def reproducing_suites() -> dict[str, list[str]]:
     """Return the names of the suites that reproduce a table or figure, by PAPER/ITEM."""
-    from holdfast.bench.suite import read_suite
-
     found: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "src/holdfast/recipes").glob("*.yaml")):
-        for item in read_suite(path).reproduces:
+    for path, suite in shipped_suites().items():
+        for item in suite.reproduces:
             found.setdefault(item, []).append(path.stem)
     return found
 
