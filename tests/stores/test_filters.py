@@ -289,6 +289,8 @@ def test_upkeep_indexes_the_metadata_of_a_gallery_from_before(large: PgvectorSto
     where = Condition("order", "=", "c7")
     before = found(large, where)
     large.database.execute(f"DROP INDEX {INDEX}")
+    with large.writing("a test"):
+        large.tidy()
     assert INDEX not in explained(large, where) and found(large, where) == before and len(before) == 10
     large.tidy()
     assert INDEX in explained(large, where) and found(large, where) == before

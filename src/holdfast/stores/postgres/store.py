@@ -305,7 +305,8 @@ class PgvectorStore(LedgerStore):
                     self._reached("pgvector.drop")
                     drop_table(self.database, table)
                 freed = before - self._size()
-        self._index_metadata()
+        if self._writer != threading.get_ident():  # building waits for whoever writes
+            self._index_metadata()
         before = self._size()
         for table in self._tables():
             self.database.execute_alone(f'VACUUM (ANALYZE) "{self.database.address.schema}"."{table}"')
