@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from holdfast import load_release, save_release
 from holdfast.errors import ConfigError, HoldfastError
@@ -221,3 +222,44 @@ def test_what_is_not_on_this_machine_is_not_downloaded() -> None:
         open_release("hf:nobody/nothing")
     with pytest.raises(ConfigError, match="no folder 'nothing'"):
         open_release("hf:nothing")
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_addition_to_weights_is_refused_and_the_merged_model_is_taken(whole: bool, tmp_path: Path) -> None:
+    """As peft saves it, alone and beside the weights that it is an addition to."""
+    peft = pytest.importorskip("peft")
+    folder, model = saved("dinov2", tmp_path / "base")
+    with seeded(1), quietly():
+        adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))
+        adapted.save_pretrained(folder if whole else tmp_path / "lora")
+    with pytest.raises(ConfigError, match=r"(?s)adapter_config.json.*merge_and_unload"):
+        open_release(f"hf:{folder if whole else tmp_path / 'lora'}")
+    merged = tmp_path / "merged"
+    with quietly():
+        adapted.merge_and_unload().save_pretrained(merged)
+    shutil.copy(folder / "preprocessor_config.json", merged)
+    images = torch.randint(0, 256, (2, 3, 36, 36), dtype=torch.uint8)
+    pixels = (images[..., 2:34, 2:34].float() / 255 - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(STD).view(
+        1, 3, 1, 1
+    )
+    with torch.no_grad():
+        expected = model(pixels).pooler_output
+        torch.testing.assert_close(open_release(f"hf:{merged}").encoder(images), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_quantised_weights_are_refused(tmp_path: Path) -> None:
+    folder, _ = saved("clip", tmp_path / "model")
+    settings = json.loads((folder / "config.json").read_text())
+    settings["vision_config"]["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    said = tmp_path / "said"
+    shutil.copytree(folder, said)
+    (said / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=r"(?s)quantised: config.json.*dequantize"):
+        open_release(f"hf:{said}")
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("q_proj.weight"))
+    weights[name] = (127 * weights[name]).round().to(torch.int8)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"quantised: 'model.safetensors' has arrays of I8"):
+        open_release(f"hf:{folder}")

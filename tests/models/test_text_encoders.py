@@ -483,3 +483,16 @@ def test_a_folder_comes_before_a_package(tmp_path: Path, monkeypatch: pytest.Mon
     assert find_model(WORDLLAMA) == Path(WORDLLAMA)
     with pytest.raises(ConfigError, match="'wordllama' holds nothing"):
         open_text_encoder(WORDLLAMA)
+
+
+def test_additions_to_weights_and_quantised_ones_are_refused(sentence_folder: Path, tmp_path: Path) -> None:
+    added, quantised = tmp_path / "added", tmp_path / "quantised"
+    shutil.copytree(sentence_folder, added)
+    write_json(added / "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "owner/base"})
+    with pytest.raises(ConfigError, match=r"(?s)an addition, such as LoRA, to the weights of 'owner/base'.*merge"):
+        open_text_encoder(added)
+    shutil.copytree(sentence_folder, quantised)
+    settings = json.loads((quantised / "config.json").read_text())
+    write_json(quantised / "config.json", {**settings, "quantization_config": {"quant_method": "gptq", "bits": 4}})
+    with pytest.raises(ConfigError, match=r"quantised: config.json"):
+        open_text_encoder(quantised)

@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from holdfast.errors import ConfigError, brief
 from holdfast.extras import needing
 
@@ -95,6 +97,7 @@ def cached_folder(name: str, what: str, file: str) -> Path:
             to_do="holdfast downloads no image models: fetch it where there is a connection, `hf download OWNER/NAME "
             "--local-dir FOLDER`, copy that folder to this machine and give its path.",
         )
+    refuse_parts_of_weights(found)
     if not (found / file).exists():
         there = ", ".join(sorted(one.name for one in found.iterdir())[:8]) or "nothing"
         raise ConfigError(
@@ -172,6 +175,7 @@ def sentence_files(folder: Path) -> list[Path]:
     """
     places = [folder, *_module_folders(folder)]
     for place in places:
+        refuse_parts_of_weights(place)
         _refuse_pickled(place)
     files = {file for place in places for file in (place.iterdir() if place == folder else place.rglob("*"))}
     deciding = [file for file in files if file.suffix in _DECIDING and file.name not in _WITHOUT_EFFECT]
@@ -215,6 +219,59 @@ def _refuse_pickled(place: Path) -> None:
             to_do="where you trust the model, write it anew: "
             "SentenceTransformer(MODEL).save_pretrained(FOLDER); then give that folder.",
         )
+
+
+ADAPTER_CONFIG = "adapter_config.json"
+_QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2")
+"""Types of arrays in safetensors that a library would have to scale before they are weights."""
+
+
+def refuse_parts_of_weights(folder: Path) -> None:
+    """Refuse a folder whose weights are an addition to those of another model, or are quantised.
+
+    Whether the libraries take them into account depends on what else is installed; without, vectors would silently be
+    those of another model.
+
+    Raises:
+        ConfigError: It holds such weights.
+    """
+    if (folder / ADAPTER_CONFIG).exists():
+        base = read_json(folder / ADAPTER_CONFIG)
+        base = base.get("base_model_name_or_path") if isinstance(base, Mapping) else None
+        raise ConfigError(
+            f"'{folder}' holds {ADAPTER_CONFIG}: an addition, such as LoRA, to the weights of "
+            f"{'another model' if base is None else brief(base)}.",
+            expected="the weights of a whole model",
+            to_do="put it into the weights, and give that folder: peft.AutoPeftModel.from_pretrained(FOLDER)"
+            ".merge_and_unload().save_pretrained(MERGED), with the tokenizer or image processor beside it.",
+        )
+    settings = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    if _says(settings, "quantization_config"):
+        raise _quantised(folder, "config.json says so (quantization_config)")
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as arrays:
+                kinds = {arrays.get_slice(name).get_dtype() for name in arrays.keys()}  # noqa: SIM118 - not a mapping
+        except (OSError, SafetensorError):
+            continue  # whoever reads it says what is wrong
+        if kinds & set(_QUANTISED):
+            raise _quantised(folder, f"'{file.name}' has arrays of {', '.join(sorted(kinds & set(_QUANTISED)))}")
+
+
+def _says(settings: object, name: str) -> bool:
+    """Return whether a setting is given, in settings or in those within them."""
+    if not isinstance(settings, Mapping):
+        return False
+    return bool(settings.get(name)) or any(_says(value, name) for value in settings.values())
+
+
+def _quantised(folder: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"The weights in '{folder}' are quantised: {why}.",
+        expected="weights in float32, float16 or bfloat16",
+        to_do="take the model as it was published before; or let its library write it anew: model.dequantize()"
+        ".save_pretrained(FOLDER).",
+    )
 
 
 _PLAIN = ("eager", "sdpa")
