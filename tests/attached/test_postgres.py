@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from attached.shop import Shop, source
-from holdfast.errors import UpgradeStateError
+from crash.server import Server
+from holdfast.errors import StoreError, UpgradeStateError
 
 
 def test_all_the_way_and_back(shop: Shop) -> None:
@@ -30,3 +33,47 @@ def test_all_the_way_and_back(shop: Shop) -> None:
         it.rollback()
         it.detach()
     assert shop.dump() == schema and shop.contents() == rows
+
+
+def test_two_columns_of_one_table(shop: Shop) -> None:
+    shop.execute("ALTER TABLE shop.items ADD COLUMN two vector(8)")
+    shop.fill(4)
+    shop.execute("UPDATE shop.items SET two = emb")
+    schema, rows = shop.dump(), shop.contents()
+    places = [shop.at("shop.items", "text=title", f"vector={name}") for name in ("emb", "two")]
+    with shop.attach(places[0]) as one, shop.attach(places[1]) as two:
+        for it in (one, two):
+            it.backfill(source(it))
+            it.index()
+            it.swap()
+            it.rollback()
+        one.detach()
+        assert (two.state.phase, [index.built for index in two.status().indexes]) == ("rolled back", [True] * 2)
+        two.swap()
+        two.rollback()
+        two.detach()
+    assert shop.dump() == schema and shop.contents() == rows
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_in_the_middle(mortal_server: Server) -> None:
+    shop = Shop(mortal_server, "mortal")
+    shop.fill(60)
+    asked: list[int] = []
+
+    def die() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            mortal_server.kill()
+            threading.Timer(0.2, mortal_server.start).start()
+
+    with shop.attach() as it:
+        done = it.backfill(source(it, told=die), batch=5)
+        assert (done.lacking, it.status().lacking["new"], it.state.phase) == (0, 0, "filled")
+        it.index()
+        mortal_server.kill()
+        mortal_server.start()
+        with pytest.raises(StoreError, match="fails"):
+            it.swap()  # the connection is lost, and nothing else
+        it.swap()
+    assert set(shop.sides().values()) == {"new"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import psycopg
@@ -10,8 +11,11 @@ import pytest
 from attached.shop import GOODS, NEW, OLD, Shop, source, written
 from crash.server import Server
 from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment, plan
+from holdfast.attached.postgres import attachment
+from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from holdfast.attached.postgres.filling import lacking_rows
 from holdfast.attached.postgres.session import LockedError
+from holdfast.attached.postgres.start import plan
 from holdfast.errors import ConfigError, DataError, GalleryError, HoldfastError, LastingStoreError, UpgradeStateError
 
 TABLES: dict[str, tuple[str, str, type[HoldfastError], str]] = {
@@ -78,6 +82,7 @@ def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
             assert again.number == it.number
 
 
+@pytest.mark.slow
 def test_standbys_are_told_apart(shop: Shop, postgres_server: Server, tmp_path: object) -> None:
     shop.fill(1)
     standby = Server(original=postgres_server)
@@ -249,3 +254,37 @@ def test_wide_vectors_are_of_half_precision(make_shop: Callable[..., Shop]) -> N
         [(kind,)] = shop.execute("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = "
                                  "'emb_holdfast_new'")  # fmt: skip
         assert kind == "halfvec(3072)"
+
+
+def test_no_application_is_ended_by_a_swap(shop: Shop) -> None:
+    """One that read the table, and waits to write it, would wait for a swap that waits for it: the swap gives way."""
+    shop.fill(5)
+    errors: list[BaseException] = []
+
+    def write(client: psycopg.Connection) -> None:
+        try:
+            client.execute("UPDATE shop.items SET price = 7 WHERE id = 2")
+            client.commit()
+        except BaseException as error:
+            errors.append(error)
+
+    with shop.attach() as it, psycopg.connect(shop.database) as client:
+        it.backfill(source(it))
+        it.index()
+        client.execute("SELECT count(*) FROM shop.items")
+        writing = threading.Thread(target=write, args=[client])
+        waits = "SELECT pid FROM pg_locks WHERE relation = 'shop.items'::regclass AND NOT granted"
+
+        def counted(*_: object) -> int:  # the swap holds writers back by now
+            if not writing.ident:
+                writing.start()
+                while not shop.execute(waits):
+                    pass
+            return lacking_rows(*_)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attachment, "lacking_rows", counted)
+            it.swap()
+        writing.join()
+        assert not errors and it.state.phase == "swapped"
+    assert shop.execute("SELECT price FROM shop.items WHERE id = 2") == [(7,)]

@@ -24,7 +24,8 @@ from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.attached.base import ModelIdentity
-    from holdfast.attached.postgres.attachment import Plan, PostgresAttachment
+    from holdfast.attached.postgres.attachment import PostgresAttachment
+    from holdfast.attached.postgres.start import Plan
     from holdfast.galleries.sources import VectorSource
 
 Model = Literal["old", "new"]
@@ -207,7 +208,8 @@ def start(
             --dry-run
     """
     from holdfast.attached.base import ModelIdentity
-    from holdfast.attached.postgres.attachment import attach, plan
+    from holdfast.attached.postgres.attachment import attach
+    from holdfast.attached.postgres.start import plan
 
     new, mapped = source.identity(new_model, dim, api)
     if model is None and mapped is None:

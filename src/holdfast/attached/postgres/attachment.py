@@ -7,7 +7,7 @@ that is waited for makes everybody behind it wait. Every step but the building o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from logging import INFO
 from typing import Any, Unpack
@@ -21,17 +21,34 @@ from holdfast.attached.postgres.filling import (
     read_batch,
     write_batch,
 )
-from holdfast.attached.postgres.indexes import NewIndex, build, new_type, statuses, wanted
-from holdfast.attached.postgres.layout import Aside, Columns, added_name, held, layout_of, relation_of
+from holdfast.attached.postgres.indexes import build, statuses, wanted
+from holdfast.attached.postgres.layout import (
+    Aside,
+    Columns,
+    added_name,
+    held,
+    layout_of,
+    lock_all,
+    outlast_vacuum,
+    relation_of,
+)
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from holdfast.attached.postgres.rows import TableTexts, TableVectors
 from holdfast.attached.postgres.session import Session, literal, quoted
-from holdfast.attached.postgres.table import Right, Table, firing_triggers, inspect, refusals, rights
+from holdfast.attached.postgres.start import Preparation
+from holdfast.attached.postgres.statements import (
+    detach_statements,
+    extension_of,
+    left_indexes,
+    names_to_restore,
+    restored_not_null,
+    turn_statements,
+)
 from holdfast.attached.postgres.triggers import create_statements, drop_statement
 from holdfast.attached.postgres.verify import queries_of, table_problems
 from holdfast.attached.state import AttachmentState, Event, Side, advance
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import ConfigError, GalleryError, LastingStoreError, StoreError, UpgradeStateError
+from holdfast.errors import GalleryError, StoreError, UpgradeStateError
 from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource
 from holdfast.logs import logger
@@ -42,207 +59,6 @@ LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it
 ATTEMPTS = 40
 DRAINED = 256  # rows that are filled while writers wait
 _GUARD = "SELECT pg_advisory_xact_lock(hashtext('holdfast_attached'))"
-_STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What attaching would do, in SQL; nothing was changed.
-
-    Args:
-        table: As it is.
-        rights: What it takes, no more, and which of it this role has.
-        refusals: What rules the table out, in words; empty where nothing does.
-        notes: What to know before.
-        steps: Statements by step: start, index, swap, rollback, detach.
-    """
-
-    table: Table
-    rights: tuple[Right, ...]
-    refusals: tuple[str, ...]
-    notes: tuple[str, ...]
-    steps: Mapping[str, tuple[str, ...]]
-
-    @property
-    def lacking(self) -> tuple[str, ...]:
-        """The statements that give the rights that are lacking."""
-        return tuple(right.statement for right in self.rights if not right.held)
-
-
-class _Preparation:
-    """What is known of a table before it is attached, read in one transaction.
-
-    Args:
-        session: To the database, within a transaction.
-        address: Of the table.
-        old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
-        new: The model that is to take over.
-        aside: Keep new vectors in a table of their own.
-        fire_triggers: Let filling fire the application's own triggers.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        address: TableAddress,
-        old: ModelIdentity,
-        new: ModelIdentity,
-        *,
-        aside: bool,
-        fire_triggers: bool,
-    ) -> None:
-        table = inspect(session, address)
-        if old.dim and old.dim != table.dim:
-            raise ConfigError(
-                f"The vectors in {table.schema}.{table.name} have the dimension {table.dim}, those of "
-                f"{old.fingerprint} {old.dim}.",
-                expected="the model that made the vectors which are there",
-                to_do="name that model, or another column; nothing was changed.",
-            )
-        self.session, self.table, self.aside = session, table, aside
-        triggers = [] if aside else firing_triggers(session, table)
-        kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
-        self.record = Record(
-            table, replace(old, dim=table.dim), new, kind, 0 if aside else 1, 0 if aside else 1, fires=fire_triggers
-        )
-        self.rights = rights(session, table, SCHEMA, aside=aside, silent=bool(triggers) and not fire_triggers)
-        self.refusals = [] if aside else refusals(session, table)
-        self.silenced = triggers
-        self._refuse_taken_names()
-
-    def _refuse_taken_names(self) -> None:
-        names = [added_name(self.table.vector.name, what) for what in ("new", "old", "edited")]
-        taken = self.session.rows(
-            "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
-            [self.table.oid, names],
-        )
-        if taken and not self.aside:
-            self.refusals.append(
-                f"it has columns of the names that are to be added: {', '.join(str(name) for (name,) in taken)}"
-            )
-
-    def refuse(self) -> None:
-        """Refuse a table that cannot be attached.
-
-        Raises:
-            LastingStoreError: Rights are lacking, each with what gives it.
-            GalleryError: Something rules it out.
-        """
-        lacking = [right.statement for right in self.rights if not right.held]
-        if lacking:
-            aside = "" if self.aside else " Without rights to alter the table, --aside keeps new vectors beside it."
-            raise LastingStoreError(
-                f"Rights are lacking for {self.table.schema}.{self.table.name}.",
-                expected=" ".join(lacking),
-                to_do=f"let an administrator run these.{aside} Nothing was changed.",
-            )
-        if self.refusals:
-            raise GalleryError(
-                f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
-                expected="a table without these",
-                to_do="change that, or keep new vectors beside the table by --aside; nothing was changed.",
-            )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to know before."""
-        notes = [] if self.aside else [
-            "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
-            "session, and INSERT without a list of columns puts the vector into the column of the old model after a "
-            "swap: name columns.",
-        ]  # fmt: skip
-        old, new = self.record.old, self.record.new
-        if old.dim != new.dim:
-            notes.append(f"Vectors of {old.dim} numbers become such of {new.dim}: queries and writes of the old model "
-                         "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
-        if self.record.new_type.partition("(")[0] != self.table.kind:
-            notes.append(f"The new column is of the type {self.record.new_type}, which pgvector can index.")
-        if self.silenced:
-            how = "are fired" if self.record.fires else "are not fired (session_replication_role)"
-            notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
-        return tuple(notes)
-
-    def entry(self, number: int) -> Entry:
-        """Return the attachment as it would be."""
-        state = advance(AttachmentState(), self.event)
-        return Entry(number, self.record, state, datetime.now().astimezone())
-
-    @property
-    def event(self) -> Event:
-        """What begins it."""
-        record = self.record
-        return {"kind": "attach", "old": record.old.fingerprint, "new": record.new.fingerprint,
-                "swappable": not self.aside}  # fmt: skip
-
-    def extension(self) -> str:
-        """Return the schema of pgvector in SQL."""
-        return _extension(self.session)
-
-    def grants(self) -> list[tuple[str, str]]:
-        """Return rights on the vectors' column alone: what is granted, and to whom."""
-        return [
-            (str(privilege), str(role))
-            for privilege, role in self.session.rows(
-                "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
-                "END FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
-                [self.table.oid, self.table.vector.number],
-            )
-        ]
-
-    def table_statements(self, entry: Entry, relation: str) -> list[str]:
-        """Return what is done to the table."""
-        table, record = self.table, self.record
-        if self.aside:
-            beside = Aside(entry, relation)
-            columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in table.key)
-            made = [
-                f"CREATE TABLE {beside.table} ({columns}, edited bigint, vector {record.new_type}, "
-                f"PRIMARY KEY ({', '.join(quoted(column.name) for column in table.key)}))"
-            ]  # fmt: skip
-        else:
-            layout = Columns(entry, relation, "old")
-            new, edited = quoted(layout.name("new")), quoted(layout.edited_name)
-            parts = [f"ADD COLUMN {new} {record.new_type}", f"ADD COLUMN {edited} bigint"]
-            if table.storage:
-                parts.append(f"ALTER COLUMN {new} SET STORAGE {_STORAGE[table.storage]}")
-            if table.not_null:
-                parts.append(f"ALTER COLUMN {quoted(table.vector.name)} DROP NOT NULL")
-            made = [f"ALTER TABLE {relation} {', '.join(parts)}"]
-            made += [f"GRANT {privilege} ({new}) ON {relation} TO {role}" for privilege, role in self.grants()]
-        return [*made, *create_statements(entry, _laid_out(entry, relation), entry.state, self.extension())]
-
-
-def plan(
-    url: str,
-    *,
-    old: ModelIdentity,
-    new: ModelIdentity,
-    aside: bool = False,
-    fire_triggers: bool = False,
-) -> Plan:
-    """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
-    address = read_table_address(url)
-    session = Session(address.database)
-    try:
-        with session.transaction():
-            it = _Preparation(session, address, old, new, aside=aside, fire_triggers=fire_triggers)
-            entry, ledger = it.entry(1), Ledger(session)
-            relation = it.table.identifier
-            begin = [] if ledger.is_there() else [ledger.statements()]
-            steps = {
-                "start": (*begin, *it.table_statements(entry, relation)),
-                "index": tuple(
-                    statement for one in _indexes_of(session, entry, relation) for statement in one.statements()
-                ),
-            }
-            if not aside:
-                extension, swapped = it.extension(), replace(entry, state=replace(entry.state, phase="swapped"))
-                steps["swap"] = tuple(_turn_statements(entry, relation, "new", extension))
-                steps["rollback"] = tuple(_turn_statements(swapped, relation, "old", extension))
-            steps["detach"] = tuple(_detach_statements(entry, relation, "old"))
-            return Plan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
-    finally:
-        session.close()
 
 
 def attach(
@@ -280,11 +96,12 @@ def attach(
             known = _known(session, address, old, new)
             if known is not None:
                 return known
-            it = _Preparation(session, address, old, new, aside=aside, fire_triggers=fire_triggers)
+            it = Preparation(session, address, old, new, aside=aside, fire_triggers=fire_triggers)
             it.refuse()
             if not ledger.is_there():
                 session.rows(ledger.statements())
             entry = ledger.add(it.record, it.event)
+            outlast_vacuum(session, it.table.oid)
             for statement in it.table_statements(entry, it.table.identifier):
                 session.rows(statement)
             if not aside:
@@ -368,46 +185,6 @@ def _numbered(session: Session, record: Record) -> Record:
         )
     }
     return replace(record, new_number=found[names[0]], edited_number=found[names[1]])
-
-
-def _extension(session: Session) -> str:
-    [(schema,)] = session.rows(
-        "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace "
-        "WHERE extname = 'vector'"
-    )
-    return str(schema)
-
-
-def _laid_out(entry: Entry, relation: str) -> Columns | Aside:
-    return Aside(entry, relation) if entry.record.aside else Columns(entry, relation, entry.state.serving)
-
-
-def _indexes_of(session: Session, entry: Entry, relation: str) -> list[NewIndex]:
-    return wanted(session, entry, _laid_out(entry, relation))
-
-
-def _turn_statements(entry: Entry, relation: str, side: Side, extension: str, writes: Side | None = None) -> list[str]:
-    """Return what makes the vectors of a model those that serve."""
-    name, table = quoted(entry.record.table.vector.name), entry.record.table
-    before, after = Columns(entry, relation, entry.state.serving), Columns(entry, relation, side)
-    state = replace(entry.state, phase="swapped" if side == "new" else "rolled back",
-                    writes=writes or entry.state.writes)  # fmt: skip
-    return [
-        f"ALTER TABLE {relation} RENAME COLUMN {name} TO {quoted(added_name(table.vector.name, before.serving))}",
-        f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
-        *create_statements(entry, after, state, extension),
-    ]
-
-
-def _detach_statements(entry: Entry, relation: str, stays: Side) -> list[str]:
-    """Return what removes everything that was added, and the vectors of the other model."""
-    if entry.record.aside:
-        return [drop_statement(entry), f"DROP TABLE {SCHEMA}.vectors_{entry.id}"]
-    layout = Columns(entry, relation, stays)
-    return [
-        drop_statement(entry),
-        f"ALTER TABLE {relation} DROP COLUMN {quoted(layout.hidden_name)}, DROP COLUMN {quoted(layout.edited_name)}",
-    ]
 
 
 class PostgresAttachment:
@@ -570,7 +347,7 @@ class PostgresAttachment:
             check_made(source, entry, side)
             with self._session.transaction():
                 lacking = lacking_rows(self._session, held(self._session, self.number)[1], side)
-            if lacking > DRAINED:
+            if lacking:  # beside everybody, so that little is left for the moment in which writers wait
                 self.backfill(source, of=side)
 
         def attempt() -> None:
@@ -586,9 +363,9 @@ class PostgresAttachment:
                     raise self._lacking(kind, side, lacking, ids)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
-                self._session.rows(f"LOCK TABLE {layout.relation} IN ACCESS EXCLUSIVE MODE")
-                extension = _extension(self._session)
-                for statement in _turn_statements(entry, layout.relation, side, extension, writes):
+                lock_all(self._session, entry, layout.relation)
+                extension = extension_of(self._session)
+                for statement in turn_statements(entry, layout.relation, side, extension, writes):
                     self._session.rows(statement)
                 self._ledger.step(entry, {**event, "lacking": lacking})
 
@@ -642,9 +419,9 @@ class PostgresAttachment:
                         expected="a declaration in the moment of the swap",
                         to_do=f"`holdfast attach swap --writes {side}` (or rollback); nothing was changed.",
                     )
-                entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
+                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 state = self._ledger.step(entry, {"kind": "writes", "writes": side})
-                for statement in create_statements(entry, layout, state, _extension(self._session)):
+                for statement in create_statements(entry, layout, state, extension_of(self._session)):
                     self._session.rows(statement)
                 return side
 
@@ -709,19 +486,18 @@ class PostgresAttachment:
                 if lacking > (0 if required else allow_missing):
                     raise self._lacking("detach", stays, lacking, read_batch(
                         self._session, entry, layout, stays, 20).ids)  # fmt: skip
-                names = _names_to_restore(entry) if stays == "new" else []
-                self._session.rows(f"LOCK TABLE {layout.relation} IN "
-                                   f"{'ACCESS SHARE' if entry.record.aside else 'ACCESS EXCLUSIVE'} MODE")  # fmt: skip
-                for statement in _detach_statements(entry, layout.relation, stays):
+                names = names_to_restore(entry) if stays == "new" else []
+                if not entry.record.aside:
+                    lock_all(self._session, entry, layout.relation)
+                for statement in detach_statements(entry, layout.relation, stays):
                     self._session.rows(statement)
                 if not entry.record.aside:
-                    schema, lacks = entry.record.table.schema, added_name(entry.record.table.vector.name, "lacks_")
-                    for index in _left_indexes(self._session, entry, lacks):
-                        self._session.rows(f"DROP INDEX IF EXISTS {quoted(schema, index)}")
+                    for index in left_indexes(self._session, entry):
+                        self._session.rows(f"DROP INDEX {index}")
                 for before, after in names:
                     self._session.rows(f"ALTER INDEX {before} RENAME TO {after}")
                 if required:
-                    self._session.rows(_restored_not_null(self._session, entry, layout.relation))
+                    self._session.rows(restored_not_null(self._session, entry, layout.relation))
                     self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
                 self._ledger.step(entry, {"kind": "detach", "stays": stays})
                 self._ledger.remove(self.number)
@@ -736,7 +512,7 @@ class PostgresAttachment:
         with self._session.transaction(LOCK_TIMEOUT):
             entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
             column = layout.vector(stays).removeprefix("t.")
-            lacking = self._session.rows(f"SELECT FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
+            lacking = self._session.rows(f"SELECT 1 FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
             if lacking:
                 ids = read_batch(self._session, entry, layout, stays, 20).ids
                 raise self._lacking("detach", stays, lacking_rows(self._session, layout, stays), ids)
@@ -768,8 +544,8 @@ class PostgresAttachment:
                 if gone:
                     parts = ", ".join(f"DROP COLUMN {name}" for (name,) in gone)
                     self._session.rows(f"ALTER TABLE {relation} {parts}")
-                for index in _left_indexes(self._session, entry, added_name(record.table.vector.name, "lacks_")):
-                    self._session.rows(f"DROP INDEX IF EXISTS {quoted(record.table.schema, index)}")
+                for index in left_indexes(self._session, entry):
+                    self._session.rows(f"DROP INDEX {index}")
             self._ledger.step(entry, {"kind": "detach", "abandoned": True})
             self._ledger.remove(self.number)
 
@@ -803,32 +579,3 @@ class PostgresAttachment:
         """Let go of connections."""
         self._session.close()
         self._reader.close()
-
-
-def _left_indexes(session: Session, entry: Entry, prefix: str) -> list[str]:
-    """Return the indexes over rows that lack a vector that are still there: of a parent, not of its partitions."""
-    return [
-        str(name)
-        for (name,) in session.rows(
-            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-            "WHERE indrelid = %s AND starts_with(relname::text, %s)", [entry.record.table.oid, prefix],
-        )
-    ]  # fmt: skip
-
-
-def _names_to_restore(entry: Entry) -> list[tuple[str, str]]:
-    """Return the new indexes in SQL, and the name of the old one in the place of each."""
-    if entry.record.aside:
-        return []
-    table = entry.record.table
-    return [(quoted(table.schema, added_name(one.name, "new")), quoted(one.name)) for one in table.indexes]
-
-
-def _restored_not_null(session: Session, entry: Entry, relation: str) -> str:
-    """Return what makes the application's constraint again, by its name where the server knows one."""
-    table = entry.record.table
-    column = quoted(table.vector.name)
-    [(number,)] = session.rows("SELECT current_setting('server_version_num')::int")
-    if number >= 180_000 and table.not_null != "NOT NULL":
-        return f"ALTER TABLE {relation} ADD CONSTRAINT {quoted(table.not_null)} NOT NULL {column}"
-    return f"ALTER TABLE {relation} ALTER COLUMN {column} SET NOT NULL"

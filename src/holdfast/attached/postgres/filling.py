@@ -15,7 +15,7 @@ from typing import NamedTuple
 from holdfast.attached.postgres.layout import Layout, arrays, held, key_texts, keys
 from holdfast.attached.postgres.ledger import Entry, Ledger
 from holdfast.attached.postgres.rows import id_of
-from holdfast.attached.postgres.session import Result, Session
+from holdfast.attached.postgres.session import RETRIES, Result, Session
 from holdfast.attached.postgres.table import firing_triggers
 from holdfast.attached.state import Side
 from holdfast.embeddings import EmbeddingSet
@@ -25,7 +25,6 @@ from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource
 from holdfast.galleries.state import Progress
 
-RETRIES = 8
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
 

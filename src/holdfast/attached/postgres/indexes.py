@@ -182,7 +182,7 @@ def _state(session: Session, index: NewIndex) -> str:
 
 
 def _is_part(session: Session, index: NewIndex) -> bool:
-    return bool(session.read("SELECT FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [index.identifier]))
+    return bool(session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [index.identifier]))
 
 
 def statuses(session: Session, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:

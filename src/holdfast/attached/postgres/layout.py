@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from holdfast.attached.postgres.session import Session, quoted
+from holdfast.attached.postgres.session import Session, locked, quoted
 from holdfast.attached.state import Side
 from holdfast.errors import GalleryError
 
@@ -186,9 +186,45 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
     ledger = Ledger(session)
     entry = ledger.entry(number)
     relation = relation_of(session, entry)
+    if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE":
+        outlast_vacuum(session, entry.record.table.oid)
     session.rows(f"LOCK TABLE {relation} IN {'ACCESS SHARE' if entry.record.aside else mode} MODE")
     entry = ledger.entry(number)
     return entry, layout_of(session, entry)
+
+
+def outlast_vacuum(session: Session, oid: int) -> None:
+    """Wait for locks a little longer than deadlock_timeout where a vacuum may hold the table; within a transaction.
+
+    An automatic vacuum, which is sure to come after a table was filled, gives way to whoever has waited so long.
+    """
+    session.rows(
+        "SELECT set_config('lock_timeout', (setting::int + 500) || 'ms', true) FROM pg_settings "
+        "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks WHERE relation = %s AND granted "
+        "AND mode = 'ShareUpdateExclusiveLock')", [oid],
+    )  # fmt: skip
+
+
+def lock_all(session: Session, entry: Entry, relation: str) -> None:
+    """Let nobody read a table that nobody writes any more; within a transaction.
+
+    A transaction that read the table, waits to write it, and would wait for us as we for it, is what the server ends
+    such a circle with. So we ask for less time than the server takes to look, and give way to one that waits already.
+
+    Raises:
+        LockedError: Somebody reads it all the time, or would be ended.
+    """
+    [(circle,)] = session.rows(
+        "SELECT EXISTS (SELECT FROM pg_locks AS waiting JOIN pg_locks AS own USING (pid) WHERE NOT waiting.granted "
+        "AND own.granted AND waiting.relation = %s AND own.relation = %s)", [entry.record.table.oid] * 2,
+    )  # fmt: skip
+    if circle:
+        raise locked()
+    session.rows(
+        "SELECT set_config('lock_timeout', least(400, setting::int / 2) || 'ms', true) FROM pg_settings "
+        "WHERE name = 'deadlock_timeout'"
+    )
+    session.rows(f"LOCK TABLE {relation} IN ACCESS EXCLUSIVE MODE")
 
 
 def layout_of(session: Session, entry: Entry) -> Columns | Aside:

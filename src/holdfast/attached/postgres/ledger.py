@@ -210,7 +210,7 @@ class Ledger:
     def remove(self, number: int) -> None:
         """Remove an attachment, and the ledger with the last one."""
         self.session.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [number])
-        if not self.session.rows(f"SELECT FROM {SCHEMA}.attachments"):
+        if not self.session.rows(f"SELECT 1 FROM {SCHEMA}.attachments"):
             self.session.rows(
                 f"DROP FUNCTION {SCHEMA}.model_of; "
                 f"DROP TABLE {SCHEMA}.attachments, {SCHEMA}.journal, {SCHEMA}.format; DROP SCHEMA {SCHEMA}"

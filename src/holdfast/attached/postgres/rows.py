@@ -9,13 +9,16 @@ import numpy as np
 
 from holdfast.attached.postgres.layout import arrays, given, held, key_texts, same_key
 from holdfast.attached.postgres.ledger import Entry, Record
-from holdfast.attached.postgres.session import Row, Session, quoted
+from holdfast.attached.postgres.session import RETRIES, Row, Session, quoted
 from holdfast.attached.state import Side
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 from holdfast.galleries.sources import points_of
 from holdfast.geometry import Hypersphere, Space
 from holdfast.stores.postgres.rows import decoded
+
+
+LOCK_TIMEOUT = 2.0  # seconds
 
 
 def id_of(key: Sequence[str]) -> str:
@@ -59,14 +62,22 @@ class _TableRows:
     def _select(self, ids: Sequence[str], side: Side | None) -> dict[str, Row]:
         """Return the text of rows, or their vector of a model, by id."""
         found = arrays(self._record, [key_of(identifier, self._record) for identifier in ids])
-        with self._session.transaction():
+        reach = self._session.reached
+        rows = self._session.patiently(lambda: reach(lambda: self._rows(found, side), RETRIES), 3)
+        return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
+
+    def _rows(self, found: list[list[str]], side: Side | None) -> list[Row]:
+        """Return key and text, or vector, of rows by their keys.
+
+        A swap that fills the last rows waits for this; somebody may wait for the swap, and this for them.
+        """
+        with self._session.transaction(LOCK_TIMEOUT):
             _, layout = held(self._session, self._entry.id)
             wanted = _text(self._record) if side is None else f"vector_send({layout.vector(side)}::vector)"
-            rows = self._session.rows(
+            return self._session.rows(
                 f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
                 f"{same_key(self._record, 't', 'd')}", found,
             )  # fmt: skip
-        return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
 
 
 def _text(record: Record) -> str:

@@ -27,6 +27,8 @@ _PARAMETERS: dict[str, Any] = {
     "application_name": "holdfast attach", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
     "keepalives_count": 3,
 }  # fmt: skip
+RETRIES = 8
+"""How often to call again, with growing pauses, while the database is out of reach."""
 _LONGEST_PAUSE = 8.0  # seconds between two attempts
 _SETTINGS = f"""
 SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
@@ -153,11 +155,7 @@ class Session:
         try:
             yield
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
-            raise LockedError(
-                "The table is in use by a long transaction or statement: its lock was not to be had in time.",
-                expected="a moment without one",
-                to_do="find it in pg_stat_activity, or repeat later; nothing was changed.",
-            ) from error
+            raise locked() from error
         except (psycopg.Error, OSError) as error:
             kind = LastingStoreError if isinstance(error, _LASTING) else StoreError
             raise kind(
@@ -165,6 +163,15 @@ class Session:
                 expected="a server that answers, and rights for what was asked",
                 to_do="correct that and repeat the same command, which goes on; what was committed is intact.",
             ) from error
+
+
+def locked() -> LockedError:
+    """Return the error for a lock that was not to be had."""
+    return LockedError(
+        "The table is in use by a long transaction or statement: its lock was not to be had in time.",
+        expected="a moment without one",
+        to_do="find it in pg_stat_activity, or repeat later; nothing was changed.",
+    )
 
 
 def quoted(*names: str) -> str:

@@ -237,7 +237,7 @@ def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, .
     found = session.rows(
         "SELECT relname, pg_get_indexdef(indexrelid), indexrelid FROM pg_index "
         "JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s AND indisvalid AND EXISTS ("
-        "SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid "
+        "SELECT 1 FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid "
         "AND refobjsubid = %s) ORDER BY relname", [oid, vector.number],
     )  # fmt: skip
     return tuple(
@@ -348,7 +348,7 @@ def rights(session: Session, table: Table, schema: str, *, aside: bool, silent: 
         "SELECT quote_ident(current_user), quote_ident(current_database()), (SELECT nspname FROM pg_extension "
         "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector')"
     )
-    there = bool(session.rows("SELECT FROM pg_namespace WHERE nspname = %s", [schema]))
+    there = bool(session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]))
     place = f"SCHEMA {quoted(schema)}" if there else f"DATABASE {database}"
     asked: list[tuple[str, str]] = [
         (f"GRANT CREATE ON {place} TO {role}",

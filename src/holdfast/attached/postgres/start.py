@@ -1,0 +1,222 @@
+"""What attaching to a table would do: its rights, refusals and SQL, known before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from holdfast.attached.base import ModelIdentity
+from holdfast.attached.postgres.address import TableAddress, read_table_address
+from holdfast.attached.postgres.indexes import new_type, wanted
+from holdfast.attached.postgres.layout import Aside, Columns, added_name
+from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from holdfast.attached.postgres.session import Session, quoted
+from holdfast.attached.postgres.statements import detach_statements, extension_of, turn_statements
+from holdfast.attached.postgres.table import Right, Table, firing_triggers, inspect, refusals, rights
+from holdfast.attached.postgres.triggers import create_statements
+from holdfast.attached.state import AttachmentState, Event, advance
+from holdfast.errors import ConfigError, GalleryError, LastingStoreError
+
+_STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What attaching would do, in SQL; nothing was changed.
+
+    Args:
+        table: As it is.
+        rights: What it takes, no more, and which of it this role has.
+        refusals: What rules the table out, in words; empty where nothing does.
+        notes: What to know before.
+        steps: Statements by step: start, index, swap, rollback, detach.
+    """
+
+    table: Table
+    rights: tuple[Right, ...]
+    refusals: tuple[str, ...]
+    notes: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The statements that give the rights that are lacking."""
+        return tuple(right.statement for right in self.rights if not right.held)
+
+
+class Preparation:
+    """What is known of a table before it is attached, read in one transaction.
+
+    Args:
+        session: To the database, within a transaction.
+        address: Of the table.
+        old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
+        new: The model that is to take over.
+        aside: Keep new vectors in a table of their own.
+        fire_triggers: Let filling fire the application's own triggers.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        address: TableAddress,
+        old: ModelIdentity,
+        new: ModelIdentity,
+        *,
+        aside: bool,
+        fire_triggers: bool,
+    ) -> None:
+        table = inspect(session, address)
+        if old.dim and old.dim != table.dim:
+            raise ConfigError(
+                f"The vectors in {table.schema}.{table.name} have the dimension {table.dim}, those of "
+                f"{old.fingerprint} {old.dim}.",
+                expected="the model that made the vectors which are there",
+                to_do="name that model, or another column; nothing was changed.",
+            )
+        self.session, self.table, self.aside = session, table, aside
+        triggers = [] if aside else firing_triggers(session, table)
+        kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
+        self.record = Record(
+            table, replace(old, dim=table.dim), new, kind, 0 if aside else 1, 0 if aside else 1, fires=fire_triggers
+        )
+        self.rights = rights(session, table, SCHEMA, aside=aside, silent=bool(triggers) and not fire_triggers)
+        self.refusals = [] if aside else refusals(session, table)
+        self.silenced = triggers
+        self._refuse_taken_names()
+
+    def _refuse_taken_names(self) -> None:
+        names = [added_name(self.table.vector.name, what) for what in ("new", "old", "edited")]
+        taken = self.session.rows(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
+            [self.table.oid, names],
+        )
+        if taken and not self.aside:
+            self.refusals.append(
+                f"it has columns of the names that are to be added: {', '.join(str(name) for (name,) in taken)}"
+            )
+
+    def refuse(self) -> None:
+        """Refuse a table that cannot be attached.
+
+        Raises:
+            LastingStoreError: Rights are lacking, each with what gives it.
+            GalleryError: Something rules it out.
+        """
+        lacking = [right.statement for right in self.rights if not right.held]
+        if lacking:
+            aside = "" if self.aside else " Without rights to alter the table, --aside keeps new vectors beside it."
+            raise LastingStoreError(
+                f"Rights are lacking for {self.table.schema}.{self.table.name}.",
+                expected=" ".join(lacking),
+                to_do=f"let an administrator run these.{aside} Nothing was changed.",
+            )
+        if self.refusals:
+            raise GalleryError(
+                f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
+                expected="a table without these",
+                to_do="change that, or keep new vectors beside the table by --aside; nothing was changed.",
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before."""
+        notes = [] if self.aside else [
+            "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
+            "session, and INSERT without a list of columns puts the vector into the column of the old model after a "
+            "swap: name columns.",
+        ]  # fmt: skip
+        old, new = self.record.old, self.record.new
+        if old.dim != new.dim:
+            notes.append(f"Vectors of {old.dim} numbers become such of {new.dim}: queries and writes of the old model "
+                         "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
+        if self.record.new_type.partition("(")[0] != self.table.kind:
+            notes.append(f"The new column is of the type {self.record.new_type}, which pgvector can index.")
+        if self.silenced:
+            how = "are fired" if self.record.fires else "are not fired (session_replication_role)"
+            notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
+        return tuple(notes)
+
+    def entry(self, number: int) -> Entry:
+        """Return the attachment as it would be."""
+        state = advance(AttachmentState(), self.event)
+        return Entry(number, self.record, state, datetime.now().astimezone())
+
+    @property
+    def event(self) -> Event:
+        """What begins it."""
+        record = self.record
+        return {"kind": "attach", "old": record.old.fingerprint, "new": record.new.fingerprint,
+                "swappable": not self.aside}  # fmt: skip
+
+    def grants(self) -> list[tuple[str, str]]:
+        """Return rights on the vectors' column alone: what is granted, and to whom."""
+        return [
+            (str(privilege), str(role))
+            for privilege, role in self.session.rows(
+                "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
+                "END FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
+                [self.table.oid, self.table.vector.number],
+            )
+        ]
+
+    def layout(self, entry: Entry, relation: str) -> Columns | Aside:
+        """Return the layout as it would be."""
+        return Aside(entry, relation) if self.aside else Columns(entry, relation, "old")
+
+    def table_statements(self, entry: Entry, relation: str) -> list[str]:
+        """Return what is done to the table."""
+        table, record = self.table, self.record
+        layout = self.layout(entry, relation)
+        if isinstance(layout, Aside):
+            columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in table.key)
+            made = [
+                f"CREATE TABLE {layout.table} ({columns}, edited bigint, vector {record.new_type}, "
+                f"PRIMARY KEY ({', '.join(quoted(column.name) for column in table.key)}))"
+            ]  # fmt: skip
+        else:
+            new, edited = quoted(layout.name("new")), quoted(layout.edited_name)
+            parts = [f"ADD COLUMN {new} {record.new_type}", f"ADD COLUMN {edited} bigint"]
+            if table.storage:
+                parts.append(f"ALTER COLUMN {new} SET STORAGE {_STORAGE[table.storage]}")
+            if table.not_null:
+                parts.append(f"ALTER COLUMN {quoted(table.vector.name)} DROP NOT NULL")
+            made = [f"ALTER TABLE {relation} {', '.join(parts)}"]
+            made += [f"GRANT {privilege} ({new}) ON {relation} TO {role}" for privilege, role in self.grants()]
+        return [*made, *create_statements(entry, layout, entry.state, extension_of(self.session))]
+
+
+def plan(
+    url: str,
+    *,
+    old: ModelIdentity,
+    new: ModelIdentity,
+    aside: bool = False,
+    fire_triggers: bool = False,
+) -> Plan:
+    """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
+    address = read_table_address(url)
+    session = Session(address.database)
+    try:
+        with session.transaction():
+            it = Preparation(session, address, old, new, aside=aside, fire_triggers=fire_triggers)
+            entry, ledger = it.entry(1), Ledger(session)
+            relation = it.table.identifier
+            begin = [] if ledger.is_there() else [ledger.statements()]
+            steps = {
+                "start": (*begin, *it.table_statements(entry, relation)),
+                "index": tuple(
+                    statement
+                    for one in wanted(session, entry, it.layout(entry, relation))
+                    for statement in one.statements()
+                ),
+            }
+            if not aside:
+                extension, swapped = extension_of(session), replace(entry, state=replace(entry.state, phase="swapped"))
+                steps["swap"] = tuple(turn_statements(entry, relation, "new", extension))
+                steps["rollback"] = tuple(turn_statements(swapped, relation, "old", extension))
+            steps["detach"] = tuple(detach_statements(entry, relation, "old"))
+            return Plan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
+    finally:
+        session.close()

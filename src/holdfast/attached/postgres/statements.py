@@ -1,0 +1,78 @@
+"""The statements that turn an attached table over, and that remove what was added to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.attached.postgres.layout import Columns, added_name
+from holdfast.attached.postgres.ledger import SCHEMA, Entry
+from holdfast.attached.postgres.session import Session, quoted
+from holdfast.attached.postgres.triggers import create_statements, drop_statement
+from holdfast.attached.state import Side
+
+
+def extension_of(session: Session) -> str:
+    """Return the schema of pgvector in SQL; within a transaction."""
+    [(schema,)] = session.rows(
+        "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace "
+        "WHERE extname = 'vector'"
+    )
+    return str(schema)
+
+
+def turn_statements(entry: Entry, relation: str, side: Side, extension: str, writes: Side | None = None) -> list[str]:
+    """Return what makes the vectors of a model those that serve."""
+    name, table = quoted(entry.record.table.vector.name), entry.record.table
+    before, after = Columns(entry, relation, entry.state.serving), Columns(entry, relation, side)
+    state = replace(entry.state, phase="swapped" if side == "new" else "rolled back",
+                    writes=writes or entry.state.writes)  # fmt: skip
+    return [
+        f"ALTER TABLE {relation} RENAME COLUMN {name} TO {quoted(added_name(table.vector.name, before.serving))}",
+        f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
+        *create_statements(entry, after, state, extension),
+    ]
+
+
+def detach_statements(entry: Entry, relation: str, stays: Side) -> list[str]:
+    """Return what removes everything that was added, and the vectors of the other model."""
+    if entry.record.aside:
+        return [drop_statement(entry), f"DROP TABLE {SCHEMA}.vectors_{entry.id}"]
+    layout = Columns(entry, relation, stays)
+    return [
+        drop_statement(entry),
+        f"ALTER TABLE {relation} DROP COLUMN {quoted(layout.hidden_name)}, DROP COLUMN {quoted(layout.edited_name)}",
+    ]
+
+
+def left_indexes(session: Session, entry: Entry) -> list[str]:
+    """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
+    vector = entry.record.table.vector.name
+    found = session.rows(
+        "SELECT nspname, relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE NOT relispartition "
+        "AND indrelid IN (SELECT %s::oid UNION ALL SELECT relid FROM pg_partition_tree(%s::oid::regclass))",
+        [entry.record.table.oid] * 2,
+    )
+    named = tuple(added_name(prefix, f"lacks_{side}") for prefix in (vector, f"_{vector[:20]}") for side in
+                  ("old", "new"))  # fmt: skip
+    return [
+        quoted(str(schema), str(name)) for schema, name in found if name in named[:2] or str(name).endswith(named[2:])
+    ]
+
+
+def names_to_restore(entry: Entry) -> list[tuple[str, str]]:
+    """Return the new indexes in SQL, and the name of the old one in the place of each."""
+    if entry.record.aside:
+        return []
+    table = entry.record.table
+    return [(quoted(table.schema, added_name(one.name, "new")), quoted(one.name)) for one in table.indexes]
+
+
+def restored_not_null(session: Session, entry: Entry, relation: str) -> str:
+    """Return what makes the application's constraint again, by its name where the server knows one."""
+    table = entry.record.table
+    column = quoted(table.vector.name)
+    [(number,)] = session.rows("SELECT current_setting('server_version_num')::int")
+    if number >= 180_000 and table.not_null != "NOT NULL":
+        return f"ALTER TABLE {relation} ADD CONSTRAINT {quoted(table.not_null)} NOT NULL {column}"
+    return f"ALTER TABLE {relation} ALTER COLUMN {column} SET NOT NULL"
