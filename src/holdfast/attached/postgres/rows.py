@@ -17,7 +17,6 @@ from holdfast.galleries.sources import points_of
 from holdfast.geometry import Hypersphere, Space
 from holdfast.stores.postgres.rows import decoded
 
-
 LOCK_TIMEOUT = 2.0  # seconds
 
 
