@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from holdfast.adapters.storage import GALLERY_ADAPTER
 from holdfast.cli.choices import options_by_method, write_settings
 from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels, refuse_swapped
@@ -442,6 +441,7 @@ def adapt(
         holdfast adapt --old old.npz --new new.npz --out runs/link
     """
     from holdfast.adapters.adapt import adapt as compare
+    from holdfast.adapters.storage import GALLERY_ADAPTER
     from holdfast.reports.adapt import write_adapt_report
 
     check_report(report)

@@ -15,7 +15,6 @@ from holdfast.errors import ConfigError
 from holdfast.export.exportable import Exportable, Vectors
 from holdfast.export.formats import NO_STEPS, Format
 from holdfast.export.record import ExportRecord
-from holdfast.models.sentence_models import of_library
 from holdfast.models.text_folders import read_json
 from holdfast.steps import Affine, Array, Gelu, Normalise, Relu, Scale, Step, Steps, Sum, flattened
 
@@ -228,6 +227,8 @@ def as_dense(step: Sum) -> list[Step]:
 def as_module(layer: Dense | Normalise) -> Any:
     """Return a layer as a module of the library."""
     import torch
+
+    from holdfast.models.sentence_models import of_library
 
     modules = of_library("models")
     if isinstance(layer, Normalise):
