@@ -103,7 +103,9 @@ def refuse_unknown(
         ConfigError: A name is unknown.
     """
     for name in given:
-        if name in known or _inside_mapping(name, known):
+        parts = name.split(".")
+        parents = (".".join(parts[:length]) for length in range(1, len(parts)))
+        if name in known or any(get_origin(known.get(parent)) in (dict, Mapping) for parent in parents):
             continue
         level = name.rpartition(".")[0]
         siblings = [option for option in known if option.rpartition(".")[0] == level] or list(known)
@@ -114,13 +116,7 @@ def refuse_unknown(
         )
 
 
-def _inside_mapping(name: str, known: Mapping[str, object]) -> bool:
-    parts = name.split(".")
-    parents = (".".join(parts[:length]) for length in range(1, len(parts)))
-    return any(get_origin(known.get(parent)) in (dict, Mapping) for parent in parents)
-
-
-def read_yaml(path: Path, known: Mapping[str, object]) -> dict[str, Any]:
+def read_yaml(path: Path, known: Mapping[str, object]) -> dict[str, object]:
     """Read a file of settings and refuse names that are not options.
 
     Raises:

@@ -286,7 +286,11 @@ class Recipe:
         from lightning_fabric import Fabric
 
         try:
-            strategy = _processes() if self.devices > 1 else "auto"
+            strategy: Any = "auto"
+            if self.devices > 1:  # a method's buffers are large and change alike in all processes
+                from lightning_fabric.strategies.ddp import DDPStrategy
+
+                strategy = DDPStrategy(find_unused_parameters=True, broadcast_buffers=False)
             fabric = Fabric(
                 accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy
             )
@@ -344,13 +348,6 @@ def _told(values: Mapping[str, Any], later: Mapping[str, Any] = _LATER) -> dict[
         for name, value in values.items()
         if name not in later or value not in (later[name], None)
     }
-
-
-def _processes() -> Any:
-    """Return the strategy for several processes: a method's buffers are large and change alike in all of them."""
-    from lightning_fabric.strategies.ddp import DDPStrategy
-
-    return DDPStrategy(find_unused_parameters=True, broadcast_buffers=False)
 
 
 @settings("the geometry")

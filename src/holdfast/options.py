@@ -32,7 +32,7 @@ def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, 
     >>> bound(smooth, {"width": 5}, "filter 'smooth'")
     {'width': 5}
     """
-    types = option_types(target)
+    types: Mapping[str, Any] = option_types(target)
     for name, value in options.items():
         if name not in types:
             raise ConfigError(
@@ -40,7 +40,16 @@ def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, 
                 expected=f"one of {', '.join(types)}" if types else "no options at all",
                 to_do=f"`{listing}` lists them." if listing else "",
             )
-        _check_value(name, value, types[name], what)
+        try:
+            TypeAdapter[Any](types[name], config=ConfigDict(strict=True)).validate_python(value)
+            if isinstance(value, float) and math.isnan(value):
+                raise ConfigError(f"The option '{name}' of the {what} is not a number (nan).", expected="a number")
+        except ValidationError as error:
+            expected = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ConfigError(
+                f"The option '{name}' of the {what} is {value!r}.",
+                expected=expected[:1].lower() + expected[1:],
+            ) from error
     return dict(options)
 
 
@@ -56,16 +65,3 @@ def option_types(target: Callable[..., Any]) -> dict[str, object]:
         for parameter in inspect.signature(inner).parameters.values()
         if parameter.default is not parameter.empty and parameter.name not in fixed
     }
-
-
-def _check_value(name: str, value: Any, kind: Any, what: str) -> None:
-    try:
-        TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
-        if isinstance(value, float) and math.isnan(value):
-            raise ConfigError(f"The option '{name}' of the {what} is not a number (nan).", expected="a number")
-    except ValidationError as error:
-        expected = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(
-            f"The option '{name}' of the {what} is {value!r}.",
-            expected=expected[:1].lower() + expected[1:],
-        ) from error

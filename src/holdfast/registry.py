@@ -62,7 +62,11 @@ class Registry(MutableMapping[str, Thing]):
             return self._things[name]
         offers = self._offers(name)
         if len(offers) > (0 if name in self._own else 1):
-            raise self._clash(offers[-1])
+            raise ConfigError(
+                f"The installed {self.kind} '{offers[-1].name}' ({offers[-1].value}) has the name of another one.",
+                expected="a name of its own",
+                to_do=f"uninstall '{_package(offers[-1])}' or rename its entry point.",
+            )
         if offers:
             self._things[name] = self._imported(offers[0])
         return self._thing(name)
@@ -152,13 +156,6 @@ class Registry(MutableMapping[str, Thing]):
                 to_do=f"correct the entry point of '{_package(entry)}'; everything else works without it.",
             )
         return thing
-
-    def _clash(self, entry: EntryPoint) -> ConfigError:
-        return ConfigError(
-            f"The installed {self.kind} '{entry.name}' ({entry.value}) has the name of another one.",
-            expected="a name of its own",
-            to_do=f"uninstall '{_package(entry)}' or rename its entry point.",
-        )
 
 
 @lru_cache(maxsize=64)

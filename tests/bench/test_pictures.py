@@ -15,12 +15,13 @@ import pytest
 
 from holdfast.bench import pictures
 from holdfast.bench.cache import TaskCache
+from holdfast.bench.executor import Place
 from holdfast.bench.figure_values import ClassArrivals, Planes, Quantities, ResultStrips
 from holdfast.bench.leaderboard import Leaderboard
 from holdfast.bench.pictures import picture_tasks
 from holdfast.bench.ranking import leaderboard_of
 from holdfast.bench.run import Bench, final_rows
-from holdfast.bench.stored_sides import laid_onto, read_sides, released
+from holdfast.bench.steps import laid_onto, read_sides, released
 from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Task
 from holdfast.continual.plans import disjoint
@@ -71,6 +72,11 @@ class Ran:
     def task(self, figure: str) -> Task:
         (task,) = picture_tasks(self.suite.figures[figure], self.suite, self.rows).values()
         return task
+
+    def place(self, figure: str) -> Place:
+        task = self.task(figure)
+        needs = {role: self.cache.folder(needed) for role, needed in task.needs.items()}
+        return Place(self.cache.folder(task), needs, None, "cpu", self.cache.root, {})
 
     def folder(self, figure: str, role: str) -> Path:
         return self.cache.folder(self.task(figure).needs[role])
@@ -129,9 +135,8 @@ def test_angles_are_those_between_the_stored_galleries(images_ran: Ran) -> None:
     assert isinstance(found, Quantities)
     (panel,) = found.panels
     assert list(panel.found.panels) == ["l2", "p2s"]
-    old = laid_onto(
-        read_sides(images_ran.folder("angles", "old"))[1], images_ran.folder("angles", "model 0") / "release"
-    )
+    place = images_ran.place("angles")
+    old = laid_onto(read_sides(place.needs["old"])[1], place, "model 0")
     for number, label in enumerate(("l2", "p2s")):
         expected = angles(old, read_sides(images_ran.folder("angles", f"new {number}"))[1])
         group = panel.found.panels[label].groups["all"]
@@ -142,7 +147,7 @@ def test_what_the_old_model_has_seen_stands_apart(images_ran: Ran) -> None:
     found = images_ran.board.figures["seen"]
     assert isinstance(found, Quantities)
     groups = found.panels[0].found.panels["p2s"].groups
-    seen = len(released(images_ran.folder("seen", "old model")).classes)
+    seen = len(released(images_ran.place("seen"), "old model").classes)
     assert seen == 6 and (groups["seen"].items, groups["unseen"].items) == (36, 36)
 
 

@@ -9,8 +9,7 @@ from PIL import Image
 from scipy.optimize import minimize
 
 from holdfast.data.datasets import load_dataset
-from holdfast.data.ijbc import TEMPLATE, aligned, similarity
-from holdfast.data.ijbc_truth import FaceTruth
+from holdfast.data.ijbc import TEMPLATE, FaceTruth, aligned, similarity
 from holdfast.errors import DataError
 
 TEMPLATES = "1.jpg 1 69544\n2.jpg 1 69544\n3.jpg 4 7\n4.jpg 12 8\n"

@@ -14,10 +14,10 @@ from holdfast.data.images import (
     FileImages,
     Images,
     KeptImages,
+    PreparedImages,
     SelectedImages,
     keep_decoded,
 )
-from holdfast.data.prepared_images import PreparedImages
 from holdfast.data.record_io import RecordImages
 from holdfast.errors import ConfigError, DataError
 

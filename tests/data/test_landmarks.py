@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.data.datasets import load_dataset
-from holdfast.data.landmarks_truth import LandmarksTruth
+from holdfast.data.landmarks import LandmarksTruth
 from holdfast.errors import ConfigError, DataError
 
 TRAIN = {f"{number:016x}": landmark for number, landmark in enumerate([9, 9, 9, 10, 10, 203], 0xAB0 << 52)}

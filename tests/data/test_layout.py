@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from holdfast.data.datasets import DATASETS, load_dataset
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import fields_of, listed_images, refuse_missing_images, table_of, text_of, unlike
+from holdfast.data.layout import (
+    Needed,
+    fields_of,
+    listed_images,
+    refuse_missing_images,
+    require,
+    table_of,
+    text_of,
+    unlike,
+)
 from holdfast.errors import ConfigError, DataError
 
 NEEDED = [Needed("list.txt", "the list", ("Anno/list.txt", "lists/list.txt")), Needed("images/", "the images")]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.data import ArrayImages, ImageSet
 from holdfast.data.augment import Augmentation
-from holdfast.data.batches import BatchPlace, EpochBatches
+from holdfast.data.batches import BatchPlace, EpochBatches, ReplayBatches
 from holdfast.data.loading import training_loader
-from holdfast.data.replay import ReplayBatches
 from holdfast.errors import ConfigError
 
 IN_OWN = np.arange(40) % 4 < 2  # places of the own rows in ten batches of four, half of them replayed

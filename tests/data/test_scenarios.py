@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from holdfast.data.scenarios import (
     SCENARIOS,
+    Split,
+    check_split,
     class_chain,
     extended_classes,
     extended_data,
@@ -16,7 +18,6 @@ from holdfast.data.scenarios import (
     open_data,
     same_data,
 )
-from holdfast.data.split import Split, check_split
 from holdfast.errors import ConfigError, DataError
 
 LABELS = np.repeat(np.arange(12), [1, 1, 2, 3, 4, 7, 10, 10, 11, 15, 20, 30])

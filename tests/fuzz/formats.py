@@ -26,11 +26,11 @@ from holdfast.cli.embed import images
 from holdfast.cli.train import train
 from holdfast.config import known_options, leaves, read_yaml
 from holdfast.data.arrays import arrays
-from holdfast.data.ijbc_truth import FaceTruth
+from holdfast.data.ijbc import FaceTruth
 from holdfast.data.intents import official_json
 from holdfast.data.plain_pickle import read_plain_pickle
 from holdfast.data.record_io import RecordFile
-from holdfast.data.revisited_truth import RevisitedTruth
+from holdfast.data.revisited import RevisitedTruth
 from holdfast.data.text_files import texts
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.evaluate import evaluate

@@ -261,7 +261,7 @@ class Adapter(OnHub):
         """Return what `map` returns, by scikit-learn's name."""
         return self.map(vectors)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Return all options by name, the direction among them; in scikit-learn's manner.
 
         Args:

@@ -11,11 +11,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from holdfast.bench.tasks import Task, in_order
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import DataError
+from holdfast.results import Part
 
 Read = TypeVar("Read")
 
@@ -85,7 +86,7 @@ class TaskCache:
         """Return why a task failed when it was last run; None if it did not."""
         return self._read(self.folder(task) / FAILURE, lambda content: str(content["reason"]))
 
-    def finish(self, task: Task, values: Mapping[str, Any], seconds: float, machine: str = "") -> None:
+    def finish(self, task: Task, values: Mapping[str, object], seconds: float, machine: str = "") -> None:
         """Mark a task as finished."""
         record = TaskRecord(
             **task.identity(),
@@ -100,13 +101,7 @@ class TaskCache:
         (self.folder(task) / FAILURE).unlink(missing_ok=True)
 
     def fail(self, task: Task, reason: str, traceback: str = "") -> None:
-        """Note why a task failed.
-
-        Args:
-            task: The task.
-            reason: One line for boards.
-            traceback: Where in the code, for whoever looks into it.
-        """
+        """Note why a task failed."""
         content = {"address": task.address, "label": task.label, "reason": reason, "traceback": traceback}
         self._write(self.folder(task) / FAILURE, content)
 
@@ -186,9 +181,16 @@ class TaskCache:
                 to_do=f"remove the folder '{path.parent}'; the step will be run again.",
             ) from error
 
-    def _write(self, path: Path, content: Mapping[str, Any]) -> None:
-        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    def _write(self, path: Path, content: Mapping[str, object]) -> None:
+        text = json.dumps(content, indent=1, sort_keys=True, default=_plain) + "\n"
         write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _plain(value: object) -> dict[str, JsonValue]:
+    """Return what a step told as a typed value in plain ones."""
+    if isinstance(value, Part):
+        return value.to_dict()
+    raise TypeError(f"A {type(value).__name__} is no plain value")
 
 
 def _wrong(error: Exception) -> str:

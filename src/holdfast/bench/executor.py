@@ -198,7 +198,16 @@ class _WorkerRun:
         while not self._to_the_end_or_a_death(processes, devices):
             suspects, self.running = list(self.running.values()), {}
             for task in suspects:
-                self._run_alone(task, devices)
+                # alone; if that process dies too, the task failed
+                seconds = 0.0
+                if self.cache.record(task) is None and self.cache.failure(task) is None:
+                    self._tell(None, running=(task,))
+                    try:
+                        with _workers(1, devices) as workers:
+                            seconds = workers.submit(run_task, task.to_run(), self.cache, self.root).result()
+                    except BrokenProcessPool:
+                        self.cache.fail(task, "the process that ran it died, perhaps for want of memory")
+                self._report(task, seconds)
 
     def _to_the_end_or_a_death(self, processes: int, devices: Sequence[str]) -> bool:
         """Run all tasks; return False if a worker died: then those that were running may or may not be to blame."""
@@ -222,18 +231,6 @@ class _WorkerRun:
         if chosen:
             self._tell(None)
         return bool(chosen)
-
-    def _run_alone(self, task: Task, devices: Sequence[str]) -> None:
-        """Run a task again that was running when a worker died, alone; if that one dies too, the task failed."""
-        seconds = 0.0
-        if self.cache.record(task) is None and self.cache.failure(task) is None:
-            self._tell(None, running=(task,))
-            try:
-                with _workers(1, devices) as workers:
-                    seconds = workers.submit(run_task, task.to_run(), self.cache, self.root).result()
-            except BrokenProcessPool:
-                self.cache.fail(task, "the process that ran it died, perhaps for want of memory")
-        self._report(task, seconds)
 
     def _report(self, task: Task, seconds: float) -> None:
         self.done += 1

@@ -57,10 +57,6 @@ class FigureSpec(BaseModel):
     def check(self, name: str, suite: Suite) -> None:
         """Refuse names that the suite does not have, and figures that its track cannot have.
 
-        Args:
-            name: Of the figure.
-            suite: Which asks for it.
-
         Raises:
             ConfigError: Something is unknown, missing, or of no use.
         """

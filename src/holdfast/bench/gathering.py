@@ -88,37 +88,19 @@ class Finished:
 
 @singledispatch
 def needed_tasks(spec: FigureSpec, suite: Suite, rows: Sequence[Row]) -> list[Task]:
-    """Return what a figure needs beside the tasks of its rows.
-
-    Args:
-        spec: What is asked for.
-        suite: The suite.
-        rows: All its rows.
-    """
+    """Return what a figure needs beside the tasks of its rows."""
     return []
 
 
 @singledispatch
 def gathered(spec: FigureSpec, name: str, found: Finished) -> FigureValue | None:
-    """Return what a figure comes to; None where nothing that it needs came to an end.
-
-    Args:
-        spec: What is asked for.
-        name: Of the figure, its title where it has none.
-        found: What was run.
-    """
+    """Return what a figure comes to; None where nothing that it needs came to an end."""
     return None
 
 
 @singledispatch
 def note_of(spec: FigureSpec, name: str, found: Finished) -> str | None:
-    """Return why a figure, or a part of it, is not drawn, and what to do; None where nothing is missing.
-
-    Args:
-        spec: What is asked for.
-        name: Of the figure.
-        found: What was run.
-    """
+    """Return why a figure, or a part of it, is not drawn, and what to do; None where nothing is missing."""
     return None
 
 

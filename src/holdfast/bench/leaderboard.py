@@ -174,16 +174,7 @@ class CombinedRun(_OneRun):
     """What one model comes to over several test sets, P metrics averaged over these.
 
     Args:
-        data: Their names, in words.
-        trained_on: See `Run`, as for what follows.
-        scenario: Who saw what.
-        method: The method.
-        label: The label.
-        seed: The seed.
-        p_up: Raw.
-        p_comp: Raw.
-        p_score: Of the sigmoid variant.
-        tests: Names of the test sets.
+        tests: Names of the test sets; ``data`` are the same in words, and all else is as in `Run`.
     """
 
     tests: Annotated[list[str], Field(min_length=1)]

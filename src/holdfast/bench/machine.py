@@ -26,13 +26,13 @@ def machine(*packages: str, shared: bool = False) -> str:
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     known = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
     versions = {**known, "holdfast": __version__, **{name: version(name) for name in packages}}
-    parts = [_processor(), f"{cores} cores{' (shared)' if shared else ''}", *cards, platform.system()]
-    return ", ".join([*parts, *(f"{name} {number}" for name, number in versions.items())])
-
-
-def _processor() -> str:
-    """Return the processor's name where the system tells it, and otherwise its family."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    parts = [
+        next(names, platform.processor() or platform.machine()),
+        f"{cores} cores{' (shared)' if shared else ''}",
+        *cards,
+        platform.system(),
+    ]
+    return ", ".join([*parts, *(f"{name} {number}" for name, number in versions.items())])

@@ -152,15 +152,15 @@ class Runs:
         places = self.defined(measure)
         if not places or not all(self.complete(measure, place, label) for place in places):
             return None
-        by_cell = [self._by_seed(measure, place, label) for place in places]
+        by_cell = [
+            {run.seed: run.number(measure) for run in sorted(self.of(label, place), key=lambda run: run.seed)}
+            for place in places
+        ]
         mean, deviation = float(np.mean([np.mean(list(found.values())) for found in by_cell])), None
         if len({tuple(found) for found in by_cell}) == 1:
             by_seed = mean_over_seeds(np.mean([list(found.values()) for found in by_cell], axis=0))
             deviation = by_seed.deviation if by_seed else None
         return CellMean(mean=mean, deviation=deviation, cells=len(places))
-
-    def _by_seed(self, measure: str, place: Place, label: str) -> dict[int, float]:
-        return {run.seed: run.number(measure) for run in sorted(self.of(label, place), key=lambda run: run.seed)}
 
 
 REFERENCES = ("self_old", "self_independent")
@@ -190,7 +190,15 @@ def leaderboard_of(
         ConfigError: No run has the score that ranks, or two parts do not agree.
         DataError: There are no runs, two are of the same label, cell and seed, or a label stands for two methods.
     """
-    _check_labels(found.rows)
+    if not found.rows:
+        raise DataError("No runs.", expected="at least one", to_do="run the suite first.")
+    methods: dict[str, str] = {}
+    for row in found.rows:
+        if methods.setdefault(row.label, row.method) != row.method:
+            raise DataError(
+                f"The label '{row.label}' stands for '{methods[row.label]}' and '{row.method}'.",
+                expected="one method per label",
+            )
     chosen = _ranked_by(found, ranked_by)
     return Leaderboard.of(
         suite=found.suite,
@@ -204,18 +212,6 @@ def leaderboard_of(
         figure_notes=found.figure_notes,
         board=_board(Runs(found.rows), chosen, dict(references or {}), set(lower_is_better)),
     )
-
-
-def _check_labels(rows: Sequence[Run]) -> None:
-    if not rows:
-        raise DataError("No runs.", expected="at least one", to_do="run the suite first.")
-    methods: dict[str, str] = {}
-    for row in rows:
-        if methods.setdefault(row.label, row.method) != row.method:
-            raise DataError(
-                f"The label '{row.label}' stands for '{methods[row.label]}' and '{row.method}'.",
-                expected="one method per label",
-            )
 
 
 def _ranked_by(found: BenchRuns, asked: str | None) -> str:

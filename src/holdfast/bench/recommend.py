@@ -145,7 +145,7 @@ class MeasuredRow(Part):
     failure: str | None
 
     @property
-    def own_options(self) -> dict[str, Any]:
+    def own_options(self) -> dict[str, object]:
         """The options that are not the method's own."""
         from holdfast.methods.descriptions import describe
 
@@ -353,12 +353,14 @@ def look_up(
     near.sort(key=lambda place: _doublings(situation, place))
     nearest = list(dict.fromkeys(place.trained_on for place in near))[:NEAREST]
     shown = [place for place in near if place.trained_on in nearest]
+    leading, compared = ([], []) if situation.frozen else (list(leading_rows(shown)), compared_rows(shown))
+    last = leading.index(compared[-1]) if compared else len(leading)
     return Answer(
         situation=situation,
         places=shown,
         cannot_tell=list(_cannot_tell(situation, shown)),
         next=_command(situation, shown, data, embeddings),
-        not_in_next=[] if situation.frozen else _apart(shown),
+        not_in_next=list(dict.fromkeys(row.label for row in leading[:last] if row.settings)),
     )
 
 
@@ -412,20 +414,17 @@ def _cannot_tell(situation: Situation, places: Sequence[Place]) -> Iterator[str]
         kind = "one of the same kind" if _scenario_step(situation, places[0]) == 1 else "one of another kind"
         measured = listed(sorted({place.scenario for place in places}))
         yield f"None of them is of the scenario '{situation.scenario}'; they are of {measured}, {kind}."
-    yield from _sizes(situation, places[0])
-    yield from _old_models(situation, places)
-
-
-def _sizes(situation: Situation, nearest: Place) -> Iterator[str]:
     if situation.classes is None:
         yield "How large your data is was not said, so data sets of all sizes count alike."
-    elif nearest.facts is None:
-        yield f"It is not known how large {nearest.trained_on} is."
-    elif any(max(factor, 1 / factor) > FAR for factor in _factors(situation, nearest.facts)):
+    elif places[0].facts is None:
+        yield f"It is not known how large {places[0].trained_on} is."
+    elif any(max(factor, 1 / factor) > FAR for factor in _factors(situation, places[0].facts)):
         own = f"{situation.classes:,} classes"
         if situation.images is not None:
             own = size_words(Facts(images=situation.images, classes=situation.classes))
-        yield f"The nearest data set, {nearest.trained_on}, is far in size: {size_words(nearest.facts)}, yours {own}."
+        found = size_words(places[0].facts)
+        yield f"The nearest data set, {places[0].trained_on}, is far in size: {found}, yours {own}."
+    yield from _old_models(situation, places)
 
 
 def _old_models(situation: Situation, places: Sequence[Place]) -> Iterator[str]:
@@ -484,13 +483,6 @@ def compared_rows(places: Iterable[Place]) -> list[MeasuredRow]:
         if frozenset.intersection(*(METHODS[other.method].spaces for other in (*rows, row))):
             rows.append(row)
     return rows[:COMPARED]
-
-
-def _apart(places: Sequence[Place]) -> list[str]:
-    """Return the labels of leading rows with settings of their own, up to the last row that is compared."""
-    leading, compared = list(leading_rows(places)), compared_rows(places)
-    last = leading.index(compared[-1]) if compared else len(leading)
-    return list(dict.fromkeys(row.label for row in leading[:last] if row.settings))
 
 
 def option_word(value: Any) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import JsonValue
 
 from holdfast.bench import pictures  # noqa: F401 - says what figures that show models need
 from holdfast.bench.cache import TaskCache, TaskRecord
@@ -18,13 +19,13 @@ from holdfast.bench.figures import LEARNER
 from holdfast.bench.gathering import Finished, figure_notes, figure_tasks, figure_values
 from holdfast.bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
 from holdfast.bench.ranking import SYSTEMS, combined_over_test_sets
-from holdfast.bench.sources import VALIDATION
+from holdfast.bench.settings import Changes
+from holdfast.bench.sources import VALIDATION, Settings
 from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Planner, Row, Task, code_version, in_order
 from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
 from holdfast.models.api.settings import ApiSettings
 
-Changes = Mapping[str, Any]
 Place = tuple[str, str, str]  # data set, scenario, label
 
 LEAST_P_UP = -0.05
@@ -53,7 +54,7 @@ class Trial(NamedTuple):
     chosen: bool
     recall: float | None = None
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, JsonValue]:
         """Return plain values; ``recall`` only where it judged the trial, as ``validation_ar@1``."""
         values = {**self._asdict(), "place": list(self.place), "changes": dict(self.changes)}
         recall = values.pop("recall")
@@ -191,9 +192,6 @@ def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
     return {} if None in seen.values() else seen
 
 
-Values = Mapping[str, Any]
-
-
 def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> Run:
     """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
 
@@ -255,7 +253,7 @@ def _speed(trained: TaskRecord | None) -> dict[str, float]:
     return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
 
 
-def _of_upgrade(values: Values, metric: str) -> dict[str, Any]:
+def _of_upgrade(values: Settings, metric: str) -> dict[str, Any]:
     return {
         "scores": values["scores"][metric],
         **_p_metrics(values["scores"][metric]),
@@ -276,7 +274,7 @@ def _with_p(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     return {**scores, **(_p_metrics(known) if len(known) == len(scores) else {})}
 
 
-def _of_sessions(values: Values, metric: str) -> dict[str, Any]:
+def _of_sessions(values: Settings, metric: str) -> dict[str, Any]:
     """Return what sessions are measured by, whichever of it ranks; there is no old model that P could compare with."""
     recall = [session["recall"] for session in values["sessions"]]
     return {
@@ -300,8 +298,8 @@ class Reading(NamedTuple):
 
     trained: Callable[[Task], Task]
     own: tuple[str, ...]
-    values: Callable[[Values, str], dict[str, Any]]
-    validation_recall: Callable[[Values], float | None] = lambda values: None
+    values: Callable[[Settings, str], dict[str, Any]]
+    validation_recall: Callable[[Settings], float | None] = lambda values: None
     measured: Callable[[Mapping[str, float | None]], dict[str, float | None]] = dict
 
 

@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from holdfast.bench.suite import LEFT_OPEN, Entry, Values
+from holdfast.devices import DataOnDevice
 from holdfast.errors import ConfigError, DataError
 from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
@@ -59,7 +60,14 @@ def _written(entry: Entry) -> Iterator[tuple[str, Any]]:
             yield whole, getattr(entry, whole)
 
 
-def experiment_of(values: Mapping[str, Any], start: Release | None) -> Experiment:
+class Machine(TypedDict, total=False):
+    """Settings of a recipe that change no result; `Experiment.settings` has none."""
+
+    workers: int
+    data_on_device: DataOnDevice
+
+
+def experiment_of(values: Values, start: Release | None) -> Experiment:
     """Build an experiment from plain values.
 
     Args:
@@ -75,13 +83,13 @@ def experiment_of(values: Mapping[str, Any], start: Release | None) -> Experimen
     return Experiment.from_settings(values)
 
 
-def starting_model(settings: Mapping[str, Any]) -> Release | None:
+def starting_model(settings: Mapping[str, object]) -> Release | None:
     """Open the model that a task starts from; None for one that does not.
 
     Raises:
         ConfigError: It is gone, or another one than when the task was made.
     """
-    asked = settings.get("starts_from")
+    asked: Any = settings.get("starts_from")
     if asked is None:
         return None
     found = _opened(asked["model"])
@@ -101,10 +109,10 @@ def _opened(name: str) -> Release:
 
 
 def experiment_on(
-    values: Mapping[str, Any],
+    values: Values,
     device: str,
     root: Path | None = None,
-    machine: Mapping[str, Any] | None = None,
+    machine: Machine | None = None,
     start: Release | None = None,
 ) -> Experiment:
     """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0".
@@ -122,14 +130,16 @@ def experiment_on(
     return dataclasses.replace(found, recipe=recipe, weights=weights)
 
 
-def of_machine(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe that change no result, as they are written; `Experiment.settings` has none.
+def of_machine(values: Values) -> Machine:
+    """Return these settings as they are written.
 
     >>> of_machine({"recipe": {"epochs": 3, "workers": 4, "data_on_device": "never"}})
     {'workers': 4, 'data_on_device': 'never'}
     """
-    recipe = values.get("recipe", {})
-    return {name: recipe[name] for name in ("workers", "data_on_device") if name in recipe}
+    return cast(Machine, {name: value for name, value in values.get("recipe", {}).items() if name in _MACHINE})
+
+
+_MACHINE = frozenset(Machine.__annotations__)
 
 
 FETCHED: Mapping[str, str] = {

@@ -19,8 +19,7 @@ from holdfast.data.datasets import DATASETS, load_dataset, option_names
 from holdfast.data.hold_out import classes_apart, held_out_rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.data.split import Split
+from holdfast.data.scenarios import SCENARIOS, Split
 from holdfast.data.text_set import TextData
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import StringArray
@@ -166,12 +165,6 @@ def open_images(data: Settings, root: Path | None) -> RetrievalData:
 
 def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: str) -> None:
     """Refuse images with another number of channels than a model takes, before anything is run.
-
-    Args:
-        data: "name" and "options" of the data set.
-        root: Folder that holds the folders of the named data sets.
-        wanted: Channels that the model takes.
-        what: What the model is called.
 
     Raises:
         ConfigError: The numbers differ.

@@ -1,16 +1,16 @@
-"""What tasks of each kind do."""
+"""What tasks of each kind do, those of pictures too, and what finished ones left in their folders."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 
-from holdfast.bench import picture_steps
 from holdfast.bench.executor import Place, Step
 from holdfast.bench.figures import ACCURACY
 from holdfast.bench.settings import experiment_on, starting_model
@@ -24,34 +24,122 @@ from holdfast.bench.sources import (
     protocol_of,
     searched,
 )
-from holdfast.bench.stored_sides import (
-    LEARNER,
-    RUN,
-    SEARCHED,
-    each_once,
-    ending_of,
-    laid_onto,
-    query_path,
-    read_sides,
-    released,
-    stored,
-)
+from holdfast.continual.plans import Setting
 from holdfast.continual.results import LearnerResults
-from holdfast.continual.runner import run_sessions
+from holdfast.continual.runner import Ending, run_sessions
 from holdfast.data.image_set import ImageSet
 from holdfast.data.text_set import TextSet
 from holdfast.disk import whole_folder
 from holdfast.embeddings import EmbeddingSet, StringArray, storage
 from holdfast.errors import DataError
 from holdfast.evaluation.accuracy import accuracy as classification_accuracy
-from holdfast.evaluation.compatibility import clearly_worse, verdict
+from holdfast.evaluation.compatibility import Verdict, clearly_worse, verdict
 from holdfast.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
+from holdfast.evaluation.pictures import thumbnails
+from holdfast.evaluation.pictures.answered_classes import with_answered_classes
+from holdfast.evaluation.pictures.embedding_map import (
+    NEW,
+    OLD,
+    EmbeddingMap,
+    choose_classes,
+    embedding_map,
+    prototypes_of,
+    rows_of_classes,
+)
+from holdfast.evaluation.pictures.histograms import Histograms, histograms
+from holdfast.evaluation.pictures.strips import Searched, Strips, choose_strips
+from holdfast.losses.denoising import credible_rows
+from holdfast.methods.predecessor import labelled_features
+from holdfast.models.lifting import lift_embeddings
+from holdfast.models.named_models import needs_module, open_release
 from holdfast.models.release import Release
+from holdfast.training.encode import cached_embeddings, embed_images
+
+SEARCHED = ("query", "gallery")
+RUN, LEARNER = "run", "learner"
+
+Sides = tuple[EmbeddingSet, EmbeddingSet]
+
+
+def read_sides(folder: Path) -> Sides:
+    """Return queries and gallery of a task."""
+    query, gallery = (stored(folder, part) for part in SEARCHED)
+    return query, gallery
+
+
+def each_once(folder: Path) -> list[EmbeddingSet]:
+    """Return queries and gallery of a task, or one of them where they are the same items."""
+    query, gallery = read_sides(folder)
+    return [gallery] if query.ids == gallery.ids else [query, gallery]
+
+
+def stored(folder: Path, part: str) -> EmbeddingSet:
+    """Return one part that a task embedded."""
+    return storage.load(folder / f"{part}.safetensors")
+
+
+def laid_onto(old: EmbeddingSet, place: Place, role: str) -> EmbeddingSet:
+    """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one."""
+    lifted = "release/old-lifted"
+    if not (place.needs[role] / lifted / "config.json").exists():
+        return old
+    laid = released(place, role, lifted)
+    return old if old.space == laid.space else lift_embeddings(old, laid)
+
+
+def released(place: Place, role: str, within: str = "release") -> Release:
+    """Return the release that a task trained.
+
+    Args:
+        place: Of the task that asks.
+        role: Of the one that trained it.
+        within: Its folder, in that of this one.
+    """
+    folder = place.needs[role] / within
+    return open_release(folder, place.started_from.get(role) if needs_module(folder) else None)
+
+
+def ending_of(folder: Path, session: int) -> Ending:
+    """Return how a session of the learner of a task ended; sessions count from 1."""
+    return Ending.read(folder / RUN / LEARNER / f"session-{session}" / "session.json")
+
 
 FIRST = "session-1"
 
 
-def first_session(settings: Settings, place: Place) -> dict[str, Any]:
+class Trained(TypedDict, total=False):
+    """What was trained: whose model, on how much, and how long that took with what was done before an interruption."""
+
+    fingerprint: str
+    images: int
+    pairs: int
+    classes: int
+    recall: Mapping[str, float]
+    seconds: float
+    seen: int
+    waiting: float
+
+
+class SessionScores(TypedDict):
+    """What a learner came to, its sessions one by one, and how long they took."""
+
+    scores: dict[str, float | None]
+    sessions: list[dict[str, JsonValue]]
+    seconds: float
+
+
+class Scores(TypedDict):
+    """What queries score; by metric and system, and as the gate metric judges it."""
+
+    scores: dict[str, dict[str, float]]
+    interval: list[float]
+    drawn: dict[str, str | int]
+    verdict: Verdict | None
+    worse: tuple[str, ...]
+    queries: int
+
+
+def first_session(settings: Settings, place: Place) -> Trained:
     """Train the model that all learners of a plan begin with, and embed its gallery."""
     setting = open_setting(settings, place.root)
     start = starting_model(settings)
@@ -60,7 +148,7 @@ def first_session(settings: Settings, place: Place) -> dict[str, Any]:
     return {"fingerprint": record.fingerprint, "images": record.trained_images, "recall": record.recall}
 
 
-def sessions(settings: Settings, place: Place) -> dict[str, Any]:
+def sessions(settings: Settings, place: Place) -> SessionScores:
     """Train one learner through all sessions of a plan; with "first" in its needs, from that first session on."""
     setting = open_setting(settings, place.root)
     start = starting_model(settings)
@@ -87,7 +175,7 @@ def hand_over(first: Path, folder: Path) -> None:
         shutil.copytree(first, part, dirs_exist_ok=True)
 
 
-def train(settings: Settings, place: Place) -> dict[str, Any]:
+def train(settings: Settings, place: Place) -> Trained:
     """Train a model on the rows of "train_on"; with "old" in its needs, as that one's successor.
 
     "old_trained_on" are the rows that the predecessor was trained on, "machine" the settings of the recipe that change
@@ -122,7 +210,7 @@ def train(settings: Settings, place: Place) -> dict[str, Any]:
     }
 
 
-def embed(settings: Settings, place: Place) -> dict[str, Any]:
+def embed(settings: Settings, place: Place) -> dict[str, int]:
     """Embed queries and gallery with the release of "model"."""
     from holdfast.training.encode import embed_images
 
@@ -138,11 +226,11 @@ def embed(settings: Settings, place: Place) -> dict[str, Any]:
 
     found = embedded(gallery)
     storage.save(found, place.folder / "gallery.safetensors")
-    storage.save(found if query is gallery else embedded(query), query_path(place.folder))
+    storage.save(found if query is gallery else embedded(query), place.folder / "query.safetensors")
     return {"queries": len(query), "gallery": len(gallery), "leave_one_out": query is gallery}
 
 
-def score(settings: Settings, place: Place) -> dict[str, Any]:
+def score(settings: Settings, place: Place) -> Scores:
     """Score "new" on itself and on the gallery of "searched", and "old" and "independent" beside it."""
     sides = {role: read_sides(place.needs[role]) for role in ("old", "searched", "new", "independent")}
     gallery = laid_onto(sides["searched"][1], place, "model")
@@ -180,7 +268,7 @@ def score(settings: Settings, place: Place) -> dict[str, Any]:
     }
 
 
-def accuracy(settings: Settings, place: Place) -> dict[str, Any]:
+def accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, float | None]]]:
     """Measure how often classifiers name the classes of all images that are searched, by queries and gallery alike.
 
     "cross" is the classifier of "searched_model", whose gallery the new model searches, on the features of the new one.
@@ -198,7 +286,7 @@ def accuracy(settings: Settings, place: Place) -> dict[str, Any]:
     return {"scores": {ACCURACY: values}}
 
 
-def session_accuracy(settings: Settings, place: Place) -> dict[str, Any]:
+def session_accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, float | None]]]:
     """Measure how often the last model of "learner" names the class of a test query, of all classes of the plan."""
     from holdfast.training.encode import embed_images
 
@@ -225,7 +313,7 @@ def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None
     return sum((share or 0.0) * items for share, items in found) / sum(items for _, items in found)
 
 
-def texts(settings: Settings, place: Place) -> dict[str, Any]:
+def texts(settings: Settings, place: Place) -> dict[str, int]:
     """Embed all parts of a set of texts with a frozen model, or take them out of "whole", where all are embedded."""
     from holdfast.models.text_encoders import open_text_encoder
     from holdfast.training.encode import embed_texts
@@ -242,7 +330,7 @@ def texts(settings: Settings, place: Place) -> dict[str, Any]:
     return {name: len(part) for name, part in parts.items()}
 
 
-def head(settings: Settings, place: Place) -> dict[str, Any]:
+def head(settings: Settings, place: Place) -> Trained:
     """Train a head over the frozen model of "new" for the gallery of "old", and embed queries and gallery with it."""
     from holdfast.training.compatible_head import train_head
 
@@ -277,10 +365,187 @@ def embedded_of(whole: EmbeddingSet, part: TextSet) -> EmbeddingSet:
     return whole.select(rows).replace(labels=part.labels, class_names=StringArray.of(part.class_names))
 
 
+MOST = 50_000
+"""Items of a histogram at most, drawn by its seed: more give the same shape."""
+
+
+class Items:
+    """The items of a picture of an upgrade, as its models embed them: a gallery, or the images of training.
+
+    Args:
+        settings: Those of the task.
+        place: Where it is run.
+    """
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+        self.roles = {label: f"model {number}" for number, label in enumerate(settings["labels"])}
+        self.device = torch.device(place.device)
+
+    @property
+    def old_model(self) -> Release:
+        """The old model."""
+        return released(self.place, "old model")
+
+    def images(self) -> ImageSet:
+        """Return the images of training."""
+        images = open_images(self.settings["data"], self.place.root).to_train_on()
+        return images.select(self.settings["train_on"]).compact()
+
+    def old(self) -> EmbeddingSet:
+        """Return all items by the old model, on the space of the new ones, with labels where there are any."""
+        if self.settings["part"] == "training":  # the file that training may have left is opened
+            found = cached_embeddings(self.old_model, self.images(), self.place.cache, device=self.device)
+        else:
+            query, gallery = read_sides(self.place.needs["old"])
+            how = self.settings["protocol"]
+            protocol = protocol_of(self.settings["data"], how, self.place.root, leave_one_out=how["leave_one_out"])
+            found = gallery if gallery.labels is not None else with_answered_classes(gallery, query, protocol)
+        return laid_onto(found, self.place, "model 0")
+
+    def new(self, old: EmbeddingSet, rows: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, EmbeddingSet]:
+        """Return some of the items by every new model, by its label; without items where none is asked for."""
+        chosen = old.select(rows)
+        if self.settings["part"] == "training":
+            images = self.images().select(rows)
+            return {
+                label: embed_images(released(self.place, role), images, device=self.device)
+                for label, role in self.roles.items()
+            }
+        found = {}
+        for number, label in enumerate(self.roles):
+            gallery = read_sides(self.place.needs[f"new {number}"])[1]
+            part = gallery.select(gallery.ids.find(chosen.ids))
+            found[label] = part.replace(labels=chosen.labels, class_names=chosen.class_names)
+        return found
+
+
+def plane(settings: Settings, place: Place) -> dict[str, list[EmbeddingMap]]:
+    """Lay out a few classes by the old and by the new models, an example after the other."""
+    items, seed = Items(settings, place), settings["seed"]
+    old = items.old()
+    prototypes = prototypes_of(old)
+    named = settings["classes"] if isinstance(settings["classes"], list) else None
+    ways = {"drawn": settings["classes"], "similar": settings["similar"], "nearest": settings["nearest"]}
+    if all(number is None for number in ways.values()):
+        ways["drawn"] = CLASSES
+    chosen = [named] if named else choose_classes(prototypes, **ways, examples=settings["examples"], seed=seed)
+    noise: list[str] = []
+    if settings["credible"] is not None:  # what MixBCT's denoising leaves out, which keeps a share of every class
+        credible = credible_rows(*labelled_features(old), settings["credible"]).numpy()
+        noise = list(old.ids[np.flatnonzero(~credible)])
+    planes = []
+    for classes in chosen:
+        rows = rows_of_classes(old, classes, settings["items"], seed)
+        new = items.new(old, rows) if NEW in settings["show"] else {}
+        how = {"layout": settings["method"], "show": settings["show"], "apart": settings["apart"], "seed": seed}
+        planes.append(embedding_map(old.select(rows), new, prototypes, classes, noise=noise, **how))
+    return {"planes": planes}
+
+
+CLASSES = 6
+"""Classes that are drawn where nothing is said."""
+
+
+def histogram(settings: Settings, place: Place) -> dict[str, Histograms]:
+    """Count values of single items, by the old model and by every new one."""
+    items = Items(settings, place)
+    generator = np.random.default_rng(settings["seed"])
+    if settings["part"] == "training":
+        images = items.images()
+        rows = np.sort(generator.permutation(len(images))[:MOST])
+        old = embed_images(items.old_model, images.select(rows), device=items.device)
+        old = laid_onto(old, place, "model 0")
+        new = {
+            label: embed_images(released(place, role), images.select(rows), device=items.device)
+            for label, role in items.roles.items()
+        }
+    else:
+        whole = laid_onto(read_sides(place.needs["old"])[1], place, "model 0")
+        rows = np.sort(generator.permutation(len(whole))[:MOST])
+        old = whole.select(rows)
+        new = {label: read_sides(place.needs[f"new {n}"])[1].select(rows) for n, label in enumerate(items.roles)}
+    classes = items.old_model.classes if settings["split"] else None
+    both = settings["of"] == "angle"
+    found = histograms(settings["of"], old, new if both or NEW in settings["show"] else {}, classes)
+    if OLD not in settings["show"] and not both:
+        found = found.model_copy(update={"panels": {name: one for name, one in found.panels.items() if name != OLD}})
+    return {"histograms": found}
+
+
+def strips(settings: Settings, place: Place) -> dict[str, Strips]:
+    """Search the old gallery by the old model and by every new one, and keep a few queries."""
+    old = read_sides(place.needs["old"])
+    models = {OLD_MODEL: Searched(old[0], [old[1]])}
+    for number, label in enumerate(settings["labels"]):
+        gallery = laid_onto(old[1], place, f"model {number}")
+        models[label] = Searched(read_sides(place.needs[f"new {number}"])[0], [gallery])
+    chosen = choose_strips(models, queries=settings["queries"], hits=settings["hits"], seed=settings["seed"])
+    images = searched(open_images(settings["data"], place.root), settings["searched"])
+    return {"strips": with_pictures(chosen, images)}
+
+
+OLD_MODEL = "old model"
+
+
+def session_strips(settings: Settings, place: Place) -> dict[str, Strips]:
+    """Search what learners embedded by then, after the last session or after every one, and keep a few queries."""
+    setting = open_setting(settings, place.root)
+    last = setting.plan.sessions
+    every = settings["after"] == "every"
+    queries = setting.queries(0 if every else last - 1)
+    models = dict(_searched_by_sessions(settings, place, setting, queries, range(1 if every else last, last + 1)))
+    chosen = choose_strips(models, queries=settings["queries"], hits=settings["hits"], seed=settings["seed"])
+    return {"strips": with_pictures(chosen, (queries, setting.images))}
+
+
+def _searched_by_sessions(
+    settings: Settings, place: Place, setting: Setting, queries: ImageSet, sessions: range
+) -> Iterator[tuple[str, Searched]]:
+    for number, label in enumerate(settings["labels"]):
+        role = f"learner {number}"
+        folder = place.needs[role]
+        for session in sessions:
+            ending = ending_of(folder, session)
+            release = released(place, role, f"{RUN}/{ending.release}")
+            asked = embed_images(release, queries, device=torch.device(place.device))
+            gallery = [storage.load(folder / RUN / part) for part in ending.galleries]
+            yield label if len(sessions) == 1 else f"{label}, session {session}", Searched(asked, gallery)
+
+
+def with_pictures(found: Strips, images: Iterable[ImageSet]) -> Strips:
+    """Return strips with small pictures of all their items, of whichever set knows them."""
+    from base64 import b64encode
+
+    pixels: dict[str, Any] = {}
+    for part in images:
+        rows = part.ids.find(found.ids)
+        known = np.flatnonzero(rows >= 0)
+        pixels = dict(zip([found.ids[row] for row in known], part.read(rows[known]), strict=True)) | pixels
+    files = thumbnails.thumbnails(pixels)
+    return found.model_copy(update={"pictures": {name: b64encode(file).decode() for name, file in files.items()}})
+
+
+def arrivals(settings: Settings, place: Place) -> dict[str, list[JsonValue]]:
+    """Count the images of every class that a plan brings in every session."""
+    setting = open_setting(settings, place.root)
+    order = np.argsort(setting.home, kind="stable")
+    counts = setting.plan.training_counts[setting.plan.classes_seen(setting.plan.sessions - 1)]
+    return {
+        "classes": [setting.images.class_names[row] for row in order],
+        "home": (setting.home[order] + 1).tolist(),
+        "images": counts[order].T.tolist(),
+    }
+
+
 STEPS: dict[str, Step] = {
     **{"train": train, "embed": embed, "score": score, "texts": texts, "head": head},
     **{"first-session": first_session, "sessions": sessions},
     **{"accuracy": accuracy, "session-accuracy": session_accuracy},
-    **picture_steps.STEPS,
+    "plane": plane,
+    "histogram": histogram,
+    "strips": strips,
+    "session-strips": session_strips,
+    "arrivals": arrivals,
 }
 """By the kind of a task."""

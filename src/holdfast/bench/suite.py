@@ -140,7 +140,7 @@ class Variant(NamedTuple):
     value: Any
 
 
-def changed(values: Values, changes: Mapping[str, Any]) -> Values:
+def changed(values: Values, changes: Mapping[str, object]) -> Values:
     """Return settings with some changed, by dotted name.
 
     >>> changed({"options": {"weight": 1}, "method": "p2s"}, {"options.weight": 2, "recipe.epochs": 3})
@@ -495,27 +495,26 @@ def _check_images(suite: Suite) -> None:
     _refuse_settings(suite, "plans", "budget", "test_images", "classes", "frozen")
     _check_known("scenario", map(suite.scenario_of, suite.scenarios), SCENARIOS)
     for name in suite.scenarios:
-        _check_chain(suite, name)
+        seen: list[str] = []
+        link: str | None = name
+        while link is not None:
+            seen.append(link)
+            within = suite.by_scenario.get(link, InScenario())
+            for role in ("predecessor", "searched"):
+                given = getattr(within, role)
+                if given is not None:
+                    _check_known(f"scenario as {role} of '{link}'", (given,), suite.scenarios)
+            link = within.predecessor
+            refuse(link in seen, f"The predecessors {' < '.join([*seen, str(link)])} come round to where they began.",
+                   "a first model without a predecessor of its own")  # fmt: skip
         _check_links(suite, name, suite.by_scenario.get(name, InScenario()))
     for name, test in suite.test_sets.items():
-        _check_test(name, test)
+        data = test.data or name
+        if data not in DATASETS and not Path(data).exists():
+            raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
+        _check_known("protocol", (test.protocol,), PROTOCOLS)
+        bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
     metrics_named((*suite.metrics, suite.gate_metric))
-
-
-def _check_chain(suite: Suite, name: str) -> None:
-    """Refuse predecessors and galleries of scenarios that are not there, and chains without a beginning."""
-    seen: list[str] = []
-    link: str | None = name
-    while link is not None:
-        seen.append(link)
-        within = suite.by_scenario.get(link, InScenario())
-        for role in ("predecessor", "searched"):
-            given = getattr(within, role)
-            if given is not None:
-                _check_known(f"scenario as {role} of '{link}'", (given,), suite.scenarios)
-        link = within.predecessor
-        refuse(link in seen, f"The predecessors {' < '.join([*seen, str(link)])} come round to where they began.",
-               "a first model without a predecessor of its own")  # fmt: skip
 
 
 def _check_links(suite: Suite, name: str, within: InScenario) -> None:
@@ -543,14 +542,6 @@ def _check_links(suite: Suite, name: str, within: InScenario) -> None:
             )
 
 
-def _check_test(name: str, test: EvaluationSet) -> None:
-    data = test.data or name
-    if data not in DATASETS and not Path(data).exists():
-        raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
-    _check_known("protocol", (test.protocol,), PROTOCOLS)
-    bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
-
-
 def _check_features(suite: Suite) -> None:
     _refuse_settings(
         suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old",
@@ -560,23 +551,18 @@ def _check_features(suite: Suite) -> None:
         refuse(bool(entry.starts_from), f"The row '{label}' of a head starts from a model.", "no starts_from")
     metrics_named((*suite.metrics, suite.gate_metric))
     for data in suite.data:
-        _refuse_own_texts(data)
+        if data not in TEXT_DATASETS:
+            raise ConfigError(
+                f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
+                expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS)}",
+                to_do=f"`holdfast adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a "
+                "file itself, and compares heads (--method p2s bct) and adapters on it; nothing was run.",
+            )
     refuse(
         set(suite.frozen) != {"old", "new"},
         f"The suite '{suite.name}' compares heads and names {', '.join(suite.frozen) or 'no models'}.",
         "frozen: with an old and a new model",
     )
-
-
-def _refuse_own_texts(data: str) -> None:
-    """Refuse a file of texts: it is one set, and says nothing of who searches what."""
-    if data not in TEXT_DATASETS:
-        raise ConfigError(
-            f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
-            expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS)}",
-            to_do=f"`holdfast adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a file "
-            "itself, and compares heads (--method p2s bct) and adapters on it; nothing was run.",
-        )
 
 
 def _check_sessions(suite: Suite) -> None:
@@ -640,7 +626,7 @@ INNER: dict[str, list[str]] = {
 """Settings that stand one level below others, where people look for them first."""
 
 
-def refusal(error: ValidationError, content: Mapping[str, Any], where: str) -> ConfigError:
+def refusal(error: ValidationError, content: Mapping[str, object], where: str) -> ConfigError:
     """Say what is wrong first, what would be right, and which name may have been meant."""
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])  # before what is missing then
@@ -739,7 +725,7 @@ def read_suite(path: Path) -> Suite:
     return suite_from({"name": path.stem, "title": path.stem, **content}, str(path))
 
 
-def suite_from(content: Mapping[str, Any], where: str) -> Suite:
+def suite_from(content: Mapping[str, object], where: str) -> Suite:
     """Build a suite from plain values, and refuse what nobody knows before anything is run.
 
     Raises:

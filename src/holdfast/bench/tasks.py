@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from holdfast.bench.suite import EvaluationSet, InScenario, Suite, Values, Varia
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import option_names
 from holdfast.data.retrieval_data import RetrievalData
-from holdfast.data.split import Split
+from holdfast.data.scenarios import Split
 from holdfast.data.texts import TEXT_DATASETS
 from holdfast.errors import ConfigError
 from holdfast.evaluation.metrics import metrics_named
@@ -51,10 +51,7 @@ COMPUTING = (
 )  # fmt: skip
 """Packages whose code decides what a task becomes."""
 
-MODULES = (
-    "experiment.py", "bench/steps.py", "bench/picture_steps.py", "bench/stored_sides.py", "bench/sources.py",
-    "bench/settings.py",
-)  # fmt: skip
+MODULES = ("experiment.py", "bench/steps.py", "bench/sources.py", "bench/settings.py")
 """Modules outside them that do."""
 
 
@@ -64,6 +61,15 @@ def code_version() -> str:
     root = Path(holdfast.__file__).parent
     packages = [path for package in COMPUTING for path in sorted((root / package).rglob("*.py"))]
     return digest_of([*packages, *(root / name for name in MODULES)])
+
+
+class Identity(TypedDict):
+    """What the address of a task is made of, as plain values."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    needs: Mapping[str, str]
+    code: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +113,8 @@ class Task:
         self.__dict__["address"] = address  # where `cached_property` keeps what it was told
         return self
 
-    def identity(self) -> dict[str, Any]:
-        """Return what the address is made of, as plain values."""
+    def identity(self) -> Identity:
+        """Return what the address is made of."""
         return {
             "kind": self.kind,
             "settings": dict(self.settings),
@@ -193,7 +199,9 @@ class ImageTasks:
             gallery = self._new(there, self._chosen(there))
             baseline = gallery if within.baseline == "own" else self._independent(there)
         models = {"old": baseline, "searched": gallery, "new": new, "independent": independent}
-        for name, search in self._searches(case.data).items():
+        if case.data not in self._searched:
+            self._searched[case.data] = self._opened(case.data)
+        for name, search in self._searched[case.data].items():
             for model in models.values():
                 refuse_other_channels(search.source, self.root, model.channels, model.task.label)
             sides = {role: search.embedded(model.task) for role, model in models.items()}
@@ -267,12 +275,6 @@ class ImageTasks:
     def _chosen(self, case: Case) -> Changes:
         return self.chosen.get((case.data, case.scenario, case.label), {})
 
-    def _searches(self, data: str) -> dict[str, Search]:
-        """Return what is searched by the name that the board has for it; opened once."""
-        if data not in self._searched:
-            self._searched[data] = self._opened(data)
-        return self._searched[data]
-
     def _opened(self, data: str) -> dict[str, Search]:
         suite = self.suite
         if self.part != EVALUATION or not suite.test_sets:
@@ -339,13 +341,6 @@ class Search:
 
 def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: Path | None) -> Search:
     """Return what is searched in a set of images.
-
-    Args:
-        name: What to call it in a message.
-        source: "name" and "options" of the data set.
-        asked: How it is searched.
-        part: The evaluation or the validation images.
-        root: Folder that holds the folders of the named data sets.
 
     Raises:
         ConfigError: Labels are to say who answers what, and there are none; or the protocol does not know a metric.
@@ -544,10 +539,6 @@ class Planner:
 
 def refuse_without_validation(name: str, data: RetrievalData) -> None:
     """Refuse to tune on data without validation images, and say how this very data could have some.
-
-    Args:
-        name: Name or path of the data set.
-        data: The data set.
 
     Raises:
         ConfigError: There are none.

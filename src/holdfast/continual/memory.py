@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holdfast.data.image_rules import Labels, Rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader, generator_at
 from holdfast.data.perturbations import PERTURBATIONS
 from holdfast.data.sampling import generator_of, lowest_of_each_class
+from holdfast.data.scenarios import Labels, Rows
 from holdfast.errors import ConfigError, refuse
 from holdfast.methods.base import Batch, View
 from holdfast.models.release import Release

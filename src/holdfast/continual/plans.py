@@ -17,9 +17,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.image_rules import CLOSE, Labels, Rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.sampling import check_labels, generator_of, lowest_of_each_class
+from holdfast.data.scenarios import CLOSE, Labels, Rows
 from holdfast.errors import DataError, refuse, unknown_name
 
 

@@ -31,15 +31,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from torch import nn
 
 from holdfast.continual.memory import EXEMPLARS, Candidates, passes
 from holdfast.continual.plans import KS, Setting
 from holdfast.continual.results import Seconds, SessionRecord, SessionScores
-from holdfast.data.image_rules import Rows
 from holdfast.data.image_set import ImageSet
 from holdfast.data.loading import encoding_loader
+from holdfast.data.scenarios import Rows
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
@@ -532,14 +532,14 @@ class _Session:
         return rows[chosen]
 
 
-def read_plain(path: Path) -> dict[str, Any]:
+def read_plain(path: Path) -> dict[str, JsonValue]:
     """Read plain values from a JSON file of this run.
 
     Raises:
         DataError: The file is missing or damaged.
     """
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(values, dict):

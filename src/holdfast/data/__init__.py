@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from holdfast.data.images import ArrayImages, EncodedImages, FileImages, Images
     from holdfast.data.leaks import refuse_shared_ids
     from holdfast.data.retrieval_data import RetrievalData
-    from holdfast.data.scenarios import SCENARIOS, Scenario
-    from holdfast.data.split import Split, check_split
+    from holdfast.data.scenarios import SCENARIOS, Scenario, Split, check_split
     from holdfast.data.text_set import TextData, TextSet
     from holdfast.data.texts import TEXT_DATASETS, load_texts
 
@@ -32,10 +31,10 @@ _HOMES = {
     "Images": "images",
     "RetrievalData": "retrieval_data",
     "Scenario": "scenarios",
-    "Split": "split",
+    "Split": "scenarios",
     "TextData": "text_set",
     "TextSet": "text_set",
-    "check_split": "split",
+    "check_split": "scenarios",
     "load_dataset": "datasets",
     "load_texts": "texts",
     "refuse_shared_ids": "leaks",

@@ -1,8 +1,8 @@
-"""Images in a NumPy archive."""
+"""Images in a NumPy archive, read without trusting it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
 from holdfast.data.images import ArrayImages
-from holdfast.data.npz import read_npz
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray
-from holdfast.embeddings.imports import int64_labels
-from holdfast.errors import ConfigError, DataError
+from holdfast.embeddings.imports import NPZ_ERRORS, int64_labels
+from holdfast.embeddings.numpy_files import NumpyFile
+from holdfast.errors import ConfigError, DataError, reason
 
 Layout = Literal["NHW", "NHWC", "NCHW"]
 
@@ -66,3 +66,32 @@ def _numbered(found: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], tup
         return int64_labels(labels, "Labels"), tuple(str(name) for name in found["class_names"].tolist())
     values, numbers = np.unique(labels, return_inverse=True)
     return numbers.astype(np.int64), tuple(str(value) for value in values)
+
+
+def read_npz(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return the named arrays of an ``.npz`` file; objects are refused, because reading them could run code.
+
+    Raises:
+        DataError: The file is missing or damaged, or lacks a required array.
+    """
+    try:
+        file = NumpyFile(path)
+        if not file.archive:
+            raise DataError(f"{path} holds a single array.", expected=f"an .npz with {', '.join(required)}")
+        if not set(required) <= set(file.names):
+            raise DataError(
+                f"{path} holds {', '.join(file.names) or 'nothing'}.",
+                expected=f"arrays named {', '.join(required)}",
+                to_do=f"numpy.savez('{path.name}', {', '.join(f'{name}=...' for name in required)})",
+            )
+        return {name: file.array(name) for name in (*required, *optional) if name in file.names}
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.", expected="an .npz file") from error
+    except DataError:
+        raise
+    except NPZ_ERRORS as error:
+        raise DataError(
+            f"Cannot read {path}: {reason(error)}.",
+            expected="an .npz file of plain arrays, without Python objects",
+            to_do="write it again with numpy.savez.",
+        ) from error

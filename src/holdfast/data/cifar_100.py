@@ -12,8 +12,7 @@ from holdfast.data.hold_out import set_images_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import ArrayImages, EncodedImages, Images, keep_decoded
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import text_of, unlike
+from holdfast.data.layout import Needed, require, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
@@ -50,7 +49,12 @@ def cifar_100(
         DataError: A file is missing or damaged, or only the Python version is there.
     """
     size = readable_sides(image_size)
-    _refuse_pickles(root)
+    if (root / "meta").is_file() and (root / "train").is_file() and not (root / "train.bin").exists():
+        raise DataError(
+            f"{root} holds the Python version of CIFAR-100, which is pickled: reading it could run code.",
+            expected="the binary version: train.bin, test.bin, fine_label_names.txt",
+            to_do=f"get it from {OBTAINED}.",
+        )
     train_file, test_file, name_file = require(root, _NEEDED, "cifar-100", OBTAINED)
     names = tuple(text_of(name_file).split())
     train, test = (_read_part(path, names, size, fit) for path in (train_file, test_file))
@@ -64,15 +68,6 @@ def cifar_100(
         description=f"photographs of {len(names)} classes, {len(train):,} to train on; every one of {len(test):,} test "
         f"images searches the others{said}{unlike(dict(zip(_OFFICIAL, counts, strict=True)), _OFFICIAL)}",
     )
-
-
-def _refuse_pickles(root: Path) -> None:
-    if (root / "meta").is_file() and (root / "train").is_file() and not (root / "train.bin").exists():
-        raise DataError(
-            f"{root} holds the Python version of CIFAR-100, which is pickled: reading it could run code.",
-            expected="the binary version: train.bin, test.bin, fine_label_names.txt",
-            to_do=f"get it from {OBTAINED}.",
-        )
 
 
 def _read_part(path: Path, names: tuple[str, ...], size: tuple[int, int], fit: Fit) -> ImageSet:

@@ -48,13 +48,10 @@ def balanced_order(
     by_class = np.split(np.argsort(members, kind="stable"), np.bincount(members).cumsum()[:-1])
     places = np.split(np.argsort(turns, kind="stable"), np.bincount(turns, minlength=len(classes)).cumsum()[:-1])
     for items, own in zip(by_class, places, strict=True):
-        rows[own] = _groups(items, generator, items_per_class, len(own))
+        # Return groups (count, size) of items: shuffled and cut, and shuffled again when no whole group is left.
+        count = len(own)
+        per_shuffle = max(1, len(items) // items_per_class)
+        shuffled = generator.permuted(np.tile(items, (-(-count // per_shuffle), 1)), axis=1)
+        columns = np.arange(per_shuffle * items_per_class) % len(items)
+        rows[own] = shuffled[:, columns].reshape(-1, items_per_class)[:count]
     return rows.ravel()
-
-
-def _groups(items: NDArray[np.int64], generator: np.random.Generator, size: int, count: int) -> NDArray[np.int64]:
-    """Return groups (count, size) of items: shuffled and cut, and shuffled again when no whole group is left."""
-    per_shuffle = max(1, len(items) // size)
-    shuffled = generator.permuted(np.tile(items, (-(-count // per_shuffle), 1)), axis=1)
-    columns = np.arange(per_shuffle * size) % len(items)
-    return shuffled[:, columns].reshape(-1, size)[:count]

@@ -121,7 +121,7 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
     return reader(path, **bound(reader, options, f"data in '{path}'"))
 
 
-def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None, options: Mapping[str, Any]) -> Data:
+def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None, options: Mapping[str, object]) -> Data:
     """Open one entry of a table of data sets.
 
     Args:
@@ -138,7 +138,20 @@ def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None,
     checked = bound(dataset.read, options, f"data set '{name}'")
     if dataset.folder is None:
         return dataset.read(**checked)
-    return dataset.read(_folder(name, dataset.folder, dataset.obtained, root), **checked)
+    if root is None:
+        raise DataError(
+            f"The data set '{name}' is read from files, and no data root was given.",
+            expected=f"a folder that holds '{dataset.folder}'",
+            to_do="set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.",
+        )
+    if not (root / dataset.folder).is_dir():
+        get = f"get them from {dataset.obtained} and " if dataset.obtained else ""
+        raise DataError(
+            f"The data set '{name}' is not in {root}: there is no folder {root / dataset.folder}.",
+            expected=f"the files of {name} in {root / dataset.folder}",
+            to_do=f"{get}put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
+        )
+    return dataset.read((root / dataset.folder), **checked)
 
 
 def option_names(name_or_path: str | Path) -> list[str]:
@@ -171,20 +184,3 @@ def reader_of(path: Path) -> Callable[..., RetrievalData]:
         expected=f"a folder of images (one sub-folder per class), an .npz file, or one of {', '.join(known)}",
         to_do="check the path; `holdfast data` describes the data sets that have a name.",
     )
-
-
-def _folder(name: str, folder: str, obtained: str, root: Path | None) -> Path:
-    if root is None:
-        raise DataError(
-            f"The data set '{name}' is read from files, and no data root was given.",
-            expected=f"a folder that holds '{folder}'",
-            to_do="set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.",
-        )
-    if not (root / folder).is_dir():
-        get = f"get them from {obtained} and " if obtained else ""
-        raise DataError(
-            f"The data set '{name}' is not in {root}: there is no folder {root / folder}.",
-            expected=f"the files of {name} in {root / folder}",
-            to_do=f"{get}put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
-        )
-    return root / folder

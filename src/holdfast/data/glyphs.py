@@ -383,7 +383,12 @@ def glyphs(
         "evaluation_classes": evaluation_classes,
     }
     side, _ = readable_sides(image_size)
-    _check_options(classes, distortions, strength, side)
+    least = {"training_classes": 2, "validation_classes": 0, "evaluation_classes": 2, "distortions": 1, "strength": 0}
+    for name, value in {**classes, "distortions": distortions, "strength": strength}.items():
+        if value < least[name]:
+            raise ConfigError(f"{name} = {value}.", expected=f"at least {least[name]}")
+    if not 8 <= side <= 224:
+        raise ConfigError(f"image_size = {side}.", expected="between 8 and 224 pixels")
     bank = distinct_glyphs()
     parts = _parted(classes, len(bank.characters), seed)
     drawn = [_drawn(bank.select(rows), distortions, strength, side, [seed, part]) for part, rows in enumerate(parts)]
@@ -429,12 +434,3 @@ def _drawn(
     codes = [f"U+{ord(character):04X}" for character in bank.characters]
     ids = [f"{codes[row]}/{bank.fonts[font]}/{copy}" for row, font, copy in zip(rows, fonts, copies, strict=True)]
     return ImageSet(ArrayImages(pixels), rows.astype(np.int64), names, StringArray.of(ids)), fonts
-
-
-def _check_options(classes: Mapping[str, int], distortions: int, strength: float, image_size: int) -> None:
-    least = {"training_classes": 2, "validation_classes": 0, "evaluation_classes": 2, "distortions": 1, "strength": 0}
-    for name, value in {**classes, "distortions": distortions, "strength": strength}.items():
-        if value < least[name]:
-            raise ConfigError(f"{name} = {value}.", expected=f"at least {least[name]}")
-    if not 8 <= image_size <= 224:
-        raise ConfigError(f"image_size = {image_size}.", expected="between 8 and 224 pixels")

@@ -64,7 +64,12 @@ def image_folder(
         return _without_classes(path, shape, fit)
     parts = {part: path / part for part in ("train", "test", "query", "gallery", "val") if (path / part).is_dir()}
     if "train" not in parts:
-        _refuse_parts_without_training(path, parts)
+        if parts:
+            raise DataError(
+                f"{path} holds {', '.join(parts)} but no train.",
+                expected=_LAYOUTS,
+                to_do="add a train folder; if these are the names of classes, rename them.",
+            )
         return hold_out(path.name, _read({"": path}, path, shape, fit)[""], held_out, seed)
     evaluation = [part for part in ("test", "query", "gallery") if part in parts]
     if evaluation not in (["test"], ["query", "gallery"]):
@@ -104,15 +109,6 @@ def _without_classes(path: Path, shape: tuple[int, int, int], fit: Fit) -> Retri
         description=f"{len(files)} images without classes, each searches the others",
         labelled=False,
     )
-
-
-def _refuse_parts_without_training(path: Path, parts: Mapping[str, Path]) -> None:
-    if parts:
-        raise DataError(
-            f"{path} holds {', '.join(parts)} but no train.",
-            expected=_LAYOUTS,
-            to_do="add a train folder; if these are the names of classes, rename them.",
-        )
 
 
 def _read(parts: Mapping[str, Path], root: Path, shape: tuple[int, int, int], fit: Fit) -> dict[str, ImageSet]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from holdfast.data.decoding import Fit, Pixels, Shape
 from holdfast.data.images import Images, SelectedImages
-from holdfast.data.named_rows import check_class_rows, refuse_repeated
+from holdfast.data.items import check_class_rows, refuse_repeated
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
@@ -47,7 +47,14 @@ class ImageSet:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "ids", StringArray.of(self.ids))
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
-        _check(self)
+        lengths = {"images": len(self.images), "labels": len(self.labels), "ids": len(self.ids)}
+        lengths |= {f"column '{name}'": len(values) for name, values in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise DataError(f"Parts of different length: {found}.", expected="one of each per image")
+        check_class_rows(self.labels, len(self.class_names), "images")
+        refuse_repeated("ids", self.ids, "one id per image")
+        refuse_repeated("class names", StringArray.of(self.class_names), "one name per class")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -104,14 +111,3 @@ class ImageSet:
             digest.update(np.ascontiguousarray(values).data if values.size else b"")
         digest.update(self.images.content_digest(np.arange(len(self))))
         return digest.hexdigest()
-
-
-def _check(images: ImageSet) -> None:
-    lengths = {"images": len(images.images), "labels": len(images.labels), "ids": len(images.ids)}
-    lengths |= {f"column '{name}'": len(values) for name, values in images.columns.items()}
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
-        raise DataError(f"Parts of different length: {found}.", expected="one of each per image")
-    check_class_rows(images.labels, len(images.class_names), "images")
-    refuse_repeated("ids", images.ids, "one id per image")
-    refuse_repeated("class names", StringArray.of(images.class_names), "one name per class")

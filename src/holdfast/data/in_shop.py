@@ -6,8 +6,7 @@ from pathlib import Path
 
 from holdfast.data.decoding import Fit
 from holdfast.data.image_size import ImageSize
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import fields_of, listed_images, text_of, unlike
+from holdfast.data.layout import Needed, fields_of, listed_images, require, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.errors import DataError
 

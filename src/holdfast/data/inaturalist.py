@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +11,7 @@ import numpy as np
 from holdfast.data.decoding import Fit
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import listed_images, text_of, unlike
+from holdfast.data.layout import Needed, listed_images, require, text_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
 from holdfast.documents import parsed_json
@@ -90,21 +88,17 @@ def inaturalist(
     training = train.images(root, chosen, image_size, fit)
     searching = val.images(root, searched, image_size, fit)
     found = {"training images": len(training), "val images": len(searching), "species": len(species)}
+    if subset == "all":
+        counts = (chosen_release.training_images, chosen_release.validation_images, chosen_release.species)
+    else:
+        counts = (CLASSES_M * IMAGES_M, found["val images"], CLASSES_M)  # how many val images was not published
     return RetrievalData.of_one_set(
         name="inaturalist" if subset == "all" else "inat-m",
         train=training,
         evaluation=searching,
         description=f"photographs of {len(species):,} species, {len(training):,} to train on; every one of "
-        f"{len(searching):,} val images searches the others{unlike(found, _official(chosen_release, subset, found))}",
+        f"{len(searching):,} val images searches the others{unlike(found, dict(zip(found, counts, strict=True)))}",
     )
-
-
-def _official(release: Release, subset: str, found: Mapping[str, int]) -> dict[str, int]:
-    if subset == "all":
-        counts = (release.training_images, release.validation_images, release.species)
-    else:
-        counts = (CLASSES_M * IMAGES_M, found["val images"], CLASSES_M)  # how many val images was not published
-    return dict(zip(found, counts, strict=True))
 
 
 def _only_release(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""The protocol of intent data: half of the test sentences search the other half."""
+"""Sentences with intents: CLINC150, BANKING77, and their protocol: half of the test sentences search the other half."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
+from holdfast.data.text_files import read_csv
 from holdfast.data.text_set import TextData, TextSet
 from holdfast.documents import read_json
 from holdfast.embeddings import StringArray
@@ -110,3 +111,80 @@ def _half(labels: NDArray[np.int64], among: NDArray[np.bool_], generator: np.ran
     chosen = np.zeros(len(labels), np.bool_)
     chosen[candidates[half]] = True
     return chosen
+
+
+def banking77(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0) -> TextData:
+    """Questions of 77 intents: fit on train; half of test searches the other half.
+
+    BANKING77: questions of a bank's customers (Casanueva et al., NLP4ConvAI 2020).
+
+    Args:
+        root: Folder with ``train.csv`` and ``test.csv`` (columns ``text`` and ``category``) and ``categories.json``.
+        seed: Chooses the half of test, and the intents.
+        class_share: Share of the intents to keep, in all parts.
+        unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
+    """
+    parts = {part: _banking_sentences(root / f"{part}.csv") for part in ("train", "test")}
+    path = root / "categories.json"
+    names = official_json(path)
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise DataError(f"{path} holds no list of names.", expected="the official categories.json")
+    intents = names
+    return intent_data("banking77", parts, intents, seed=seed, class_share=class_share, unseen_share=unseen_share)
+
+
+def _banking_sentences(path: Path) -> Sentences:
+    columns = read_csv(path)
+    if not {"text", "category"} <= set(columns):
+        raise DataError(f"{path} has the columns {', '.join(columns)}.", expected="the columns text and category")
+    return list(zip(columns["text"], columns["category"], strict=True))
+
+
+_CLINC_PARTS = ("train", "val", "test")
+
+
+def clinc150(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0) -> TextData:
+    """Requests of 150 intents: fit on train; half of test searches the other half and val.
+
+    CLINC150: requests to a spoken assistant (Larson et al., EMNLP 2019).
+
+    The requests that belong to none of the intents (``oos_*``) are left out: nothing could answer them.
+
+    Args:
+        root: Folder with ``data_full.json``: lists of [text, intent] by part.
+        seed: Chooses the half of test, and the intents.
+        class_share: Share of the intents to keep, in all parts.
+        unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
+    """
+    path = root / "data_full.json"
+    document = _document(path)
+    parts = {part: _clinc_sentences(path, part, document[part]) for part in _CLINC_PARTS}
+    intents = sorted({intent for found in parts.values() for _, intent in found})
+    return intent_data(
+        "clinc150",
+        parts,
+        intents,
+        seed=seed,
+        class_share=class_share,
+        unseen_share=unseen_share,
+        remark="out-of-scope requests are left out",
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    document = official_json(path)
+    found = sorted(document) if isinstance(document, dict) else []
+    if not set(_CLINC_PARTS) <= set(found):
+        raise DataError(
+            f"{path} holds {', '.join(found) or 'no parts'}.", expected=f"lists named {', '.join(_CLINC_PARTS)}"
+        )
+    return dict(document)
+
+
+def _clinc_sentences(path: Path, part: str, found: Any) -> Sentences:
+    """Return texts with their intents, or refuse the first row that is something else."""
+    rows = found if isinstance(found, list) else [found]
+    for number, row in enumerate(rows):
+        if not (isinstance(row, list) and len(row) == 2 and all(isinstance(value, str) for value in row)):
+            raise DataError(f"Row {number} of '{part}' in {path} is {row!r:.60}.", expected="[text, intent]")
+    return [(text, intent) for text, intent in rows]

@@ -60,14 +60,13 @@ def _tables(data: str, root: Path | None) -> list[tuple[StringArray, Mapping[str
                 to_do="name the column of ids 'id'; nothing was computed.",
             )
         ids = StringArray.of(map(str, columns.pop(name)))
-        return [(ids, {key: values for key, values in columns.items() if not _is_vector(values)})]
+        vectors = {
+            key for key, values in columns.items() if isinstance((values or [None])[0], list | tuple | np.ndarray)
+        }
+        return [(ids, {key: values for key, values in columns.items() if key not in vectors})]
     found = load_texts(data, root)
     parts = found.parts().values() if isinstance(found, TextData) else [found]
     return [(texts.ids, {"text": texts.texts}) for texts in parts]
-
-
-def _is_vector(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, list | tuple | np.ndarray) for value in values[:1])
 
 
 def _shown(value: Any) -> str:

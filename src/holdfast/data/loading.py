@@ -1,6 +1,6 @@
 """Batches in an order, and with an augmentation, that depend only on the seed and the place in the run.
 
-A sampler names whole batches (`holdfast.data.batches`, `holdfast.data.replay`); the data set reads and augments one
+A sampler names whole batches (`holdfast.data.batches`); the data set reads and augments one
 batch at a time. So any number of workers gives the same result, and a resumed run reads no batch that it has seen.
 """
 
@@ -15,9 +15,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.augment import Augmentation
-from holdfast.data.batches import BalancedBatches, BatchPlace, EpochBatches, LengthBatches, PairBatches, RowsInOrder
+from holdfast.data.batches import (
+    BalancedBatches,
+    BatchPlace,
+    EpochBatches,
+    LengthBatches,
+    PairBatches,
+    ReplayBatches,
+    RowsInOrder,
+    check_share,
+)
 from holdfast.data.items import LabelledItems
-from holdfast.data.replay import ReplayBatches, check_share
 from holdfast.data.resident import moved
 from holdfast.data.token_set import PairedTokens, alike_in_batch
 from holdfast.errors import ConfigError, DataError, refuse
@@ -143,7 +151,12 @@ def training_loader(
     place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
     if memory_share is not None:
         check_share(memory_share, batch_size)
-        _refuse_both(memory_share, items_per_class)
+        if items_per_class is not None:
+            raise ConfigError(
+                f"Batches with a memory share of {memory_share} and with items_per_class = {items_per_class}.",
+                expected="one rule for the make-up of a batch",
+                to_do="leave out --recipe.items-per-class, or choose a method that does not divide its batches.",
+            )
     sampler: EpochBatches
     if isinstance(items, PairedTokens):
         refuse(
@@ -202,12 +215,3 @@ def _marks(count: int, replayed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
             expected=f"bool of shape ({count},): whether each item comes from the memory",
         )
     return replayed
-
-
-def _refuse_both(memory_share: float, items_per_class: int | None) -> None:
-    if items_per_class is not None:
-        raise ConfigError(
-            f"Batches with a memory share of {memory_share} and with items_per_class = {items_per_class}.",
-            expected="one rule for the make-up of a batch",
-            to_do="leave out --recipe.items-per-class, or choose a method that does not divide its batches.",
-        )

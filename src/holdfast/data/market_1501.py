@@ -11,8 +11,7 @@ import numpy as np
 from holdfast.data.decoding import Fit
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize, readable_sides, written
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import listed_images, unlike
+from holdfast.data.layout import Needed, listed_images, require, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.errors import DataError, refuse
 

@@ -12,8 +12,7 @@ from holdfast.data.hold_out import set_classes_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import keep_decoded
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import unlike
+from holdfast.data.layout import Needed, require, unlike
 from holdfast.data.record_io import RecordFile, RecordImages
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.embeddings import StringArray

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.data.arrays import read_npz
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import SquareSize, readable_sides
 from holdfast.data.images import ArrayImages
-from holdfast.data.npz import read_npz
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import generator_of
 from holdfast.embeddings import StringArray

@@ -80,7 +80,9 @@ def _array(content: Any, numbers: Any, shape: Any, order: str = "C") -> Any:
         raise NotPlainError("an array of something else than numbers")
     if type(shape) is not tuple or any(type(length) is not int or length < 0 for length in shape):
         raise TypeError("the shape of an array is no tuple of lengths")
-    flat = np.frombuffer(_bytes(content), numbers.dtype())
+    # Python 2 wrote bytes as texts
+    plain = content.encode("latin-1") if isinstance(content, str) else bytes(memoryview(content))
+    flat = np.frombuffer(plain, numbers.dtype())
     if len(flat) != math.prod(shape):
         raise ValueError(f"an array of shape {shape} with {len(flat)} numbers")
     return flat.reshape(shape, order="C" if order == "C" else "F")
@@ -105,11 +107,6 @@ def _encoded(text: str, encoding: Any = None) -> bytes:
     return text.encode("latin-1")
 
 
-def _bytes(content: Any) -> bytes:
-    """Return bytes; Python 2 wrote them as texts."""
-    return content.encode("latin-1") if isinstance(content, str) else bytes(memoryview(content))
-
-
 def set_of(members: Any = ()) -> set[Any]:
     """Return a set of plain members."""
     if not isinstance(members, list | tuple):
@@ -117,26 +114,18 @@ def set_of(members: Any = ()) -> set[Any]:
     return {key_of(member) for member in members}
 
 
-def _empty_array(*_: Any) -> PickledArray:
-    return PickledArray()
-
-
-def _empty_bytes() -> bytes:
-    return b""
-
-
 CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
-    "__builtin__.bytes": _empty_bytes,
-    "builtins.bytes": _empty_bytes,
+    "__builtin__.bytes": lambda: b"",
+    "builtins.bytes": lambda: b"",
     "_codecs.encode": _encoded,
     **{f"{module}.{kind}": set_of for module in ("builtins", "__builtin__") for kind in ("set", "frozenset")},
     "numpy.dtype": _number_type,
-    "numpy.ndarray": _empty_array,
+    "numpy.ndarray": lambda *_: PickledArray(),
     **{
         f"{core}.{name}": make
         for core in ("numpy.core", "numpy._core")
         for name, make in (
-            ("multiarray._reconstruct", _empty_array),
+            ("multiarray._reconstruct", lambda *_: PickledArray()),
             ("multiarray.scalar", _scalar),
             ("numeric._frombuffer", _array),
         )
@@ -379,9 +368,6 @@ class _Tree:
             return type(value)(self.of(item, depth + 1) for item in value)
         if isinstance(value, dict):
             return {key: self.of(item, depth + 1) for key, item in value.items()}
-        return self._leaf(value)
-
-    def _leaf(self, value: Any) -> Any:
         if isinstance(value, PickledArray) and value.value is not None:
             return value.value
         if isinstance(value, bytearray):

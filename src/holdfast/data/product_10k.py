@@ -12,8 +12,7 @@ from holdfast.data.decoding import Fit
 from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import listed_images, table_of, unlike
+from holdfast.data.layout import Needed, listed_images, require, table_of, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import class_counts
 from holdfast.errors import DataError

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.decoding import Fit, Pixels, Shape, decode
-from holdfast.data.delimited import read_columns
 from holdfast.data.images import DecodedImages, Rows
+from holdfast.data.layout import read_columns
 from holdfast.errors import DataError
 
 MAGIC = 0xCED7230A

@@ -44,9 +44,21 @@ class RetrievalData:
         if self.query.class_names != self.gallery.class_names:
             raise DataError("Query and gallery have other class names.", expected="one list of class names for both")
         for part, images in self.parts().items():
-            self._check_shape(part, images)
+            first, reference = next(iter(self.parts().items()))
+            if images.shape != reference.shape:
+                raise DataError(
+                    f"The {first} images have shape {reference.shape}, the {part} images {images.shape}.",
+                    expected="one shape (channels, height, width) for all",
+                )
             if part != "validation" and (self.labelled or part == "train"):
-                self._check_classes(part, images)
+                classes = len(np.unique(images.labels))
+                if classes < 2:
+                    raise DataError(
+                        f"The {part} images of '{self.name}' have {classes} class{'' if classes == 1 else 'es'}.",
+                        expected="at least two classes: with one, every answer is right",
+                        to_do="check that the labels, or the folders named after classes, are the ones you meant; "
+                        "images without classes are taken with --data-options.classes false.",
+                    )
 
     @classmethod
     def of_one_set(
@@ -83,21 +95,3 @@ class RetrievalData:
                 "release: holdfast embed.",
             )
         return self.train
-
-    def _check_shape(self, part: str, images: ImageSet) -> None:
-        first, reference = next(iter(self.parts().items()))
-        if images.shape != reference.shape:
-            raise DataError(
-                f"The {first} images have shape {reference.shape}, the {part} images {images.shape}.",
-                expected="one shape (channels, height, width) for all",
-            )
-
-    def _check_classes(self, part: str, images: ImageSet) -> None:
-        classes = len(np.unique(images.labels))
-        if classes < 2:
-            raise DataError(
-                f"The {part} images of '{self.name}' have {classes} class{'' if classes == 1 else 'es'}.",
-                expected="at least two classes: with one, every answer is right",
-                to_do="check that the labels, or the folders named after classes, are the ones you meant; images "
-                "without classes are taken with --data-options.classes false.",
-            )

@@ -1,10 +1,15 @@
-"""ROxford and RParis: buildings, searched with parts of photographs (Radenović et al., CVPR 2018, arXiv:1803.11285)."""
+"""ROxford and RParis: buildings, searched with parts of photographs, and their ground truth.
+
+Radenović et al., CVPR 2018, arXiv:1803.11285.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +17,173 @@ from numpy.typing import NDArray
 from holdfast.data.decoding import Fit, check_target, fitted
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize
-from holdfast.data.images import keep_decoded
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import listed_images, refuse_missing_images, unlike
-from holdfast.data.prepared_images import PreparedImages
+from holdfast.data.images import PreparedImages, keep_decoded
+from holdfast.data.layout import Needed, listed_images, refuse_missing_images, require, unlike
+from holdfast.data.plain_pickle import SIZE_LIMIT, read_plain_pickle
 from holdfast.data.retrieval_data import RetrievalData
-from holdfast.data.revisited_truth import RevisitedTruth
+from holdfast.documents import read_json
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+Rows = NDArray[np.int64]
+LISTS = ("easy", "hard", "junk")
+_LAYOUT = (
+    "a dict with imlist (names of gallery images), qimlist (names of queries) and gnd: for every query a dict with "
+    "easy, hard and junk (rows of imlist) and bbx (left, top, right, bottom)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RevisitedTruth:
+    """Gallery, queries, and how well the gallery images show what every query shows.
+
+    Args:
+        gallery_names: Names of the gallery images (G,), no two alike, such as "all_souls_000013".
+        query_names: Names of the queries (Q,), no two alike.
+        easy: Rows of the gallery that show it clearly, per query an int64 array.
+        hard: Rows that show it, hard to recognise.
+        junk: Rows that show it so badly that they count neither for nor against.
+        boxes: What of every query image is searched for, float64 (Q, 4): left, top, right and bottom in pixels.
+
+    Raises:
+        DataError: Lengths differ, a name occurs twice, a row is no row of the gallery or occurs twice in the lists of
+            one query, or a box is empty.
+    """
+
+    gallery_names: tuple[str, ...]
+    query_names: tuple[str, ...]
+    easy: tuple[Rows, ...]
+    hard: tuple[Rows, ...]
+    junk: tuple[Rows, ...]
+    boxes: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in ("query_names", *LISTS, "boxes")}
+        if len(set(lengths.values())) > 1 or self.boxes.shape[1:] != (4,):
+            found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise DataError(f"Parts of different length: {found}.", expected="one of each per query, four sides a box")
+        for what, names in (("gallery image", self.gallery_names), ("query", self.query_names)):
+            if not names or len(set(names)) < len(names):
+                raise DataError(f"{'A' if names else 'No'} {what} is named{' twice' if names else ''}.",
+                                expected=f"every {what} once")  # fmt: skip
+        for query in range(len(self)):
+            self._check_query(query)
+
+    def __len__(self) -> int:
+        return len(self.query_names)
+
+    def _check_query(self, query: int) -> None:
+        name = self.query_names[query]
+        rows = np.concatenate([getattr(self, part)[query] for part in LISTS])
+        outside = rows[(rows < 0) | (rows >= len(self.gallery_names))]
+        if len(outside):
+            raise DataError(f"Row {outside[0]} for the query '{name}'.",
+                            expected=f"rows of the gallery, from 0 to {len(self.gallery_names) - 1}")  # fmt: skip
+        if len(np.unique(rows)) < len(rows):
+            twice = np.flatnonzero(np.bincount(rows) > 1)[0]
+            raise DataError(
+                f"Row {twice} ('{self.gallery_names[twice]}') is listed twice for the query '{name}'.",
+                expected="every gallery image at most once: easy, hard or junk",
+            )
+        left, top, right, bottom = self.boxes[query]
+        if not (left < right and top < bottom and np.isfinite(self.boxes[query]).all()):
+            raise DataError(f"The box {self.boxes[query].tolist()} of the query '{name}'.",
+                            expected="left, top, right, bottom")  # fmt: skip
+
+    @classmethod
+    def read(cls, path: Path) -> RevisitedTruth:
+        """Read ``gnd_roxford5k.pkl``, ``gnd_rparis6k.pkl``, or the same as ``.json``.
+
+        Nothing that a pickle names is run; see `holdfast.data.plain_pickle`.
+
+        Args:
+            path: The file; or a folder that holds exactly one such file.
+
+        Raises:
+            DataError: The file is missing, cannot be read, or holds something else.
+        """
+        path = _file_in(path)
+        content = _read_json(path) if path.suffix == ".json" else read_plain_pickle(path)
+        try:
+            queries = [_Query.of(entry) for entry in _listed(content["gnd"])]
+            gallery, names = (_names(content[key]) for key in ("imlist", "qimlist"))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(
+                f"{path} holds something else than a ground truth: {type(error).__name__}, {str(error)[:100]}.",
+                expected=_LAYOUT,
+                to_do="use the file of the authors.",
+            ) from error
+        lists = {part: tuple(getattr(query, part) for query in queries) for part in LISTS}
+        boxes = np.array([query.box for query in queries], np.float64).reshape(len(queries), 4)
+        return cls(gallery, names, **lists, boxes=boxes)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """The entry of one query."""
+
+    easy: Rows
+    hard: Rows
+    junk: Rows
+    box: tuple[float, ...]
+
+    @classmethod
+    def of(cls, entry: Any) -> _Query:
+        box = tuple(float(side) for side in _listed(entry["bbx"]))
+        if len(box) != 4:
+            raise ValueError(f"bbx has {len(box)} numbers")
+        return cls(_rows(entry["easy"]), _rows(entry["hard"]), _rows(entry["junk"]), box)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    if isinstance(value, np.ndarray):
+        return list(value.ravel().tolist())
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"a {type(value).__name__} where a list belongs")
+    return value
+
+
+def _rows(value: Any) -> Rows:
+    rows = _listed(value)
+    if not all(type(row) is int or (type(row) is float and row.is_integer()) for row in rows):
+        raise TypeError("rows that are no whole numbers")
+    return np.array(rows, np.int64)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = tuple(_listed(value))
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("names that are no texts")
+    return names
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        if path.stat().st_size > SIZE_LIMIT:
+            raise DataError(f"{path} has {path.stat().st_size} bytes.", expected=f"at most {SIZE_LIMIT} bytes")
+        return read_json(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"Cannot read {path}: {str(error)[:200]}.", expected=_LAYOUT) from error
+
+
+def _file_in(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.glob("gnd_*") if file.suffix in (".pkl", ".json"))
+    if len(found) != 1:
+        raise DataError(
+            f"{path} holds {len(found)} files gnd_*.pkl or gnd_*.json.",
+            expected="one, such as gnd_roxford5k.pkl",
+            to_do="get it from the project page of the revisited benchmarks, or name the file.",
+        )
+    return found[0]
+
 
 OBTAINED = "the project page of the revisited benchmarks (revisitop, Radenović et al., CVPR 2018)"
 UNLABELLED = "unlabelled"

@@ -8,18 +8,166 @@ agree with it, the images drawn do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.image_rules import CLOSE, IMAGE_RULES, ImageRule, Labels, Rows
-from holdfast.data.sampling import check_labels, generator_of
-from holdfast.data.split import Split, check_split
-from holdfast.errors import ConfigError, unknown_name
+from holdfast.data.sampling import check_labels, class_counts, generator_of, lowest_of_each_class
+from holdfast.errors import ConfigError, DataError, unknown_name
 from holdfast.options import bound
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The old and the new training set of one upgrade, as rows of one list of images.
+
+    Args:
+        name: Name of the scenario.
+        labels: Class of every image of the list, int64 (N,).
+        old: Rows the old model is trained on, ascending.
+        new: Rows the new model is trained on, ascending.
+        shared_allowed: Whether a row may be on both sides: true where the new training set extends the old one.
+        classes_apart: Whether the two sides must have no class in common.
+        shared: Rows on both sides by rule although the sides are otherwise apart: the only image of a class.
+    """
+
+    name: str
+    labels: NDArray[np.int64]
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
+    shared_allowed: bool
+    classes_apart: bool = False
+    shared: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __repr__(self) -> str:
+        sides = (
+            f"{len(rows)} images of {len(classes)} classes"
+            for rows, classes in ((self.old, self.old_classes), (self.new, self.new_classes))
+        )
+        return f"Split('{self.name}': {' -> '.join(sides)})"
+
+    @cached_property
+    def old_classes(self) -> NDArray[np.int64]:
+        """Labels that occur on the old side, ascending."""
+        return np.unique(self.labels[self.old])
+
+    @cached_property
+    def new_classes(self) -> NDArray[np.int64]:
+        """Labels that occur on the new side, ascending."""
+        return np.unique(self.labels[self.new])
+
+
+def check_split(split: Split) -> None:
+    """Refuse a split whose sides are not what the scenario promises.
+
+    Raises:
+        DataError: A side is empty, or has a row twice or out of range; or an image or class is on both sides
+            though the scenario keeps them apart.
+    """
+    for side in ("old", "new"):
+        _check_rows(split, side, getattr(split, side))
+    both = np.intersect1d(split.old, split.new, assume_unique=True)
+    leaked = np.setdiff1d(both, split.shared)
+    if len(leaked) and not split.shared_allowed:
+        raise DataError(
+            f"{len(leaked)} images of the split '{split.name}' are on both sides, first: {_first(leaked)}.",
+            expected="every image on one side",
+            to_do="remove these rows from one side, or choose an extended scenario.",
+        )
+    common = np.intersect1d(split.old_classes, split.new_classes)
+    if len(common) and split.classes_apart:
+        raise DataError(
+            f"{len(common)} classes of the split '{split.name}' are on both sides, first: {_first(common)}.",
+            expected="every class on one side",
+            to_do="give all images of a class to one side.",
+        )
+
+
+def _check_rows(split: Split, side: str, rows: NDArray[np.int64]) -> None:
+    where = f"on the {side} side of the split '{split.name}'"
+    total = len(split.labels)
+    if len(rows) == 0:
+        raise DataError(f"No images {where}.", expected="at least one", to_do="choose another fraction.")
+    outside = rows[(rows < 0) | (rows >= total)]
+    if len(outside):
+        raise DataError(f"Rows {_first(outside)} {where}.", expected=f"rows from 0 to {total - 1}")
+    repeated = np.flatnonzero(np.bincount(rows) > 1)
+    if len(repeated):
+        raise DataError(f"{len(repeated)} rows occur more than once {where}: {_first(repeated)}.", expected="each once")
+
+
+def _first(rows: NDArray[np.int64]) -> str:
+    return ", ".join(str(row) for row in rows[:3].tolist()) + (", ..." if len(rows) > 3 else "")
+
+
+CLOSE = 1e-9
+"""Added before cutting off, so that 0.29 of 100 is 29 although 0.29 * 100 is 28.999999999999996."""
+
+Labels = NDArray[np.int64]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ImageRule:
+    """One way to take a share of a training set.
+
+    Args:
+        choose: From labels (N,), fraction and seed to the chosen rows, ascending.
+        single_on_both: Whether the only image of a class goes to both sides where the sides are otherwise apart.
+        description: One line for people.
+    """
+
+    choose: Callable[[Labels, float, int], Rows]
+    single_on_both: bool
+    description: str
+
+
+def gldv2_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
+    """Return how many images to take: one of up to three, of more the share cut off (code of AdvBCT).
+
+    >>> gldv2_counts(np.array([0, 1, 2, 3, 4, 10, 19]), 0.3).tolist()
+    [0, 1, 1, 1, 1, 3, 5]
+    """
+    taken: NDArray[np.int64] = np.floor(fraction * counts + CLOSE).astype(np.int64)
+    return np.where(counts < 4, np.minimum(counts, 1), taken)
+
+
+def ms1mv3_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
+    """Return how many images to take: the share rounded, half to even, and at least one (code of MixBCT).
+
+    >>> ms1mv3_counts(np.array([0, 1, 2, 5, 10, 15]), 0.3).tolist()
+    [0, 1, 1, 2, 3, 4]
+    """
+    taken: NDArray[np.int64] = np.rint(fraction * counts).astype(np.int64)
+    return np.minimum(counts, np.maximum(1, taken))
+
+
+def _gldv2(labels: Labels, fraction: float, seed: int) -> Rows:
+    counts = class_counts(labels)
+    draws = generator_of(seed).random(len(labels))
+    keys = np.where(counts[labels] < 4, np.arange(len(labels)) / len(labels), draws)
+    return lowest_of_each_class(labels, keys, gldv2_counts(counts, fraction))
+
+
+def _ms1mv3(labels: Labels, fraction: float, seed: int) -> Rows:
+    return lowest_of_each_class(labels, np.arange(len(labels)), ms1mv3_counts(class_counts(labels), fraction))
+
+
+def _random(labels: Labels, fraction: float, seed: int) -> Rows:
+    count = int(fraction * len(labels) + CLOSE)
+    return np.sort(generator_of(seed).permutation(len(labels))[:count])
+
+
+IMAGE_RULES: dict[str, ImageRule] = {
+    "gldv2": ImageRule(_gldv2, True, "per class the first of up to three images, of more the share cut off, at random"),
+    "ms1mv3": ImageRule(_ms1mv3, True, "per class the share rounded, at least one, the first images; no seed needed"),
+    "random": ImageRule(_random, False, "a share of the whole set at random, whatever the classes (HBCT)"),
+}
+
 
 Order = Literal["random", "first"]
 Rounding = Literal["floor", "round"]

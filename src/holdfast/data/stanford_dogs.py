@@ -7,8 +7,7 @@ from pathlib import Path
 
 from holdfast.data.decoding import Fit
 from holdfast.data.image_size import ImageSize
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import listed_images, unlike
+from holdfast.data.layout import Needed, listed_images, require, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.errors import DataError
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from holdfast.data.named_rows import check_class_rows, refuse_repeated
+from holdfast.data.items import check_class_rows, refuse_repeated
 from holdfast.embeddings import StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import DataError
@@ -40,7 +40,27 @@ class TextSet:
         object.__setattr__(self, "texts", StringArray.of(self.texts))
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "ids", StringArray.of(self.ids))
-        _check(self)
+        lengths = {"texts": len(self.texts), "ids": len(self.ids)}
+        if self.labels is not None:
+            lengths["labels"] = len(self.labels)
+        if len(set(lengths.values())) > 1:
+            found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise DataError(f"Parts of different length: {found}.", expected="one of each per text")
+        if self.labels is None and self.class_names:
+            raise DataError(f"{len(self.class_names)} class names, but no labels.", expected="both, or neither")
+        if self.labels is not None:
+            check_class_rows(self.labels, len(self.class_names), "texts")
+        refuse_repeated("ids", self.ids, "one id per text")
+        refuse_repeated("class names", StringArray.of(self.class_names), "one name per class")
+        # Refuse texts that say nothing: a model would still give them a place, near whatever else says little.
+        stripped = pc.utf8_trim_whitespace(self.texts.arrow())
+        empty = np.flatnonzero(pc.equal(pc.utf8_length(stripped), 0).to_numpy(zero_copy_only=False))
+        if len(empty):
+            raise DataError(
+                f"{len(empty)} of {len(self)} texts are empty: {shown(self.ids[empty])}.",
+                expected="at least one character that is not white space in every text",
+                to_do="remove these items, or give them a text.",
+            )
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -96,34 +116,6 @@ class TextSet:
         return digest.hexdigest()
 
 
-def _check(texts: TextSet) -> None:
-    lengths = {"texts": len(texts.texts), "ids": len(texts.ids)}
-    if texts.labels is not None:
-        lengths["labels"] = len(texts.labels)
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
-        raise DataError(f"Parts of different length: {found}.", expected="one of each per text")
-    if texts.labels is None and texts.class_names:
-        raise DataError(f"{len(texts.class_names)} class names, but no labels.", expected="both, or neither")
-    if texts.labels is not None:
-        check_class_rows(texts.labels, len(texts.class_names), "texts")
-    refuse_repeated("ids", texts.ids, "one id per text")
-    refuse_repeated("class names", StringArray.of(texts.class_names), "one name per class")
-    _refuse_empty(texts)
-
-
-def _refuse_empty(texts: TextSet) -> None:
-    """Refuse texts that say nothing: a model would still give them a place, near whatever else says little."""
-    stripped = pc.utf8_trim_whitespace(texts.texts.arrow())
-    empty = np.flatnonzero(pc.equal(pc.utf8_length(stripped), 0).to_numpy(zero_copy_only=False))
-    if len(empty):
-        raise DataError(
-            f"{len(empty)} of {len(texts)} texts are empty: {shown(texts.ids[empty])}.",
-            expected="at least one character that is not white space in every text",
-            to_do="remove these items, or give them a text.",
-        )
-
-
 @dataclass(frozen=True)
 class TextData:
     """One set of texts with its usual protocol, checked once when built.
@@ -156,17 +148,14 @@ class TextData:
                 expected="every text on one side",
             )
         for part, texts in self.parts().items():
-            self._check_part(part, texts)
+            classes = len(np.unique(texts.labelled()))
+            if classes < 2:
+                raise DataError(
+                    f"The {part} texts of '{self.name}' have {classes} class{'' if classes == 1 else 'es'}.",
+                    expected="at least two classes: with one, every answer is right",
+                    to_do="check that the labels are the ones you meant, and that the shares left out leave enough.",
+                )
 
     def parts(self) -> dict[str, TextSet]:
         """Return the three sets by name."""
         return {"train": self.train, "query": self.query, "gallery": self.gallery}
-
-    def _check_part(self, part: str, texts: TextSet) -> None:
-        classes = len(np.unique(texts.labelled()))
-        if classes < 2:
-            raise DataError(
-                f"The {part} texts of '{self.name}' have {classes} class{'' if classes == 1 else 'es'}.",
-                expected="at least two classes: with one, every answer is right",
-                to_do="check that the labels are the ones you meant, and that the shares left out leave enough.",
-            )

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.banking77 import banking77
-from holdfast.data.clinc150 import clinc150
 from holdfast.data.datasets import Dataset, open_named
+from holdfast.data.intents import banking77, clinc150
 from holdfast.data.text_files import FILE_READERS, texts
 from holdfast.data.text_pairs import TextPairs, text_pairs
 from holdfast.data.text_set import TextData, TextSet

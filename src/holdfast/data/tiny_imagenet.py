@@ -11,8 +11,7 @@ from holdfast.data.hold_out import set_images_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize
 from holdfast.data.images import EncodedImages, keep_decoded
-from holdfast.data.layout import Needed, require
-from holdfast.data.listed_images import fields_of, listed_images, unlike
+from holdfast.data.layout import Needed, fields_of, listed_images, require, unlike
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
 from holdfast.embeddings import StringArray

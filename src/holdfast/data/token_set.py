@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from holdfast.data.named_rows import check_class_rows
+from holdfast.data.items import check_class_rows
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.named_rows import check_class_rows
+from holdfast.data.items import check_class_rows
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import joined
 from holdfast.errors import DataError

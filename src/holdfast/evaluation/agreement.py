@@ -128,7 +128,11 @@ def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> d
     >>> {name: values.tolist() for name, values in compared(np.array([[4, 7]]), np.array([[7, 4]]), 0.5).items()}
     {'overlap': [1.0], 'rank_biased_overlap': [0.5], 'first_changed': [1.0]}
     """
-    lengths = _lengths(first, second)
+    if first.shape != second.shape or first.ndim != 2 or first.shape[1] == 0:
+        raise DataError(
+            f"Rankings of shapes {first.shape} and {second.shape}.", expected="the same (queries, items), at least one"
+        )
+    lengths = np.stack([(first >= 0).sum(axis=1), (second >= 0).sum(axis=1)])
     shared = _shared(first, second)
     longer = lengths.max(axis=0)
     nothing = longer == 0
@@ -138,15 +142,6 @@ def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> d
         "rank_biased_overlap": _extrapolated(shared, lengths, persistence),
         "first_changed": np.where(nothing, np.nan, changed),
     }
-
-
-def _lengths(first: Lists, second: Lists) -> Lists:
-    """Return the lengths (2, Q) of the lists, refusing what are none."""
-    if first.shape != second.shape or first.ndim != 2 or first.shape[1] == 0:
-        raise DataError(
-            f"Rankings of shapes {first.shape} and {second.shape}.", expected="the same (queries, items), at least one"
-        )
-    return np.stack([(first >= 0).sum(axis=1), (second >= 0).sum(axis=1)])
 
 
 def _shared(first: Lists, second: Lists) -> Floats:

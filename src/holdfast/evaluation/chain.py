@@ -211,29 +211,27 @@ class ChainEvaluation:
             independent_fingerprints=self.independent_fingerprints,
             matrix=self.matrix.tolist(),
             independent_self=None if self.independent_self is None else self.independent_self.tolist(),
-            pairs=self._pairs(),
+            pairs=[
+                ChainPair(
+                    new=self.names[i],
+                    old=self.names[j],
+                    cross=float(self.matrix[i, j]),
+                    self_old=float(self.matrix[j, j]),
+                    interval=self.gain_interval[i, j],
+                    violates=bool(self.violations[i, j]),
+                    verdict=verdict(self.gain_interval[i, j], self.worse.get((i, j), ()))
+                    if self.judged
+                    else "unlabelled",
+                    worse=self.worse.get((i, j), ()),
+                )
+                for i, j in zip(*(rows.tolist() for rows in np.tril_indices(len(self.names), -1)), strict=True)
+            ],
             ac=self.ac,
             am=self.am,
             violations=int(self.violations.sum()),
             compatible=self.compatible,
             **self._p_metrics(),
         )
-
-    def _pairs(self) -> list[ChainPair]:
-        """Return every pair of a newer and an older model with what decides about it."""
-        return [
-            ChainPair(
-                new=self.names[i],
-                old=self.names[j],
-                cross=float(self.matrix[i, j]),
-                self_old=float(self.matrix[j, j]),
-                interval=self.gain_interval[i, j],
-                violates=bool(self.violations[i, j]),
-                verdict=verdict(self.gain_interval[i, j], self.worse.get((i, j), ())) if self.judged else "unlabelled",
-                worse=self.worse.get((i, j), ()),
-            )
-            for i, j in zip(*(rows.tolist() for rows in np.tril_indices(len(self.names), -1)), strict=True)
-        ]
 
     def _p_metrics(self) -> dict[str, Any]:
         if self.p is None:
@@ -299,7 +297,12 @@ def evaluate_chain(
     guarded = [name for name in (protocol.answer_metrics() if guards is None else guards) if name != metric]
     protocol.check_metrics([metric, *guarded])
     names, models, third = _matched(generations, independent)
-    _check_labels(protocol, models[0])
+    if protocol.needs_labels and any(embeddings.labels is None for embeddings in models[0]):
+        raise DataError(
+            f"No model of the chain has labels, and the protocol '{protocol.name}' needs them.",
+            expected="labels with the queries and the gallery of one model at least",
+            to_do="add labels, or give a protocol with a ground truth.",
+        )
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
     draws = Draws(resamples, level, seed, clusters)
     measured = {
@@ -378,15 +381,6 @@ def _refuse_repeated(names: Sequence[str], models: Sequence[Sides]) -> None:
                 expected="every model of a chain once",
                 to_do="check which folders or files were given.",
             )
-
-
-def _check_labels(protocol: Protocol, sides: Sides) -> None:
-    if protocol.needs_labels and any(embeddings.labels is None for embeddings in sides):
-        raise DataError(
-            f"No model of the chain has labels, and the protocol '{protocol.name}' needs them.",
-            expected="labels with the queries and the gallery of one model at least",
-            to_do="add labels, or give a protocol with a ground truth.",
-        )
 
 
 def _intervals(values: Mapping[Pair, PerUnit], draws: Draws) -> tuple[dict[Pair, Interval], dict[Pair, Interval]]:

@@ -17,7 +17,7 @@ from holdfast.evaluation.ranking.engine import no_rows
 from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.results import Evaluation
 from holdfast.evaluation.retrieval import top_k
-from holdfast.evaluation.sides import MatchedModels, Sides, matched, same_id
+from holdfast.evaluation.sides import MatchedModels, Sides, class_names_of, matched, same_id
 
 Kind = Literal["fixed", "kept", "flipped", "still wrong", "first hit changed"]
 System = Literal["self_old", "cross", "self_new"]
@@ -122,7 +122,7 @@ def choose_examples(
         return []
     items = {name: _found(*sides, rows, k, judge, alone) for name, sides in systems.items()}
     query = models.old[0].select(rows)
-    labels = _class_names(query)
+    labels = class_names_of(query)
     return [
         Example(query.ids[i], labels[i], kinds[i], items["self_old"][i], items["cross"][i], items["self_new"][i])
         for i in range(len(rows))
@@ -229,13 +229,5 @@ def _found(
         kept = nearest[nearest >= 0]
         items = gallery.select(kept)
         hits = [] if judge is None else np.isin(kept, lists.relevant[row]).tolist()
-        results.append(Found(tuple(items.ids), tuple(_class_names(items)), tuple(hits)))
+        results.append(Found(tuple(items.ids), tuple(class_names_of(items)), tuple(hits)))
     return results
-
-
-def _class_names(embeddings: EmbeddingSet) -> list[str]:
-    """Return the name of every item's class, or its number where classes have no names."""
-    labels, names = embeddings.labels, embeddings.class_names
-    if labels is None:
-        return [""] * len(embeddings)
-    return [str(label) if names is None else names[label] for label in labels]

@@ -385,18 +385,14 @@ def p_values(
     """
     if resamples < 1 or not differences:
         raise ConfigError(f"{resamples} resamples of {len(differences)} differences.", expected="at least 1 of each")
-    sums, sizes = cluster_sums(_columns(differences), clusters)
-    if not len(sizes):
-        return dict.fromkeys(differences, np.nan)
-    return dict(zip(differences, _shares_as_far(sums, resamples, seed).tolist(), strict=True))
-
-
-def _columns(differences: Mapping[Name, ArrayLike]) -> NDArray[np.float64]:
     columns = [np.asarray(values, np.float64) for values in differences.values()]
     shapes = {values.shape for values in columns}
     if len(shapes) > 1 or columns[0].ndim != 1:
         raise DataError(f"Differences of shapes {sorted(shapes)}.", expected="one value per query, the same queries")
-    return np.stack(columns, axis=1)
+    sums, sizes = cluster_sums(np.stack(columns, axis=1), clusters)
+    if not len(sizes):
+        return dict.fromkeys(differences, np.nan)
+    return dict(zip(differences, _shares_as_far(sums, resamples, seed).tolist(), strict=True))
 
 
 def _shares_as_far(sums: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:

@@ -273,7 +273,19 @@ class EvaluationResults(Results):
             DataError: The evaluations are of different old models, data or protocols.
         """
         results = super().of(**values)
-        _check_comparable(results.evaluations)
+        for (first_name, first), (name, other) in pairwise(results.evaluations.items()):
+            for what, a, b in (
+                ("old model", first.fingerprints["old"], other.fingerprints["old"]),
+                ("gate", (first.gate, first.gate_metric), (other.gate, other.gate_metric)),
+                ("protocol", first.protocol, other.protocol),
+            ):
+                if a != b:
+                    shown = " and ".join(str(one.to_dict() if isinstance(one, Part) else one) for one in (a, b))
+                    raise DataError(
+                        f"The evaluations of '{first_name}' and '{name}' have another {what}: {shown}.",
+                        expected="one old model, one gate and one protocol in a report",
+                        to_do="evaluate both alike, or write one report for each.",
+                    )
         return results
 
     def disagreements(self) -> Iterator[Disagreement]:
@@ -302,19 +314,3 @@ class EvaluationResults(Results):
                 to_do="evaluate the new model alone: `holdfast evaluate --old EMBEDDINGS --new EMBEDDINGS`.",
             )
         return self.first
-
-
-def _check_comparable(evaluations: Mapping[str, Evaluation]) -> None:
-    for (first_name, first), (name, other) in pairwise(evaluations.items()):
-        for what, a, b in (
-            ("old model", first.fingerprints["old"], other.fingerprints["old"]),
-            ("gate", (first.gate, first.gate_metric), (other.gate, other.gate_metric)),
-            ("protocol", first.protocol, other.protocol),
-        ):
-            if a != b:
-                shown = " and ".join(str(one.to_dict() if isinstance(one, Part) else one) for one in (a, b))
-                raise DataError(
-                    f"The evaluations of '{first_name}' and '{name}' have another {what}: {shown}.",
-                    expected="one old model, one gate and one protocol in a report",
-                    to_do="evaluate both alike, or write one report for each.",
-                )

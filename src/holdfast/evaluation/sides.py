@@ -82,13 +82,17 @@ def relevant_by_label(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
                 to_do="embed a labelled data set, write labels into the file that is imported, or say which items "
                 "answer each query: --relevant PAIRS, in Python `relevant`.",
             )
-    return RowLists.by_label(labels_as_in(gallery, query), _labels(gallery))
-
-
-def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:
-    if embeddings.labels is None:
+    if gallery.labels is None:
         raise DataError("A set of embeddings has no labels.", expected="labels")
-    return embeddings.labels
+    return RowLists.by_label(labels_as_in(gallery, query), gallery.labels)
+
+
+def class_names_of(embeddings: EmbeddingSet) -> list[str]:
+    """Return the name of every item's class, its number where classes have no names; empty texts without labels."""
+    labels, names = embeddings.labels, embeddings.class_names
+    if labels is None:
+        return [""] * len(embeddings)
+    return [str(label) if names is None else names[label] for label in labels]
 
 
 def same_id(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:

@@ -103,7 +103,16 @@ def resnet(
         stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels per
             side, but "imagenet" with weights, which hold no other.
     """
-    stem = _chosen_stem(stem, image_size, weights)
+    if stem not in ("auto", "small", "imagenet"):
+        raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
+    if stem == "small" and weights is not None:
+        raise ConfigError(
+            f"The small stem with weights from '{weights}'.",
+            expected="the stem 'imagenet' or 'auto': published weights hold no small one, it would stay random",
+            to_do="leave --backbone-options.stem out, or train without weights.",
+        )
+    small = max(sides(image_size)) <= 64 and weights is None
+    stem = {"auto": "small" if small else "imagenet"}.get(stem, stem)
     transformers = transformers_library()
     config = transformers.ResNetConfig(
         num_channels=channels,
@@ -117,19 +126,6 @@ def resnet(
         model.embedder = _SmallStem(channels, 64)
     settled = None if weights is None else {"stem": stem}
     return Backbone(_Pooled(model, lambda output: output.pooler_output.flatten(1)), hidden_sizes[-1], settled)
-
-
-def _chosen_stem(stem: str, image_size: ImageSize, weights: Path | None) -> str:
-    if stem not in ("auto", "small", "imagenet"):
-        raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
-    if stem == "small" and weights is not None:
-        raise ConfigError(
-            f"The small stem with weights from '{weights}'.",
-            expected="the stem 'imagenet' or 'auto': published weights hold no small one, it would stay random",
-            to_do="leave --backbone-options.stem out, or train without weights.",
-        )
-    small = max(sides(image_size)) <= 64 and weights is None
-    return {"auto": "small" if small else "imagenet"}.get(stem, stem)
 
 
 def vit(
@@ -265,7 +261,7 @@ BACKBONES: Registry[Callable[..., Backbone]] = Registry(
 
 
 def build_backbone(
-    name: str, channels: int, image_size: ImageSize, weights: Path | None, options: dict[str, Any]
+    name: str, channels: int, image_size: ImageSize, weights: Path | None, options: Mapping[str, object]
 ) -> Backbone:
     """Build a backbone by name.
 

@@ -11,7 +11,7 @@ from holdfast.errors import ReleaseError
 from holdfast.hub import front_matter, on_the_hub
 
 if TYPE_CHECKING:
-    from holdfast.models.release import Release, ReleaseRecord
+    from holdfast.models.release import Release
 
 
 def write_card(release: Release, folder: str | Path, table: str) -> Path:
@@ -33,6 +33,8 @@ def write_card(release: Release, folder: str | Path, table: str) -> Path:
 def model_card(release: Release, table: str = "") -> str:
     """Return a short description in Markdown, with a table of measured results if there is one."""
     record = release.record
+    head = [] if record.head is None else [f"- classifier: {record.head} {record.head_options or ''}".rstrip()]
+    batch, items = record.recipe.get("batch_size"), record.recipe.get("items_per_class")
     lines = [
         front_matter(
             {
@@ -47,7 +49,8 @@ def model_card(release: Release, table: str = "") -> str:
         f"- {record.encoder.name}, {record.encoder.dim} dimensions, on the {release.space}",
         f"- input: {record.encoder.input_words}",
         f"- method: {record.method} {record.method_options or ''}".rstrip(),
-        *_training_lines(record),
+        *head,
+        *([] if items is None else [f"- batches: {batch} images, {items} of each class"]),
         f"- searches the gallery of: {record.compatible_with or 'itself only'}",
         f"- data: {_data(record.data)}, seed {record.seed}",
         "",
@@ -61,10 +64,3 @@ def _data(data: Mapping[str, str]) -> str:
     """Say what it was trained on, and of pairs of texts by which loss."""
     told = [data.get("name", "not recorded"), *(f"{data[kind]} {kind}" for kind in KINDS.values() if kind in data)]
     return ", ".join([*told, *([data["loss"]] if "loss" in data else [])])
-
-
-def _training_lines(record: ReleaseRecord) -> list[str]:
-    """Say what the classifier was and, where batches were made of whole classes, of how many images each."""
-    head = [] if record.head is None else [f"- classifier: {record.head} {record.head_options or ''}".rstrip()]
-    batch, items = record.recipe.get("batch_size"), record.recipe.get("items_per_class")
-    return [*head, *([] if items is None else [f"- batches: {batch} images, {items} of each class"])]

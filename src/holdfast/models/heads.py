@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -199,7 +199,7 @@ def default_head(space: Space) -> str:
     return next(name for name, head in HEADS.items() if space.name in head.spaces)
 
 
-def build_head(name: str, classes: int, dim: int, options: dict[str, Any], *, to_train: bool = True) -> Head:
+def build_head(name: str, classes: int, dim: int, options: Mapping[str, object], *, to_train: bool = True) -> Head:
     """Build a classifier by name.
 
     Args:

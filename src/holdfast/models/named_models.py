@@ -147,11 +147,6 @@ def _made(text: str, weights: Kept) -> Release:
         )
     if text in ENCODERS:
         return _installed(text)
-    return _refused(text)
-
-
-def _refused(text: str) -> Release:
-    """Raise for what names nothing: as a folder of a release, unless it is one word or half a name."""
     if ":" in text or Path(text).suffix == ".py":
         raise ConfigError(f"'{text}' names no model.", expected=SPELLINGS)
     if "/" in text or Path(text).exists() or not ENCODERS.names():

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, FiniteFloat
+from pydantic import BaseModel, ConfigDict, FiniteFloat, JsonValue
 from torch import Tensor, nn
 
 from holdfast.data.decoding import Fit
@@ -122,19 +122,16 @@ class ModuleSpec(EncoderSpec):
 
     def _architecture(self) -> nn.Module:
         if self.needs_module:
+            given = self.module.place if self.module.kind == "file" else "FILE.py:FUNCTION"
             raise ConfigError(
                 f"{self.backbone} is a module of your own, and holdfast cannot build it: a release holds weights, "
                 "never code.",
                 expected="that very module, given again",
-                to_do=self._how_to_give(),
+                to_do=f"pass --encoder {given}; from Python, load_release(FOLDER, module=...). The release is intact.",
             )
         name, _, function = ARCHITECTURES[self.module.kind].partition(":")
         body: nn.Module = getattr(import_module(name), function)(self.module)
         return body
-
-    def _how_to_give(self) -> str:
-        given = self.module.place if self.module.kind == "file" else "FILE.py:FUNCTION"
-        return f"pass --encoder {given}; from Python, load_release(FOLDER, module=...). The release is intact."
 
     def _around(
         self,
@@ -161,7 +158,7 @@ class ModuleSpec(EncoderSpec):
         copied = self.module.model_copy(update={"weights": "copy", "weights_at": None})
         return spec.model_copy(update={"module": copied})
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> dict[str, JsonValue]:
         """Return the plain values that decide embeddings beside the weights: none that only say where it came from."""
         deciding = {"output", "preprocess", "code", "config"}
         values = self.model_dump(mode="json", exclude={"backbone"})
@@ -366,7 +363,7 @@ def module_encoder(
     preprocess: Preprocess | None = None,
     output: str | None = None,
     dim: int | None = None,
-    origin: Mapping[str, Any] | None = None,
+    origin: Mapping[str, object] | None = None,
 ) -> Encoder:
     """Return a snapshot of a module as an encoder: on the CPU, in float32 and in evaluation mode.
 

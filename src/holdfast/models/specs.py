@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
@@ -97,11 +98,11 @@ class EmbeddingSpec(BaseModel, ABC):
         refuse(given, f"A module for a {self.name}.", "none: holdfast builds this network itself")
         return self.build()
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> dict[str, JsonValue]:
         """Return the plain values that decide embeddings beside the weights."""
         return self.model_dump(mode="json")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, JsonValue]:
         """Return what is known of a release's encoder before it is trained, as plain values; None for what is not."""
         return self.model_dump(mode="json")
 
@@ -360,7 +361,7 @@ class TextSpec(FeatureSpec):
         refuse(asked, "Weights for a text model, or a part of it to freeze.", "neither; --recipe.trainable says it")
         return open_text_tower(self)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, JsonValue]:
         """Return what is known before it is trained: not the fingerprint of what it becomes."""
         released = FeatureSpec(**self.model_dump(include=set(FeatureSpec.model_fields)))
         return {**released.model_dump(mode="json"), "frozen": None}

@@ -92,7 +92,8 @@ class StaticWords:
             f"The tokenizer of '{files.folder}' knows {tokens} tokens, its weights {len(self._matrix)}.",
             "a vector for every token",
         )
-        self._left_out = _unknown_token(files.tokenizer, self._tokenizer) if files.distilled else None
+        name = read_json(files.tokenizer).get("model", {}).get("unk_token") if files.distilled else None
+        self._left_out: int | None = None if name is None else self._tokenizer.token_to_id(name)
         self.dim = self._matrix.shape[1]
         self.prompts: dict[str, str | None] = {"query": "", "document": "", "both": None}
         contract: dict[str, Any] = {
@@ -176,10 +177,3 @@ def _tokenizer(path: Path, max_length: int | None) -> Any:
     else:
         tokenizer.enable_truncation(max_length)
     return tokenizer
-
-
-def _unknown_token(path: Path, tokenizer: Any) -> int | None:
-    """Return the number of the token that stands for everything unknown; None if the vocabulary has none."""
-    name = read_json(path).get("model", {}).get("unk_token")
-    number: int | None = None if name is None else tokenizer.token_to_id(name)
-    return number

@@ -213,11 +213,17 @@ def open_text_encoder(
         opener, place = service
         settings = api or ApiSettings()
         network = opener.open(place, max_length=max_length, truncate_dim=truncate_dim, settings=settings, known=known)
+    # those given, else the model's own; for "both" only one that is beyond doubt
+    query = network.prompts["query"] if query_prefix is None else query_prefix
+    document = network.prompts["document"] if document_prefix is None else document_prefix
+    both = network.prompts["both"] if query_prefix is None and document_prefix is None else None
+    if both is None and query == document:
+        both = query
     return TextEncoder(
         name=str(model),
         fingerprint=network.fingerprint,
         dim=network.dim,
-        prefixes=_prefixes(network.prompts, query_prefix, document_prefix),
+        prefixes={"query": query, "document": document, "both": both},
         network=network,
     )
 
@@ -240,15 +246,3 @@ def _network(folder: Path, max_length: int | None, truncate_dim: int | None, dev
         "word embeddings (a .safetensors file and tokenizer.json)",
         to_do=f"give {SOURCES}.",
     )
-
-
-def _prefixes(
-    own: Mapping[str, str | None], query_prefix: str | None, document_prefix: str | None
-) -> dict[str, str | None]:
-    """Return the prefix per role: those given, else the model's own; for "both" only one that is beyond doubt."""
-    query = own["query"] if query_prefix is None else query_prefix
-    document = own["document"] if document_prefix is None else document_prefix
-    both = own["both"] if query_prefix is None and document_prefix is None else None
-    if both is None and query == document:
-        both = query
-    return {"query": query, "document": document, "both": both}

@@ -54,7 +54,23 @@ def find_model(name: str | Path) -> Path:
     if _PACKAGE.fullmatch(name) and (folder := _in_package(name)):
         return folder
     if _HUB_NAME.fullmatch(name) and not path.exists():
-        return _from_hub(name)
+        with needing(f"'{name}' is no folder; to ask the hub for it"):
+            from huggingface_hub import snapshot_download
+            from huggingface_hub.errors import LocalEntryNotFoundError
+        wanted: dict[str, Any] = {"allow_patterns": list(_WANTED), "ignore_patterns": ["onnx/*", "openvino/*"]}
+        try:
+            try:
+                return Path(snapshot_download(name, local_files_only=True, **wanted))
+            except LocalEntryNotFoundError:
+                return Path(snapshot_download(name, **wanted))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"The text model '{name}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
+                f"{str(error).splitlines()[0]}",
+                expected=SOURCES,
+                to_do="check the name and the connection, or copy the model's folder to this machine and give its "
+                "path.",
+            ) from error
     raise ConfigError(
         f"There is no text model '{name}': no such folder, and no installed package of this name."
         f"{_similar_package(name)}",
@@ -146,25 +162,6 @@ def _in_package(name: str) -> Path | None:
             to_do="give the folder of the model instead.",
         )
     return outermost.parent if outermost.name == "weights" else outermost
-
-
-def _from_hub(name: str) -> Path:
-    with needing(f"'{name}' is no folder; to ask the hub for it"):
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
-    wanted: dict[str, Any] = {"allow_patterns": list(_WANTED), "ignore_patterns": ["onnx/*", "openvino/*"]}
-    try:
-        try:
-            return Path(snapshot_download(name, local_files_only=True, **wanted))
-        except LocalEntryNotFoundError:
-            return Path(snapshot_download(name, **wanted))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"The text model '{name}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
-            f"{str(error).splitlines()[0]}",
-            expected=SOURCES,
-            to_do="check the name and the connection, or copy the model's folder to this machine and give its path.",
-        ) from error
 
 
 def sentence_files(folder: Path) -> list[Path]:
@@ -329,6 +326,6 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def contract_fingerprint(contract: Mapping[str, Any]) -> str:
+def contract_fingerprint(contract: Mapping[str, object]) -> str:
     """Return the identity of a model: ``text:<sha256>`` over everything that decides its vectors."""
     return f"text:{hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()}"

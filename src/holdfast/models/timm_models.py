@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -83,7 +83,18 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
     return model if origin.weights == "copy" else _with_weights(model, Path(str(origin.weights_at)))
 
 
-def contract_of(settings: Mapping[str, Any]) -> Contract:
+class Pretrained(TypedDict, total=False):
+    """What is read of the settings of published weights, ``pretrained_cfg``."""
+
+    input_size: Required[tuple[int, ...]]
+    mean: Required[Sequence[float]]
+    std: Required[Sequence[float]]
+    crop_pct: float | None
+    crop_mode: str
+    interpolation: str
+
+
+def contract_of(settings: Pretrained) -> Contract:
     """Return what is done to images, of the settings of published weights (``pretrained_cfg``).
 
     The shorter side is resized to the input size divided by ``crop_pct``, and the centre is cut out.

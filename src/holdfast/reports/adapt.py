@@ -287,16 +287,7 @@ def _seconds(found: float | None) -> str:
 
 
 def write_adapt_report(results: AdaptResults, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path.
-
-    Args:
-        results: What was measured.
-        folder: Where to write.
-
-    Raises:
-        ConfigError: Jinja2 is missing.
-        DataError: The file could not be written.
-    """
+    """Write report.html into a folder, wholly or not at all, and return its path; see `write_page`."""
     return write_page(render_adapt_report(results), folder)
 
 

@@ -19,7 +19,7 @@ from holdfast.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, p
 from holdfast.wording import listed, metric_name
 
 if TYPE_CHECKING:
-    from holdfast.evaluation.chain import ChainPair, ChainResults
+    from holdfast.evaluation.chain import ChainResults
     from holdfast.evaluation.compatibility import Baseline, Variant
     from holdfast.reports.charts.canvas import Chart
 
@@ -63,7 +63,14 @@ def chain_finding(results: ChainResults) -> Finding:
     )
     if not results.judged:
         return Finding(headline, (f"{CLICKS} {sentence}", *_undefined(results)), (_JUDGE,), "unlabelled")
-    notes = [*_violations(results), *_worse(results), *_unsure(results), *_undefined(results)]
+    told = [f"Queries of {pair.new} on the gallery of {pair.old} are clearly worse {listed(places(pair.worse))}."
+            for pair in results.pairs if pair.worse]  # fmt: skip
+    notes = [
+        *_violations(results),
+        *(told[:_SHOWN] + [f"{len(told) - _SHOWN} more are in the table of pairs."] * (len(told) > _SHOWN)),
+        *_unsure(results),
+        *_undefined(results),
+    ]
     verdict, next_step = (
         ("compatible", _ALL) if results.compatible else ("not compatible", _SOME) if results.violations
         else ("mixed", _LOOK)
@@ -95,13 +102,6 @@ def _violations(results: ChainResults) -> list[str]:
             f"({level(results)} interval {around}{chance})."
         )
     return told + [f"{len(found) - _SHOWN} more are in the table of pairs."] * (len(found) > _SHOWN)
-
-
-def _worse(results: ChainResults) -> list[str]:
-    """Name the pairs that are clearly worse in what is guarded."""
-    told = [f"Queries of {pair.new} on the gallery of {pair.old} are clearly worse {listed(places(pair.worse))}."
-            for pair in results.pairs if pair.worse]  # fmt: skip
-    return told[:_SHOWN] + [f"{len(told) - _SHOWN} more are in the table of pairs."] * (len(told) > _SHOWN)
 
 
 def _unsure(results: ChainResults) -> list[str]:
@@ -238,27 +238,19 @@ _MEANINGS = ("rows: model of the queries", "columns: model of the gallery", "out
 
 
 def write_chain_report(results: ChainResults, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path.
-
-    Args:
-        results: What was measured.
-        folder: Where to write.
-
-    Raises:
-        ConfigError: Jinja2 is missing.
-        DataError: The file could not be written.
-    """
+    """Write report.html into a folder, wholly or not at all, and return its path; see `write_page`."""
     return write_page(render_chain_report(results), folder)
 
 
 def render_chain_report(results: ChainResults) -> str:
     """Return the page as text; see `write_chain_report`."""
+    absent = set() if results.p_comp else {"independent", "P_comp", "P_up"}
     page: str = page_template("chain.html", values={"marks": MARKS, "metric_note": metric_note}).render(
         document=results,
         finding=chain_finding(results),
         level=level(results),
         by_number=_by_number(results.models),
-        terms=_terms(results),
+        terms={name: told for name, told in TERMS_OF_CHAINS.items() if name not in absent},
         charts=_charts(results),
         baselines=dict(sorted(BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
         models=models_table(results, typeset=True),
@@ -278,11 +270,6 @@ def _guarded(results: ChainResults) -> list[tuple[str, str]]:
     return [("guarded", ", ".join(map(metric_name, results.guards)) or "nothing")]
 
 
-def _terms(results: ChainResults) -> dict[str, str]:
-    absent = set() if results.p_comp else {"independent", "P_comp", "P_up"}
-    return {name: told for name, told in TERMS_OF_CHAINS.items() if name not in absent}
-
-
 def _charts(results: ChainResults) -> dict[str, Any]:
     what, matrix = metric_name(results.metric), _array(results.matrix)
     limits = heat_range([matrix]) or (0.0, 1.0)
@@ -290,7 +277,14 @@ def _charts(results: ChainResults) -> dict[str, Any]:
         "matrix": in_both_widths(partial(_matrix, results, matrix, limits), _width(len(matrix), 560)),
         "key": in_both_widths(
             lambda width: heat_key(
-                limits, what, mark=WRONG, mark_means=_mark(results), meanings=_MEANINGS, width=width
+                limits,
+                what,
+                mark=WRONG,
+                mark_means="no better than the gallery’s own model: a violation"
+                if results.violations and results.judged
+                else "",
+                meanings=_MEANINGS,
+                width=width,
             ),
             560,
         ),
@@ -314,11 +308,8 @@ def _width(models: int, most: float) -> float:
     return min(most, 80.0 + 110.0 * models)
 
 
-def _mark(results: ChainResults) -> str:
-    return "no better than the gallery’s own model: a violation" if results.violations and results.judged else ""
-
-
 def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], width: float) -> Chart:
+    crowded = len(results.models) > _CROWDED * width / PHONE
     return heat_map(
         "",
         matrix,
@@ -327,7 +318,7 @@ def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], wid
         what=metric_name(results.metric),
         marked=np.tril(matrix <= np.diag(matrix), -1) if results.judged else None,
         mark=WRONG,
-        form=_form(results, width, "{:.3f}", "{:.2f}"),
+        form=("{:.2f}" if crowded else "{:.3f}").format,
         width=width,
     )
 
@@ -347,16 +338,16 @@ def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], wid
     )
 
 
-def _form(results: ChainResults, width: float, roomy: str, tight: str) -> Any:
-    crowded = len(results.models) > _CROWDED * width / PHONE
-    return (tight if crowded else roomy).format
-
-
 def _gains(results: ChainResults, width: float) -> Chart:
     names, numbers = results.models, dict(zip(results.models, _numbers(results), strict=True))
     called = numbers if _by_number(names) else {name: name for name in names}
     gains = [
-        Gain(f"{called[pair.new]} on {called[pair.old]}", pair.gain, pair.interval, _tone(pair))
+        Gain(
+            f"{called[pair.new]} on {called[pair.old]}",
+            pair.gain,
+            pair.interval,
+            "not compatible" if pair.violates and pair.verdict != "unlabelled" else pair.verdict,
+        )
         for pair in results.pairs
     ]
     title = "Cross-test minus self-test of the older model, pair by pair"
@@ -366,11 +357,6 @@ def _gains(results: ChainResults, width: float) -> Chart:
 def _by_number(names: list[str]) -> bool:
     """Return whether pairs are called by the numbers of the matrix: names would take too much room."""
     return len(names) > _NAMED or max(map(len, names)) > _LONG
-
-
-def _tone(pair: ChainPair) -> str:
-    """Return the verdict of a pair; one that violates the criterion never looks undecided."""
-    return "not compatible" if pair.violates and pair.verdict != "unlabelled" else pair.verdict
 
 
 def _numbers(results: ChainResults) -> list[str]:

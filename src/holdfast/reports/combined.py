@@ -76,7 +76,11 @@ def combined_notes(results: CombinationResults) -> list[str]:
             f"one, {INDEPENDENT}."
         ]
     lost = {
-        told: [name for name, found in results.sets.items() if key in _missing(found)]
+        told: [
+            name
+            for name, found in results.sets.items()
+            if key in {*found.undefined, *(["p_score"] if found.undefined else [])}
+        ]
         for key, told in P_METRICS.items()
     }
     sets = list(dict.fromkeys(name for names in lost.values() for name in names))
@@ -87,10 +91,6 @@ def combined_notes(results: CombinationResults) -> list[str]:
         f"{listed(without)} {'has' if len(without) == 1 else 'have'} no average, for lack of {listed(sets)}: an "
         "average over the other sets would be of another benchmark."
     ]
-
-
-def _missing(found: SetScores) -> set[str]:
-    return {*found.undefined, *(["p_score"] if found.undefined else [])}
 
 
 AVERAGE = "average"
@@ -145,16 +145,7 @@ def to_markdown(results: CombinationResults) -> str:
 
 
 def write_combined_report(results: CombinationResults, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path.
-
-    Args:
-        results: What was measured.
-        folder: Where to write.
-
-    Raises:
-        ConfigError: Jinja2 is missing.
-        DataError: The file could not be written.
-    """
+    """Write report.html into a folder, wholly or not at all, and return its path; see `write_page`."""
     return write_page(render_combined_report(results), folder)
 
 

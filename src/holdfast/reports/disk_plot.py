@@ -15,11 +15,6 @@ def disk_plot(name: str, disk: Disk, *, width: float = 560) -> str:
     """Draw the old embeddings as hollow and the new ones as filled marks, a shape and a colour for every class.
 
     Shown is the disk up to the first ring of `RINGS` around all marks; where there is none, up to its rim.
-
-    Args:
-        name: The new model.
-        disk: What `choose_disk` returned.
-        width: Width in pixels.
     """
     rings = _rings(disk)
     edge = ring_radius(rings[-1])

@@ -65,7 +65,9 @@ def finding(name: str, record: Evaluation) -> Finding:
     verdict = record.verdict
     if verdict == "unlabelled" and record.scored:
         sentence = f"{CLICKS} {_scores(record)}"
-        return Finding(verdict, (sentence, *_unjudged_notes(record)), (_UNJUDGED_NEXT,), verdict, name)
+        found = record.agreement
+        notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
+        return Finding(verdict, (sentence, *[*notes, *_mapped_notes(record)[:1]]), (_UNJUDGED_NEXT,), verdict, name)
     if verdict == "unlabelled":
         sentence = agreement_finding(record.agreement, level(record))
         return Finding(verdict, (sentence, *_mapped_notes(record)[:1]), (_UNLABELLED_NEXT,), verdict, name)
@@ -303,13 +305,6 @@ _UNJUDGED_NEXT = (
 )
 
 
-def _unjudged_notes(record: Evaluation) -> list[str]:
-    """Say how alike results are, which needs no judgement, and what a map did."""
-    found = record.agreement
-    notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
-    return [*notes, *_mapped_notes(record)[:1]]
-
-
 CLEAR = (
     "clearly better or worse: more of the class’s changed queries went one way than chance explains (exact sign test), "
     "all classes judged together, so that about one in twenty of those named is there by chance"
@@ -463,10 +458,18 @@ def metric_rows(record: Evaluation) -> Table:
     """Return every number of one evaluation that belongs to a metric: a column per metric, a row per measure."""
     metrics = list(record.self_old or {})
     rows = [
-        [head, *(_with_interval(record, system, metric) for metric in metrics)] for system, head in MEASURES.items()
+        [
+            head,
+            *(
+                f"{score(record.score(system, metric))} {interval(record.score_interval(system, metric))}".strip()
+                for metric in metrics
+            ),
+        ]
+        for system, head in MEASURES.items()
     ]
     differences = [
-        [head, *(_difference(record, name, metric) for metric in metrics)] for name, head in _DIFFERENCES.items()
+        [head, *((interval(record.gain_interval(metric, name), sign=True) or MISSING) for metric in metrics)]
+        for name, head in _DIFFERENCES.items()
     ]
     chances = [
         [head.replace("paired interval", "p"), *(probability(record.chance(metric, name)) for metric in metrics)]
@@ -481,14 +484,6 @@ def metric_rows(record: Evaluation) -> Table:
     ]
     strictly = ["cross > self (old)", *(_YES_NO[(record.compatible or {}).get(metric)] for metric in metrics)]
     return ["", *map(metric_name, metrics)], [*rows, *differences, *chances, strictly, *rest]
-
-
-def _with_interval(record: Evaluation, system: System, metric: str) -> str:
-    return f"{score(record.score(system, metric))} {interval(record.score_interval(system, metric))}".strip()
-
-
-def _difference(record: Evaluation, name: str, metric: str) -> str:
-    return interval(record.gain_interval(metric, name), sign=True) or MISSING
 
 
 Examples = Mapping[str, Sequence[Example]]
@@ -566,7 +561,12 @@ def render_report(
         classes=_classes(judged),
         agreement=_agreement(evaluations),
         uncertainty=_uncertainty(evaluations),
-        disks={name: _disk(name, disk, alone=len(placed) == 1) for name, disk in placed.items()},
+        disks={
+            name: Drawing(
+                disk_plot(name, disk, width=600 if (len(placed) == 1) else 340), disk_plot(name, disk, width=PHONE)
+            )
+            for name, disk in placed.items()
+        },
         placed=placed,
         summary=summary_rows(results, typeset=True),
         fingerprints=_fingerprints(evaluations),
@@ -670,10 +670,6 @@ def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None
         },
         "finding": uncertainty_finding(found["old"]) if "old" in found else "",
     }
-
-
-def _disk(name: str, disk: Disk, *, alone: bool) -> Drawing:
-    return Drawing(disk_plot(name, disk, width=600 if alone else 340), disk_plot(name, disk, width=PHONE))
 
 
 def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:

@@ -488,22 +488,14 @@ _STANDING = {BEST: "best", SECOND: "second", 0: ""}
 
 
 def write_leaderboard_page(results: Leaderboard, folder: str | Path) -> Path:
-    """Write leaderboard.html into a folder, wholly or not at all, and return its path.
-
-    Args:
-        results: What a bench came to.
-        folder: Where to write.
-
-    Raises:
-        ConfigError: Jinja2 is missing.
-        DataError: The file could not be written.
-    """
+    """Write leaderboard.html into a folder, wholly or not at all, and return its path; see `write_page`."""
     return write_page(render_leaderboard(results), folder, FILE_NAME)
 
 
 def render_leaderboard(results: Leaderboard) -> str:
     """Return the page as text; see `write_leaderboard_page`."""
     over = over_sets(results)
+    board = results.board
     page: str = page_template(FILE_NAME, values={"standing": _STANDING}).render(
         document=results,
         style=STYLE,
@@ -513,7 +505,14 @@ def render_leaderboard(results: Leaderboard) -> str:
         terms=terms(results),
         scale=scale_name(results),
         metrics=metric_names(results),
-        counts=_counts(results),
+        counts={
+            "labels": len(board.labels),
+            "cells": len(board.cells),
+            "data": _data_sets(results),
+            "scenarios": list(dict.fromkeys(cell.scenario for cell in board.cells)),
+            "seeds": sorted({seed for cell in board.cells for seed in cell.seeds}),
+            "runs": len(results.rows),
+        },
         summary=summary(results),
         by_cell=by_cell(results),
         footnotes=footnotes(results),
@@ -534,18 +533,6 @@ def render_leaderboard(results: Leaderboard) -> str:
         duration=duration(results.wall_seconds),
     )
     return page
-
-
-def _counts(results: Leaderboard) -> dict[str, Any]:
-    board = results.board
-    return {
-        "labels": len(board.labels),
-        "cells": len(board.cells),
-        "data": _data_sets(results),
-        "scenarios": list(dict.fromkeys(cell.scenario for cell in board.cells)),
-        "seeds": sorted({seed for cell in board.cells for seed in cell.seeds}),
-        "runs": len(results.rows),
-    }
 
 
 def _data_sets(results: Leaderboard) -> list[str]:

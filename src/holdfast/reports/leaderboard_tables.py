@@ -62,7 +62,9 @@ def summary(results: Leaderboard) -> Numbers:
     for entry in shown:
         numbers = [with_deviation(name, entry.means[name]) for name in names]
         numbers += [f"{entry.compatible} of {entry.runs}"] * judged
-        row = [marked(entry), average_rank(entry.rank), *numbers, told_failures(entry)]
+        told = f"{entry.failed} of {entry.runs}" if entry.failed else "0"
+        told += f", {entry.missing} not run" if entry.missing else ""
+        row = [marked(entry), average_rank(entry.rank), *numbers, told]
         rows.append([*row, f"{entry.seconds / 60:.1f}", *median_speeds(results, entry.label)])
     given = _given(board, names, columns)
     ranked = board.ranked
@@ -140,12 +142,6 @@ def named(entry: Entry, mark: str = "") -> str:
     return name if entry.reference is None else f"{name} ({entry.reference})"
 
 
-def told_failures(entry: Entry) -> str:
-    """Write how many runs failed or were not made: "0", or such as "1 of 3, 2 not run"."""
-    told = f"{entry.failed} of {entry.runs}" if entry.failed else "0"
-    return told + (f", {entry.missing} not run" if entry.missing else "")
-
-
 def footnotes(results: Leaderboard) -> list[str]:
     """Return what has to be said below a table: the mark, and where numbers are of fewer cells or of one seed."""
     board, notes = results.board, []
@@ -158,7 +154,8 @@ def footnotes(results: Leaderboard) -> list[str]:
         notes.append("One seed: there is no deviation, and a difference may be chance.")
     elif len({tuple(cell.seeds) for cell in board.cells}) > 1:
         notes.append("Cells were run with different seeds: means over cells have no deviation.")
-    return [*notes, *_fewer_cells(board), *speed_notes(results)]
+    told = "; ".join(_MEANING[key] for key in known_speeds(results))
+    return [*notes, *_fewer_cells(board), *([f"Medians over runs: {told}."] if told else [])]
 
 
 def _fewer_cells(board: Board) -> list[str]:
@@ -244,12 +241,6 @@ def data_name(run: Run) -> str:
     return ", ".join(filter(None, (run.data, training_words(run.data, [run.trained_on]))))
 
 
-def sets_name(run: CombinedRun) -> str:
-    """Write the test sets that a run searched, and what its models were trained on where that is another."""
-    training = training_words(run.data, [run.trained_on])
-    return f"{run.data} ({training})" if training else run.data
-
-
 def training_words(data: str, trained_on: Iterable[str | None]) -> str:
     """Write what models were trained on; nothing where that is the data that was searched, or not known.
 
@@ -299,12 +290,6 @@ def speed_written(key: str, value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def speed_notes(results: Leaderboard) -> list[str]:
-    """Return what has to be said below a table of medians; nothing where no run has any."""
-    told = "; ".join(_MEANING[key] for key in known_speeds(results))
-    return [f"Medians over runs: {told}."] if told else []
-
-
 MEASURES = ("p_up", "p_comp", "p_score")
 
 
@@ -330,7 +315,9 @@ def over_sets(results: Leaderboard) -> list[OverSets]:
     """Return a table for all test sets and scenarios that were measured together, in the order of their runs."""
     groups: dict[tuple[str, str], list[CombinedRun]] = {}
     for run in results.combined:
-        groups.setdefault((sets_name(run), run.scenario), []).append(run)
+        training = training_words(run.data, [run.trained_on])
+        name = f"{run.data} ({training})" if training else run.data
+        groups.setdefault((name, run.scenario), []).append(run)
     return [_over_sets(sets, scenario, runs, results) for (sets, scenario), runs in groups.items()]
 
 

@@ -46,13 +46,12 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     | --- | ---: |
     | a\|b | 0.413 |
     """
-    head, *lines = [[_cell(words) for words in row] for row in (columns, *rows)]
+    head, *lines = [
+        [" ".join(plain_text(words).replace("\\", "\\\\").replace("|", "\\|").split()) for words in row]
+        for row in (columns, *rows)
+    ]
     sides = ["---:" if all(_NUMBER.fullmatch(row[place]) for row in rows) else "---" for place in range(len(columns))]
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---", *sides[1:]], *lines))
-
-
-def _cell(words: str) -> str:
-    return " ".join(plain_text(words).replace("\\", "\\\\").replace("|", "\\|").split())
 
 
 def in_markdown(words: str) -> str:

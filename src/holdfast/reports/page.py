@@ -57,11 +57,6 @@ def page_template(
 ) -> Any:
     """Open a template of this folder, with the formats of numbers as filters.
 
-    Args:
-        name: Its file.
-        filters: Further filters.
-        values: What is known to its macros too.
-
     Raises:
         ConfigError: Jinja2 is missing.
     """

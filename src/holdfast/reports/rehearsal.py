@@ -129,16 +129,11 @@ def _lowest(results: Rehearsal) -> tuple[str, float]:
     return metric, min(zip(curve.values[metric], curve.shares, strict=True))[1]
 
 
-def _no_gain(results: Rehearsal) -> str:
+def _no_better(results: Rehearsal) -> str:
+    said = {"no gain": "nothing shows that the new model finds more", "worse": "the new model finds less"}
     before, _, end = _ends(results)
     shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(results)}"
-    return f"It works, but nothing shows that the new model finds more: {shown}."
-
-
-def _worse(results: Rehearsal) -> str:
-    before, _, end = _ends(results)
-    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(results)}"
-    return f"It works, but the new model finds less: {shown}."
+    return f"It works, but {said[results.verdict]}: {shown}."
 
 
 def _unlabelled(results: Rehearsal) -> str:
@@ -150,10 +145,6 @@ def _unlabelled(results: Rehearsal) -> str:
 
 
 def _failed(results: Rehearsal) -> str:
-    return "Do not upgrade yet: " + "; ".join(_failures(results)) + "."
-
-
-def _failures(results: Rehearsal) -> list[str]:
     searches = results.searches
     reasons = {
         f"{'searches' if len(searches.failed) > 1 else 'a search'} failed": searches.failed,
@@ -161,15 +152,15 @@ def _failures(results: Rehearsal) -> list[str]:
         f"{searches.wrong:,} answers were not the nearest items": searches.wrong,
         "old queries find something else after the rollback": not results.rollback_equal,
     }
-    return [words for words, found in reasons.items() if found]
+    return f"Do not upgrade yet: {'; '.join(words for words, found in reasons.items() if found)}."
 
 
 _HEADLINES: dict[str, Callable[[Rehearsal], str]] = {
     "ready": _ready,
     "dips": _dips,
-    "no gain": _no_gain,
+    "no gain": _no_better,
     "mixed": _mixed,
-    "worse": _worse,
+    "worse": _no_better,
     "unlabelled": _unlabelled,
     "failed": _failed,
 }
@@ -348,22 +339,16 @@ _SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of time
 
 
 def write_rehearsal_report(results: Rehearsal, folder: str | Path) -> Path:
-    """Write rehearsal.html into a folder, wholly or not at all, and return its path.
-
-    Args:
-        results: What a rehearsal measured.
-        folder: Where to write.
-
-    Raises:
-        ConfigError: Jinja2 is missing.
-        DataError: The file could not be written.
-    """
+    """Write rehearsal.html into a folder, wholly or not at all, and return its path; see `write_page`."""
     return write_page(render_rehearsal_report(results), folder, PAGE)
 
 
 def render_rehearsal_report(results: Rehearsal) -> str:
     """Return the page as text; see `write_rehearsal_report`."""
     shown = ("map", "recall@1") if results.labelled else ("overlap@10 with new", "overlap@10 with old")
+    judged = results.judged / results.asked
+    occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
+    other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
     page: str = page_template("rehearsal.html", values={"duration": duration, "percent_of": percent_of}).render(
         document=results,
         tone=TONES[results.verdict],
@@ -376,7 +361,7 @@ def render_rehearsal_report(results: Rehearsal) -> str:
         orders={name: ORDERS.get(name, name) for name in results.curves},
         order_swatch=order_swatch,
         change_swatch=change_swatch,
-        changes=_changes(results),
+        changes={kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring},
         charts=_charts(results, shown),
         order_finding=order_finding(results),
         first_hit_findings=first_hit_findings(results),
@@ -400,14 +385,6 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
     swapped = [(score(values[0]), "after the swap", True)] if results.swaps_first else []
     today = [] if metric.startswith("overlap") else [(score(results.before[metric]), "today", False)]
     return [*today, *swapped, (score(values[-1]), "all re-embedded", not swapped)]
-
-
-def _changes(results: Rehearsal) -> dict[str, str]:
-    """Return the kinds of changes that occur, in words."""
-    judged = results.judged / results.asked
-    occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
-    other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
-    return {kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring}
 
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:

@@ -136,11 +136,6 @@ def sessions_headline(found: Standing) -> str:
 
 def sessions_findings(found: Standing) -> list[Finding]:
     """Put a comparison into words: quality, forgetting and cost."""
-    findings = [_quality(found), _forgetting(found), _cost(found)]
-    return [finding for finding in findings if finding is not None]
-
-
-def _quality(found: Standing) -> Finding:
     values = {name: found.average(name) for name in found.roles}
     sentence = f"AR@1, recall@1 averaged over {_sessions(found)}, is {_each(found, values, score)}."
     closed = gap_closed(found, found.leader)
@@ -150,7 +145,12 @@ def _quality(found: Standing) -> Finding:
         runner_up = found.others[0]
         sentence += f" {runner_up} follows with {score(found.average(runner_up))}."
     steps = tuple((score(found.average(name)), name) for name in found.roles)
-    return Finding("", (sentence, *_quality_notes(found)), (_next_step(found),), name="Quality", steps=steps)
+    findings = [
+        Finding("", (sentence, *_quality_notes(found)), (_next_step(found),), name="Quality", steps=steps),
+        _forgetting(found),
+        _cost(found),
+    ]
+    return [finding for finding in findings if finding is not None]
 
 
 def _next_step(found: Standing) -> str:
@@ -320,7 +320,13 @@ def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Pa
 
 def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
     """Return the page as text; see `write_sessions_report`."""
-    _check_plan(results, plan)
+    told, training = results.plan, [len(rows) for rows in plan.training]
+    if (told.name, told.training) != (plan.name, training):
+        raise ConfigError(
+            f"The results are of the plan '{told.name}' with {told.training} training images, and '{plan.name}' with "
+            f"{training} was given.",
+            expected="the plan that the learners went through",
+        )
     position, learners = standing(results), results.best_first()
     page: str = page_template("sessions.html").render(
         document=results,
@@ -340,16 +346,6 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
         by_age={name: age_rows(learner) for name, learner in learners.items()},
     )
     return page
-
-
-def _check_plan(results: SessionsResults, plan: Plan) -> None:
-    told, training = results.plan, [len(rows) for rows in plan.training]
-    if (told.name, told.training) != (plan.name, training):
-        raise ConfigError(
-            f"The results are of the plan '{told.name}' with {told.training} training images, and '{plan.name}' with "
-            f"{training} was given.",
-            expected="the plan that the learners went through",
-        )
 
 
 def _terms(results: SessionsResults) -> dict[str, str]:

@@ -37,14 +37,11 @@ class Scale:
         """Return round values within the scale, about so many."""
         if self.high <= self.low:
             return [self.low]
-        step = _round_step((self.high - self.low) / about)
+        raw = (self.high - self.low) / about
+        size = 10.0 ** math.floor(math.log10(raw))
+        step = size * next(factor for factor in (1, 2, 5, 10) if raw <= factor * size * 1.0000001)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(step * number, 10) for number in range(first, last + 1)]
-
-
-def _round_step(raw: float) -> float:
-    size = 10.0 ** math.floor(math.log10(raw))
-    return size * next(factor for factor in (1, 2, 5, 10) if raw <= factor * size * 1.0000001)
 
 
 def tick_label(value: float) -> str:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import scipy.stats
@@ -309,8 +309,8 @@ def options_are_got_and_set_and_a_copy_is_not_fitted(name: str) -> None:
     """get_params returns what __init__ was given, as it was; set_params checks values and forgets the fit."""
     sets = eighty_items()
     adapter = build(name).fit(*sets)
-    options = adapter.get_params()
-    copied = type(adapter)(**options)
+    options, kind = adapter.get_params(), cast(Callable[..., Adapter], type(adapter))
+    copied = kind(**options)
     assert all(copied.get_params()[key] is value for key, value in options.items()), "an option is kept otherwise"
     assert list(options) == list(inspect.signature(type(adapter)).parameters)
     refused(lambda: copied.fingerprint, ConfigError, words="not fitted")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
+from pydantic import JsonValue
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -286,7 +287,7 @@ PREDECESSORS: dict[str, dict[str, Any]] = {
 }
 
 
-def advice(error: HoldfastError) -> dict[str, Any]:
+def advice(error: HoldfastError) -> dict[str, JsonValue]:
     """Return the option that an error tells the reader to set."""
     found = re.search(r"--method[-_]options\.([\w-]+) ([\w.]*\w)", error.to_do)
     assert found, f"the refusal does not say which option to set: {error.to_do!r}"

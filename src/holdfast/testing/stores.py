@@ -162,7 +162,7 @@ def remainders(names: Sequence[str] | Mapping[str, int]) -> list[tuple[str, froz
     return found
 
 
-def commit(store: Store, changes: Changes, manifest: Mapping[str, Any] | None = None) -> Committed:
+def commit(store: Store, changes: Changes, manifest: Mapping[str, object] | None = None) -> Committed:
     with store.writing("a test"):
         return store.commit(changes, manifest or {}, {"kind": "test"})
 
@@ -232,7 +232,7 @@ class Obvious:
         ]
 
 
-def met(where: Filter, metadata: Mapping[str, Any]) -> bool:
+def met(where: Filter, metadata: Mapping[str, object]) -> bool:
     """Say whether an item meets a filter."""
     match where:
         case And(parts):
@@ -298,7 +298,7 @@ def history(rng: np.random.Generator, model: Obvious, read: list[Items]) -> Chan
     )
 
 
-def metadata(rng: np.random.Generator) -> dict[str, Any]:
+def metadata(rng: np.random.Generator) -> dict[str, object]:
     """Draw values, some of which are missing."""
     values = {
         "colour": ["red", "it's", 'a "b"', "Grün", "", "RED", "a\\b", "100%"][rng.integers(8)],
@@ -311,10 +311,10 @@ def metadata(rng: np.random.Generator) -> dict[str, Any]:
     return found | ({"facts": {**facts, "of": {"it's": facts.get("n")}}} if rng.random() < 0.7 else {})
 
 
-def state(store: Store, names: Mapping[str, int] = WIDTHS) -> dict[str, Any]:
+def state(store: Store, names: Mapping[str, int] = WIDTHS) -> dict[str, Sequence[object]]:
     """Everything that can be read of a store, as plain values."""
     everything = store.scan(limit=1000)
-    found: dict[str, Any] = {
+    found: dict[str, Sequence[object]] = {
         "pointer": (store.pointer().sequence, store.pointer().manifest, store.pointer().held),
         "items": [everything.ids, everything.versions.tolist(), everything.generations, everything.metadata],
         "journal": [(entry.sequence, entry.event) for entry in store.journal()],

@@ -22,7 +22,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.items import LabelledItems
 from holdfast.data.loading import encoding_loader, training_loader
 from holdfast.data.resident import resident_inputs
-from holdfast.data.split import Split
+from holdfast.data.scenarios import Split
 from holdfast.data.token_set import TokenSet
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse

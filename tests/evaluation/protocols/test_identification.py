@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.ijbc_truth import Templates
+from holdfast.data.ijbc import Templates
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 from holdfast.evaluation.protocols import Identification

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.landmarks_truth import LandmarksTruth
+from holdfast.data.landmarks import LandmarksTruth
 from holdfast.errors import ConfigError, DataError
 from holdfast.evaluation.protocols import Landmarks
 

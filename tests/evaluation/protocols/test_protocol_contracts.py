@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.ijbc_truth import Templates
-from holdfast.data.landmarks_truth import LandmarksTruth
-from holdfast.data.revisited_truth import RevisitedTruth
+from holdfast.data.ijbc import Templates
+from holdfast.data.landmarks import LandmarksTruth
+from holdfast.data.revisited import RevisitedTruth
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import ConfigError
 from holdfast.evaluation.evaluate import evaluate

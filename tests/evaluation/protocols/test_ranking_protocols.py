@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from holdfast.data.landmarks_truth import LandmarksTruth
-from holdfast.data.revisited_truth import RevisitedTruth
+from holdfast.data.landmarks import LandmarksTruth
+from holdfast.data.revisited import RevisitedTruth
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import EmptyOverlapError
 from holdfast.evaluation.protocols import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.revisited_truth import RevisitedTruth
+from holdfast.data.revisited import RevisitedTruth
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 from holdfast.evaluation.protocols import Revisited
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.models.api.address import Address
+from holdfast.models.api.settings import Address
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ import pytest
 
 from api_server import DIM, Answer, ApiServer, vector_of
 from holdfast.errors import ApiError, BudgetError, ConfigError, DataError, HoldfastError
-from holdfast.models.api.address import Address
 from holdfast.models.api.client import ApiClient
-from holdfast.models.api.settings import ApiSettings
+from holdfast.models.api.settings import Address, ApiSettings
 
 TEXTS = ["red shoes", "blue shoes", "a hat"]
 Build = Callable[..., ApiSettings]

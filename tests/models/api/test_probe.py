@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.models.api.address import Address
 from holdfast.models.api.probe import (
     AGREEMENT,
     agreement,
@@ -16,6 +15,7 @@ from holdfast.models.api.probe import (
     sketch_in,
     written,
 )
+from holdfast.models.api.settings import Address
 
 PLACE = Address("m", "https://example.org/v1")
 

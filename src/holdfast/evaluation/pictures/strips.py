@@ -18,6 +18,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import labels_as_in
 from holdfast.errors import DataError, count_of, refuse
 from holdfast.evaluation.retrieval import top_k
+from holdfast.evaluation.sides import class_names_of
 from holdfast.results import Part
 
 
@@ -115,7 +116,7 @@ def choose_strips(models: Mapping[str, Searched], *, queries: int = 4, hits: int
     differ = (right != right[0]).any(axis=0)
     order = np.random.default_rng(seed).permutation(len(first))
     rows = np.sort(order[np.argsort(~differ[order], kind="stable")][:queries])
-    labels = _class_names(first)
+    labels = class_names_of(first)
     strips = [
         Strip(query=first.ids[row], label=labels[row], hits={name: one.of(row) for name, one in found.items()})
         for row in rows.tolist()
@@ -138,7 +139,7 @@ class _Found(NamedTuple):
             if row >= 0:
                 number = int(np.searchsorted(starts, row, side="right")) - 1
                 item = self.gallery[number].select([row - int(starts[number])])
-                hits.append(Hit(id=item.ids[0], label=_class_names(item)[0], right=right if self.judged else None))
+                hits.append(Hit(id=item.ids[0], label=class_names_of(item)[0], right=right if self.judged else None))
         return hits
 
 
@@ -157,10 +158,3 @@ def _found(searched: Searched, k: int) -> _Found:
     best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     rows, right = (np.take_along_axis(values, best, axis=1) for values in (rows, right))
     return _Found(rows, right, searched.gallery, judged)
-
-
-def _class_names(embeddings: EmbeddingSet) -> list[str]:
-    labels, names = embeddings.labels, embeddings.class_names
-    if labels is None:
-        return [""] * len(embeddings)
-    return [str(label) if names is None else names[label] for label in labels]

@@ -6,9 +6,8 @@ from holdfast.evaluation.protocols.base import Lists, Protocol, RankingProtocol
 from holdfast.evaluation.protocols.by_camera import ByCamera
 from holdfast.evaluation.protocols.by_label import ByLabel, SeenClasses
 from holdfast.evaluation.protocols.identification import Identification
-from holdfast.evaluation.protocols.landmarks import Landmarks
+from holdfast.evaluation.protocols.landmarks import Landmarks, Revisited
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
-from holdfast.evaluation.protocols.revisited import Revisited
 from holdfast.evaluation.protocols.verification import Verification
 from holdfast.registry import Registry
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.ijbc_truth import PARTS, FaceTruth, Templates
+from holdfast.data.ijbc import PARTS, FaceTruth, Templates
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, EmptyOverlapError
 from holdfast.evaluation.protocols.base import PerUnit, Protocol

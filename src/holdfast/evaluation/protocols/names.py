@@ -35,7 +35,15 @@ def rows_named(names: Sequence[str], embeddings: EmbeddingSet) -> NDArray[np.int
     if len(absent):
         wanted, short = short_names(StringArray.of(names)[absent]), short_names(embeddings.ids)
         rows[absent] = short.find(wanted)
-        _refuse_ambiguous(wanted[rows[absent] >= 0], short, embeddings)
+        ambiguous = StringArray.of(short.duplicates()).find(wanted[rows[absent] >= 0]) >= 0
+        if ambiguous.any():
+            name = wanted[rows[absent] >= 0][int(np.flatnonzero(ambiguous)[0])]
+            alike = embeddings.ids[np.flatnonzero(pc.equal(short.arrow(), name).to_numpy(zero_copy_only=False))]
+            raise DataError(
+                f"'{name}' of the ground truth could be any of {len(alike)} embedded items: {shown(alike)}.",
+                expected="names that belong to one item without their folder and extension",
+                to_do="give the items ids as the ground truth writes them.",
+            )
     return rows
 
 
@@ -73,18 +81,6 @@ def short_names(names: StringArray) -> StringArray:
     """
     bare = pc.replace_substring_regex(names.arrow(), _FOLDERS, "")
     return StringArray.from_arrow(pc.replace_substring_regex(bare, _EXTENSION, ""))
-
-
-def _refuse_ambiguous(found: StringArray, short: StringArray, embeddings: EmbeddingSet) -> None:
-    ambiguous = StringArray.of(short.duplicates()).find(found) >= 0
-    if ambiguous.any():
-        name = found[int(np.flatnonzero(ambiguous)[0])]
-        alike = embeddings.ids[np.flatnonzero(pc.equal(short.arrow(), name).to_numpy(zero_copy_only=False))]
-        raise DataError(
-            f"'{name}' of the ground truth could be any of {len(alike)} embedded items: {shown(alike)}.",
-            expected="names that belong to one item without their folder and extension",
-            to_do="give the items ids as the ground truth writes them.",
-        )
 
 
 def named_queries(names: Sequence[str], query: EmbeddingSet) -> NDArray[np.bool_] | None:

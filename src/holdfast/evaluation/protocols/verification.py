@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.data.ijbc_truth import PAIRS, FaceTruth
+from holdfast.data.ijbc import PAIRS, FaceTruth
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, unknown_name
 from holdfast.evaluation.protocols.base import PerUnit, Protocol

@@ -247,11 +247,7 @@ def _by_comparing(part: Part, start: int, products: Scores) -> None:
             near[place] = np.flatnonzero((line >= value - error) & (line <= value + error))
         part.before[place] += above
     places = np.repeat(np.arange(len(near)), [len(columns) for columns in near])
-    _compare_scores(part, places, start + np.concatenate(near))
-
-
-def _compare_scores(part: Part, places: Integers, items: Integers) -> None:
-    """Compare the scores of some items with relevant ones, both given for each comparison (e,)."""
+    items = start + np.concatenate(near)
     scores, values = part.exact(part.owner[places], items), part.values[places]
     first = (scores > values) | ((scores == values) & (items < part.items[places]))
     part.before += np.bincount(places[first], minlength=len(part.before))

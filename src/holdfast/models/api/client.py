@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import ApiError, BudgetError, DataError, reason
 from holdfast.extras import needing
-from holdfast.models.api.address import Address
-from holdfast.models.api.settings import KEY_VARIABLE, ApiSettings
+from holdfast.models.api.settings import KEY_VARIABLE, Address, ApiSettings
 
 with needing("A model behind an API"):
     import httpx
@@ -92,7 +91,12 @@ class ApiClient:
             charged = False
             try:
                 response = self._send(texts)
-                _refuse_passing(response, meter.clock.wall())
+                status = response.status_code
+                if (status == 429 and _code(response) != "insufficient_quota") or status == 408 or status >= 500:
+                    raise _PassingError(
+                        f"answered with status {status}",
+                        _retry_after(response.headers.get("retry-after"), meter.clock.wall()),
+                    )
                 self._refuse(response)
             except _PassingError as passing:
                 charged = isinstance(passing.__cause__, httpx.ReadTimeout)  # it was perhaps computed all the same
@@ -290,13 +294,6 @@ class ApiClient:
         """Return words of others on one line, without the key, however long they are."""
         plain = " ".join(said.split()) if self._key is None else " ".join(said.replace(self._key, "…").split())
         return (plain if len(plain) <= 200 else f"{plain[:200]}…").rstrip(".")
-
-
-def _refuse_passing(response: httpx.Response, now: float) -> None:
-    """Raise what may pass: too many requests, and failures of the server itself."""
-    status = response.status_code
-    if (status == 429 and _code(response) != "insufficient_quota") or status == 408 or status >= 500:
-        raise _PassingError(f"answered with status {status}", _retry_after(response.headers.get("retry-after"), now))
 
 
 def _numbers(row: list[Any]) -> NDArray[np.float32]:

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ApiError, refuse
-from holdfast.models.api.address import Address
 from holdfast.models.api.cache import VectorCache
 from holdfast.models.api.client import ApiClient, TooMuchAtOnceError
 from holdfast.models.api.probe import AGREEMENT, PROBES, agreement, fingerprint_of, of_address, sketch, written
-from holdfast.models.api.settings import ApiSettings
+from holdfast.models.api.settings import Address, ApiSettings
 
 
 class OpenAiModel:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.models.api.address import Address
+from holdfast.models.api.settings import Address
 
 PROBES = (
     "The quick brown fox jumps over the lazy dog.",

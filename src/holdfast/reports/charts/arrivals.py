@@ -15,13 +15,7 @@ _FROM_START = ((CROSS, "classes of which the session brings most"), (REVERSE, "c
 
 @own_style
 def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> Chart:
-    """Draw the images that every session (downwards) brings of every class (to the right), all on one scale.
-
-    Args:
-        title: Of the figure.
-        found: Images by session and class.
-        width: Width in pixels.
-    """
+    """Draw the images that every session (downwards) brings of every class (to the right), all on one scale."""
     images, home = np.array(found.images), np.array(found.home)
     sessions, classes = images.shape
     most = max(1, int(images.max()))

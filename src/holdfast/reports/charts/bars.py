@@ -227,15 +227,7 @@ def class_range(changes: Mapping[str, ClassChangeSummary]) -> Range:
 def class_plot(
     name: str, change: ClassChangeSummary, limits: Range, *, width: float = 640, height: float = 300
 ) -> Chart:
-    """Draw one bar per class in ascending order of its change; of more than 201 classes one bar per quantile.
-
-    Args:
-        name: The new model.
-        change: Its record.
-        limits: What `class_range` returned.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """Draw one bar per class in ascending order of its change; of more than 201 classes one bar per quantile."""
     ticks, title = round_ticks(*limits), f"Change per class of {name}"
     told = (
         f"{percent(change.better)} of {change.classes:,} classes score more, {percent(change.same)} the same, "
@@ -436,7 +428,20 @@ def growth_plot(growth: Growth, most: int, *, width: float = 520) -> Chart:
     chart.axes.grid(visible=False)
     chart.line(chart.axes.get_xlim(), [0, 0], HAIR, label="base", behind=True)
     for session, rows in enumerate(growth.gallery, start=1):
-        _layers(chart, growth.layers(session - 1), session, across)
+        layers = growth.layers(session - 1)
+        below, pixels = 0, chart.down(0) - chart.down(1)
+        inset = (0.9 / (chart.at(2) - chart.at(1)), 0.9 / pixels)
+        for kind, embedded_in, size in layers:
+            note = f"session {session}: {size:,} images {KINDS[kind].partition(';')[0]}"
+            note += f" ({embedded_in + 1})" if kind == "kept" else ""
+            if size:
+                _layer(chart, kind, (session - across / 2, below, across, size), inset, note)
+            if kind == "kept" and size * pixels >= 13:
+                number = str(embedded_in + 1)
+                chart.write(
+                    session, below + size / 2, number, shift=(0, -4), size=11.5, align="center", label="layer name"
+                )
+            below += size
         half = width_of(f"{rows:,}", 12) / 2
         if 2 * half <= span - 4 or session == count:
             right = min(chart.at(session), width - half)
@@ -452,20 +457,6 @@ def _layer(chart: Chart, kind: str, place: Place, inset: Range = (0.5, 0.5), not
         chart.box(*inside, PAPER, edge=REVERSE, line=1.8, dashes=(5, 2.5), note=note, label=kind)
     else:
         chart.box(*place, CROSS, alpha=0.28 if kind == "kept" else 1.0, edge=PAPER, line=1.0, note=note, label=kind)
-
-
-def _layers(chart: Chart, layers: Sequence[tuple[str, int, int]], session: int, across: float) -> None:
-    below, pixels = 0, chart.down(0) - chart.down(1)
-    inset = (0.9 / (chart.at(2) - chart.at(1)), 0.9 / pixels)
-    for kind, embedded_in, size in layers:
-        note = f"session {session}: {size:,} images {KINDS[kind].partition(';')[0]}"
-        note += f" ({embedded_in + 1})" if kind == "kept" else ""
-        if size:
-            _layer(chart, kind, (session - across / 2, below, across, size), inset, note)
-        if kind == "kept" and size * pixels >= 13:
-            number = str(embedded_in + 1)
-            chart.write(session, below + size / 2, number, shift=(0, -4), size=11.5, align="center", label="layer name")
-        below += size
 
 
 @cache

@@ -150,14 +150,7 @@ def curve_plot(
 
 @own_style
 def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height: float = 300) -> Chart:
-    """Draw one metric over the share that is re-embedded, in all orders, with today's value as a line.
-
-    Args:
-        results: What a rehearsal measured.
-        metric: Its name.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """Draw one metric over the share that is re-embedded, in all orders, with today's value as a line."""
     curves = {name: found for name, found in results.curves.items() if metric in found.values}
     before = None if metric == "overlap@10 with old" else results.before.get(metric)  # which is 1, and says nothing
     band = _likely(results, metric)
@@ -489,15 +482,7 @@ def uncertainty_range(histograms: Mapping[str, Histogram]) -> Range:
 
 @own_style
 def uncertainty_plot(name: str, found: Histogram, limits: Range, *, width: float = 340, height: float = 250) -> Chart:
-    """Draw the share of every group's items over uncertainty: an area, and a second group as an outline over it.
-
-    Args:
-        name: The model.
-        found: Its histogram.
-        limits: What `uncertainty_range` returned.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """Draw the share of every group's items over uncertainty: an area, and a second group as an outline over it."""
     groups, edges = shares(found), found.edges
     told = []
     for group, values in groups.items():

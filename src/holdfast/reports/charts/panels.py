@@ -135,17 +135,7 @@ def _alpha(drawn: Look) -> float:
 def lines_panel(
     panel: LinePanel, title: str, across: str, up: str, *, log: bool = False, width: float = 640, height: float = 320
 ) -> Chart:
-    """Draw lines with the range over seeds as a band; where nothing is defined a line has no mark.
-
-    Args:
-        panel: The lines.
-        title: Of the figure.
-        across: What runs from left to right.
-        up: What the numbers are.
-        log: Whether that is logarithmic, and all of it above 0.
-        width: Width in pixels.
-        height: Height in pixels, without the legend.
-    """
+    """Draw lines with the range over seeds as a band; where nothing is defined a line has no mark."""
     names = names_of([(line.label, line.measure) for line in panel.lines])
     head = _Head.of(panel.place, names, width)
     values = sorted({point.at for line in panel.lines for point in line.points}) or [0.0]
@@ -185,14 +175,7 @@ def _line(chart: Chart, line: Line, drawn: Look, name: str, places: Mapping[floa
 
 @own_style
 def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> Chart:
-    """Draw bars below each other, in groups, with whiskers over the range of seeds and the means to the right.
-
-    Args:
-        panel: The bars.
-        title: Of the figure.
-        up: What the numbers are.
-        width: Width in pixels.
-    """
+    """Draw bars below each other, in groups, with whiskers over the range of seeds and the means to the right."""
     names = names_of([(series.label, series.measure) for series in panel.series])
     head = _Head.of(panel.place, names, width)
     step = 17.0

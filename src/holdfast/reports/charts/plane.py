@@ -177,7 +177,11 @@ def _free_place(name: str, x: float, y: float, area: Rectangle, used: Sequence[R
         for up in (-1, 1)
         for left in (False, True)
     ]
-    inside = [option for option in options if _within(option, area)]
+    inside = [
+        option
+        for option in options
+        if (option[0] >= area[0] and option[1] >= area[1] and option[2] <= area[2] and option[3] <= area[3])
+    ]
     free = [option for option in inside if not any(_overlap(option, other) for other in used)]
     return (free or inside or options)[0]
 
@@ -188,7 +192,3 @@ def _rectangle(x: float, baseline: float, wide: float) -> Rectangle:
 
 def _overlap(a: Rectangle, b: Rectangle) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _within(a: Rectangle, area: Rectangle) -> bool:
-    return a[0] >= area[0] and a[1] >= area[1] and a[2] <= area[2] and a[3] <= area[3]

@@ -24,12 +24,6 @@ def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) ->
 
     A right hit has a solid frame and a tick, a wrong one a dashed frame and a cross; one that nobody can judge a thin
     one. Items without a picture have the name of their class.
-
-    Args:
-        title: Of the figure.
-        place: Of the panel; empty where there is only one.
-        found: Queries and hits.
-        width: Width in pixels.
     """
     most, models = _most(found), len(found.models)
     side = (width - models * _APART - (most - 1) * models * _GAP - 4) / (1 + models * most)
