@@ -1,4 +1,4 @@
-"""Shops, each in a database of its own."""
+"""Shops, one after the other in a database of the module."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ from attached.shop import GOODS, Shop
 from crash.server import Server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_shop(postgres_server: Server) -> Iterator[Callable[..., Shop]]:
-    """Make a shop, with a table of goods of one's own if its statements are given."""
-    names: list[str] = []
-
-    def make(made: str = GOODS) -> Shop:
-        names.append(f"shop_{uuid.uuid4().hex}")
-        return Shop(postgres_server, names[-1], made)
-
-    yield make
-    for name in names:
-        postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    """Make a shop, with a table of goods of one's own if its statements are given; the one before is gone then."""
+    name = f"shop_{uuid.uuid4().hex}"
+    yield lambda made=GOODS: Shop(postgres_server, name, made)
+    postgres_server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -24,6 +24,13 @@ CREATE SCHEMA shop;
 CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, price numeric, emb vector(8));
 CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m = 8, ef_construction = 32);
 """
+LEFT = """
+SET lock_timeout = '20s';
+DROP PUBLICATION IF EXISTS out;
+DROP SCHEMA IF EXISTS shop CASCADE;
+DROP SCHEMA IF EXISTS holdfast_attached CASCADE;
+UPDATE pg_extension SET extversion = default_version FROM pg_available_extensions WHERE name = extname;
+"""
 
 
 def vector(side: Side, text: str) -> np.ndarray:
@@ -46,12 +53,16 @@ def written(side: Side, text: str) -> str:
 
 
 class Shop:
-    """A database of its own with a table of goods."""
+    """A schema with a table of goods, in a database where nothing else is left."""
 
     def __init__(self, server: Server, name: str, made: str = GOODS) -> None:
         self.server, self.name = server, name
-        server.execute(f"CREATE DATABASE {name}")
-        self.execute("CREATE EXTENSION vector")
+        try:
+            server.execute(f"CREATE DATABASE {name}")
+        except psycopg.errors.DuplicateDatabase:
+            self.execute(LEFT)
+        else:
+            self.execute("CREATE EXTENSION vector")
         self.execute(made)
 
     @property

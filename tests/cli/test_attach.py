@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,10 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(postgres_server: Server, capsys: pytest.CaptureFixture[str], request: Any) -> Iterator[Terminal]:
-    name = f"terminal_{abs(hash(request.node.nodeid)) % 10**12}"
-    shop = Shop(postgres_server, name, GOODS)
+def terminal(postgres_server: Server, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    shop = Shop(postgres_server, "terminal", GOODS)
     shop.fill(12)
-    yield Terminal(shop, capsys)
-    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    return Terminal(shop, capsys)
 
 
 @pytest.fixture
