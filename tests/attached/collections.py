@@ -79,6 +79,10 @@ class _Collections:
         except Exception:  # nothing is attached yet
             return self.first
 
+    def side(self) -> Side:
+        """Return with which model it is to write."""
+        return "old" if self.writing() == self.first else "new"
+
     def served(self) -> Found:
         return self.contents(current(self.url))
 

@@ -75,13 +75,18 @@ class Run:
                 self.killed += 1
                 if attachment is not None:
                     self.attachment.close()
+                self.meanwhile()
+                if attachment is not None:
                     self.attachment = self.application.open()
             except UpgradeStateError:
                 assert self.killed and self.attachment.state.phase == phase  # it was done, and only not heard of
                 return None
 
-    def step(self, name: str, phase: str, **options: Any) -> None:
-        self.surely(self.attachment, phase, lambda: self._step(name, **options))
+    def step(self, name: str, phase: str, source: Side | None = None, **options: Any) -> None:
+        killed = self.killed
+        self.surely(self.attachment, phase, lambda: self._step(name, source, **options))
+        if self.killed > killed and source is not None:  # what was written meanwhile comes with the next pass
+            self._step("backfill", source, of=source)
         assert self.attachment.state.phase == phase
 
     def _step(self, name: str, source: Side | None = None, **options: Any) -> None:
@@ -95,6 +100,12 @@ class Run:
         application.write(chance.choice(chance_items), f"edited {chance.random()}", self.writes)
         application.write(max(chance_items) + 1, f"added {chance.random()}", self.writes)
         application.delete(chance.choice(chance_items[1:]))
+
+    def meanwhile(self) -> None:
+        """Let the application go on after a process was killed; it asks what to write."""
+        declared, self.writes = self.writes, self.application.side()  # type: ignore[attr-defined]
+        self.go_on()
+        self.writes = declared
 
     def check(self, side: Side) -> None:
         assert self.application.served() == expected(self.application.twin, side)
@@ -217,6 +228,11 @@ class Mortal(Run):
             return super().surely(attachment, phase, step)
         finally:
             self.faults.armed = False
+
+    def meanwhile(self) -> None:
+        self.faults.armed = False
+        super().meanwhile()
+        self.faults.armed = True
 
 
 def killed_at(faults: Faults, application: Application, at: int, *, after: bool) -> int:

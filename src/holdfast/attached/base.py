@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict, Unpack
+from datetime import datetime
+from typing import Protocol, Self, TypedDict, Unpack
 
 from holdfast.attached.state import AttachmentState, Event, Side
 from holdfast.galleries.backfill import Backfilled
-from holdfast.galleries.sources import VectorSource
+from holdfast.galleries.sources import ItemSource, VectorSource
 from holdfast.galleries.state import Progress
 
 
@@ -124,12 +125,50 @@ class Attachment(Protocol):
     Every step is possible again after it was interrupted anywhere, by the same call.
     """
 
+    @property
+    def state(self) -> AttachmentState:
+        """Where it stands."""
+        ...
+
+    @property
+    def started(self) -> datetime:
+        """When it began."""
+        ...
+
+    @property
+    def texts(self) -> ItemSource[list[str]]:
+        """Texts of the items as they are at the moment."""
+        ...
+
+    @property
+    def stored(self) -> VectorSource:
+        """The old vectors of the items as they are at the moment."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
     def status(self) -> AttachmentStatus:
         """Read where it stands."""
         ...
 
-    def backfill(self, source: VectorSource, *, of: Side = "new", **options: Unpack[FillOptions]) -> Backfilled:
-        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins."""
+    def backfill(
+        self,
+        source: VectorSource,
+        *,
+        of: Side = "new",
+        made: datetime | None = None,
+        **options: Unpack[FillOptions],
+    ) -> Backfilled:
+        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins.
+
+        Args:
+            source: Of vectors.
+            of: Of which model.
+            made: When the source's vectors were made, where it does not read rows as they are.
+            options: See `FillOptions`.
+        """
         ...
 
     def index(self) -> None:
@@ -164,8 +203,12 @@ class Attachment(Protocol):
         """Declare the upgrade finished: `detach` then keeps the new vectors instead of the old ones."""
         ...
 
-    def detach(self, *, allow_missing: int = 0) -> None:
-        """Remove everything that was added, and leave the vectors that serve."""
+    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
+        """Remove everything that was added, and leave the vectors that serve; with abandon whatever happened to it."""
+        ...
+
+    def client_queries(self) -> list[tuple[str, str]]:
+        """Return what the application may ask, each with what it is for."""
         ...
 
     def journal(self) -> Sequence[Event]:

@@ -23,8 +23,7 @@ from holdfast.config import Options
 from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
-    from holdfast.attached.base import ModelIdentity
-    from holdfast.attached.postgres.attachment import PostgresAttachment
+    from holdfast.attached.base import Attachment, ModelIdentity
     from holdfast.attached.postgres.start import Plan
     from holdfast.galleries.sources import VectorSource
 
@@ -39,15 +38,17 @@ class Attached(Options):
         url: postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN. The primary key and
             the only column of vectors need not be named; text is what vectors are made of, several columns with
             commas between. After the start the table will do. Passwords belong into PGPASSWORD or ~/.pgpass.
+            For a collection qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE or
+            milvus://HOST/COLLECTION?text=NAME&ledger=FILE; keys belong into QDRANT_API_KEY and MILVUS_TOKEN.
         json: Print one JSON document.
     """
 
     url: str
     json: bool = False
 
-    def opened(self) -> PostgresAttachment:
+    def opened(self) -> Attachment:
         """Open the attachment."""
-        from holdfast.attached.postgres.attachment import open_attachment
+        from holdfast.attached.opening import open_attachment
 
         return open_attachment(self.url)
 
@@ -95,7 +96,7 @@ class NewVectors(Options):
         """Whether they name anything."""
         return bool(self.text_model or self.release or self.adapter or self.vectors)
 
-    def opened(self, it: PostgresAttachment, of: Model, api: Api) -> VectorSource | None:
+    def opened(self, it: Attachment, of: Model, api: Api) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Args:
@@ -208,13 +209,22 @@ def start(
             --dry-run
     """
     from holdfast.attached.base import ModelIdentity
-    from holdfast.attached.postgres.attachment import attach
-    from holdfast.attached.postgres.start import plan
+    from holdfast.attached.opening import of_collections
 
     new, mapped = source.identity(new_model, dim, api)
     if model is None and mapped is None:
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
     old = ModelIdentity(mapped or fingerprint(str(model)), 0, model or "")
+    if of_collections(on.url):
+        refuse(aside or fire_triggers or dry_run, "--aside, --fire-triggers or --dry-run of a collection.",
+               "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
+        from holdfast.attached.collections import opening
+
+        with opening.attach(on.url, old=old, new=new) as collection:
+            return _tell(collection, on, {})
+    from holdfast.attached.postgres.attachment import attach
+    from holdfast.attached.postgres.start import plan
+
     if dry_run:
         found = plan(on.url, old=old, new=new, aside=aside, fire_triggers=fire_triggers)
         _tell_plan(found)
@@ -463,7 +473,7 @@ def journal(on: Attached) -> int:
     return 0
 
 
-def _tell(it: PostgresAttachment, on: Attached, document: Mapping[str, object]) -> int:
+def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
     found = it.status()
     state = found.state

@@ -17,7 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Unpack, get_args
+from datetime import datetime
+from typing import Self, Unpack, get_args
 
 import numpy as np
 
@@ -28,11 +29,21 @@ from holdfast.attached.collections.ledger import Entry, Ledger
 from holdfast.attached.state import AttachmentState, Event, Side, advance
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import BudgetError, DataError, GalleryError, SpaceMismatchError, UpgradeStateError, reason, refuse
+from holdfast.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    GalleryError,
+    SpaceMismatchError,
+    UpgradeStateError,
+    reason,
+    refuse,
+)
 from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource, points_of
 from holdfast.galleries.state import Told
 from holdfast.geometry import Hypersphere, Space
+from holdfast.sources.schemaless import value_at
 
 PASSES = 4
 """Comparisons of one backfill or swap, after which what others keep changing is left for the next one."""
@@ -48,11 +59,13 @@ class Comparison:
         items: Items that have a vector on the side that is written, or were never on both.
         empty: Items without a vector on the side that is written.
         due: Ids by what is to be done about them.
+        changed: Those that were on both sides before, and had another state.
     """
 
     items: int = 0
     empty: int = 0
     due: dict[Due, list[str]] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
 
     def lacking(self, side: Side) -> list[str]:
         """Return the items that lack an up-to-date vector of a side."""
@@ -70,12 +83,13 @@ class CollectionAttachment:
         engine: Both sides.
         ledger: Where the upgrade is written down.
         number: Of the attachment there.
+        url: What it is opened by, without secrets.
     """
 
-    def __init__(self, engine: Engine, ledger: Ledger, number: int) -> None:
-        self.engine, self.ledger, self.number = engine, ledger, number
+    def __init__(self, engine: Engine, ledger: Ledger, number: int, url: str) -> None:
+        self.engine, self.ledger, self.number, self.url = engine, ledger, number, url
 
-    def __enter__(self) -> CollectionAttachment:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -95,6 +109,16 @@ class CollectionAttachment:
     def state(self) -> AttachmentState:
         """Where it stands."""
         return self.entry.state
+
+    @property
+    def started(self) -> datetime:
+        """When it began."""
+        return datetime.fromisoformat(self.entry.started)
+
+    @property
+    def texts(self) -> StoredTexts:
+        """Texts of the items as the application keeps them at the moment, for models that embed them anew."""
+        return StoredTexts(self.engine, self.entry.record.text, self.state.writes)
 
     @property
     def stored(self) -> StoredVectors:
@@ -125,6 +149,8 @@ class CollectionAttachment:
                 there = old if writes == "old" else new
                 kind = due(old, new, pair, writes)
                 found.items += there is not None or kind in ("fill old", "fill new")
+                if pair is not None and None not in pair and kind != "nothing":
+                    found.changed.add(identifier)
                 if kind != "nothing":
                     found.due.setdefault(kind, []).append(identifier)
         return found
@@ -149,15 +175,25 @@ class CollectionAttachment:
             {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
         )  # fmt: skip
 
-    def backfill(self, source: VectorSource, *, of: Side = "new", **options: Unpack[FillOptions]) -> Backfilled:
+    def backfill(
+        self,
+        source: VectorSource,
+        *,
+        of: Side = "new",
+        made: datetime | None = None,
+        **options: Unpack[FillOptions],
+    ) -> Backfilled:
         """Give items that lack one a vector of one of the models, and remove what the application deleted.
 
         What lacks one is what the other side has and this one has not, or has of an earlier state of the item. The
-        source has to know items as they are: from files that were made before an edit comes the vector before it.
+        source has to know items as they are.
 
         Args:
             source: Of vectors of that model.
             of: Which of the models.
+            made: When the source's vectors were made, if it does not read items as they are. Engines of collections do
+                not say when an item changed: with a moment before the start, or the start itself, items that were
+                filled once and changed since are left; with a later one the source is believed to know them.
             options: See `FillOptions`.
 
         Raises:
@@ -167,7 +203,7 @@ class CollectionAttachment:
         """
         self._check_source(source, of)
         self.ledger.step(self.number, {"kind": "fill", "of": of})
-        run = _Filling(self, source, of, options)
+        run = _Filling(self, source, of, options, changed=made is None or made > self.started)
         found = run.run()
         lacking = len(found.lacking(of))
         done = "filled" if run.stopped == "done" and of == "new" else "fill"
@@ -310,7 +346,7 @@ class CollectionAttachment:
         self._refuse_lacking("complete", "new", self._compare(), allow_missing)
         self.ledger.step(self.number, event)
 
-    def detach(self, *, allow_missing: int = 0) -> None:
+    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
         """End the upgrade, and leave the vectors that serve.
 
         Of an upgrade that was not completed everything that was added is removed. After a completed one the old side
@@ -318,16 +354,23 @@ class CollectionAttachment:
 
         Args:
             allow_missing: So many items may stay without a vector.
+            abandon: Compare nothing, whatever became of the collections meanwhile.
         """
         state = self.state
         stays: Side = "new" if state.phase == "completed" else "old"
         if state.phase != "detached":
             advance(state, {"kind": "detach"})
-            if stays == "new":
+            if stays == "new" and not abandon:
                 self._refuse_lacking("detach", stays, self._compare(), allow_missing)
             self.ledger.step(self.number, {"kind": "detach", "stays": stays})
         if self.entry.serves == "old":
             self.engine.drop()
+
+    def client_queries(self) -> list[tuple[str, str]]:
+        """Return Python for the application, each with what it is for."""
+        called = f"holdfast.attached.collections.opening.current({self.url!r}"
+        return [("to know which collection, and which vector, to search", f"{called})"),
+                ("to know which one to write", f"{called}, for_='writes')")]  # fmt: skip
 
     def journal(self) -> Sequence[Event]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
@@ -337,6 +380,35 @@ class CollectionAttachment:
         """Let go of connections."""
         self.engine.close()
         self.ledger.close()
+
+
+class StoredTexts:
+    """Texts of items as the application keeps them at the moment: an `ItemSource`.
+
+    Args:
+        engine: Where they are.
+        name: Of the text.
+        side: The side that the application writes.
+    """
+
+    def __init__(self, engine: Engine, name: str | None, side: Side) -> None:
+        self._engine, self._name, self._side = engine, name, side
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the ids that are there and have a text, in the order given, and their texts.
+
+        Raises:
+            ConfigError: No text was named.
+        """
+        if self._name is None:
+            raise ConfigError(
+                "No text was named when the collection was attached.",
+                expected="what vectors are made of",
+                to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
+            )
+        found = {row.id: value_at(row.values, self._name) for row in self._engine.fetch(self._side, ids)}
+        there = [one for one in ids if isinstance(found.get(one), str)]
+        return there, [found[one] for one in there]
 
 
 class StoredVectors:
@@ -362,7 +434,16 @@ class StoredVectors:
 class _Filling:
     """Passes of one run: compare, remove what was deleted, fill what lacks; and again, until nothing is due."""
 
-    def __init__(self, attachment: CollectionAttachment, source: VectorSource, of: Side, options: FillOptions) -> None:
+    def __init__(
+        self,
+        attachment: CollectionAttachment,
+        source: VectorSource,
+        of: Side,
+        options: FillOptions,
+        *,
+        changed: bool = True,
+    ) -> None:
+        self.changed = changed
         self.batch = options.get("batch", AT_ONCE)
         self.budget, self.rate, self.seconds = options.get("budget"), options.get("rate"), options.get("seconds")
         refuse(self.batch < 1, f"batch={self.batch}", "at least 1")
@@ -381,9 +462,10 @@ class _Filling:
         """Return what the last comparison found."""
         for _ in range(PASSES):
             found, written = self.at._compare(), self.written
-            self.total, self.missing = self.written + len(found.lacking(self.of)), {}
+            wanted = [one for one in found.lacking(self.of) if self.changed or one not in found.changed]
+            self.total, self.missing = self.written + len(wanted), {}
             self.at._tidy(found)
-            for ids in _parts(found.lacking(self.of), self.batch):
+            for ids in _parts(wanted, self.batch):
                 if not self._fill(ids):
                     return self.at._compare()
             if self.written == written and not found.due.keys() & {"drop old", "drop new"}:

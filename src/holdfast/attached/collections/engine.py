@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,12 +40,14 @@ class Row:
         vector: Of the side's model, float32 (D,); None where there is none.
         rest: Everything else, as the engine has it.
         digest: What tells this state of the row from any other; None where it has no vector.
+        values: What the application keeps of the item by name, such as its text.
     """
 
     id: str
     vector: NDArray[np.float32] | None
     rest: Mapping[str, Any]
     digest: bytes | None
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def digest_of(value: Any, vector: NDArray[np.float32] | None = None) -> bytes:

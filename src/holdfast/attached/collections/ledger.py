@@ -119,6 +119,7 @@ class Record:
         new_target: What holds the new ones.
         alias: What is set after every swap; None for none.
         version: What the application changes with every write; None where rows are compared as a whole.
+        text: What vectors are made of, by name; None where nothing was named.
     """
 
     source: str
@@ -128,6 +129,7 @@ class Record:
     new_target: Target
     alias: str | None = None
     version: str | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True)

@@ -194,8 +194,8 @@ class MilvusEngine:
         own = found.get(self._vector)
         vector, key = None if own is None else np.array(own, np.float32), str(rest[self._key["name"]])
         if self._version is not None:
-            return Row(key, vector, rest, digest_of(rest.get(self._version)))
-        return Row(key, vector, rest, None if vector is None else digest_of(rest, vector))
+            return Row(key, vector, rest, digest_of(rest.get(self._version)), rest)
+        return Row(key, vector, rest, None if vector is None else digest_of(rest, vector), rest)
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:
         """Write rows as a whole."""

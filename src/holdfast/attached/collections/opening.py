@@ -12,7 +12,7 @@ from holdfast.attached.base import ModelIdentity
 from holdfast.attached.collections.attachment import CollectionAttachment
 from holdfast.attached.collections.engine import Engine, Target
 from holdfast.attached.collections.ledger import Entry, Ledger, Record
-from holdfast.errors import ConfigError, GalleryError, UpgradeStateError, refuse, unknown_name
+from holdfast.errors import ConfigError, GalleryError, UpgradeStateError, refuse, unknown_name, without_secrets
 from holdfast.extras import needing
 from holdfast.sources.address import Address, read_address
 
@@ -124,7 +124,7 @@ def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAtt
                 finally:
                     engine.close()
                 known = ledger.add(record, {"kind": "attach", "old": old.fingerprint, "new": new.fingerprint})
-        attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id)
+        attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
     except BaseException:
         ledger.close()
         raise
@@ -152,7 +152,7 @@ def _record(
     place: _Place, old: ModelIdentity, new: ModelIdentity, collection: str, vector: str, alias: str | None, number: int
 ) -> Record:
     """Return what an attachment would be made of."""
-    name = place.said.get("new")
+    name, further = place.said.get("new"), (place.said.get("version"), place.address.roles.text)
     old_target = Target(collection, vector)
     if place.address.scheme == "qdrant":
         from holdfast.attached.collections.qdrant import adds_vectors
@@ -164,11 +164,11 @@ def _record(
             added = old_target.vector is not None and alias is None and adds_vectors(client)
         if added and place.said.get("beside") != "collection":
             made = name or f"{_NUMBERED.sub('', vector)}_upgrade{number}"
-            return Record(place.source, old, new, old_target, Target(collection, made), None, place.said.get("version"))
+            return Record(place.source, old, new, old_target, Target(collection, made), None, *further)
         refuse(place.said.get("beside") == "vector", "beside=vector.",
                "a vector that has a name, no alias, and Qdrant 1.18 or later")  # fmt: skip
     new_target = replace(old_target, collection=name or f"{_NUMBERED.sub('', collection)}_upgrade{number}")
-    return Record(place.source, old, new, old_target, new_target, alias, place.said.get("version"))
+    return Record(place.source, old, new, old_target, new_target, alias, *further)
 
 
 def _module(scheme: str) -> Any:
@@ -211,7 +211,7 @@ def open_attachment(url: str) -> CollectionAttachment:
                 expected="the collection, or its alias, as it was attached",
                 to_do="begin: `holdfast attach start`; nothing was changed.",
             )
-        return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id)
+        return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id, without_secrets(url))
     except BaseException:
         ledger.close()
         raise

@@ -169,13 +169,13 @@ class QdrantEngine:
         own = vectors.pop(name, None)
         vector = None if own is None else np.array(own, np.float32)
         if self._version is not None:
-            return Row(str(point.id), vector, {"payload": payload, "vectors": vectors},
-                       digest_of(payload.get(self._version)))  # fmt: skip
+            digest = digest_of(payload.get(self._version))
+            return Row(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
         if self._same:
             vectors.pop(other, None)
         rest = {"payload": payload, "vectors": vectors}
         seen = {} if self._same and side == "new" else rest
-        return Row(str(point.id), vector, rest, None if vector is None else digest_of(seen, vector))
+        return Row(str(point.id), vector, rest, None if vector is None else digest_of(seen, vector), payload)
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:
         """Write points as a whole; of two vectors of the same points the one, where the point is still there."""

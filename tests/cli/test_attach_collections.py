@@ -1,0 +1,173 @@
+"""``holdfast attach`` on collections of Qdrant and Milvus by commands alone, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attached.collections import MilvusApplication, QdrantApplication, expected
+from attached.shop import vector
+from holdfast.attached.base import ModelIdentity
+from holdfast.attached.collections.opening import attach, current, open_attachment
+from holdfast.cli import main
+from holdfast.errors import ConfigError, GalleryError, UpgradeStateError
+
+ITEMS = 6
+MODELS = ["--model", "old", "--new-model", "new", "--dim", 8]
+
+
+class Terminal:
+    """``holdfast attach`` with one collection."""
+
+    def __init__(self, application: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        self.application, self.capsys, self.said = application, capsys, ""
+        for item in range(ITEMS):
+            application.write(item, f"item {item}", "old")
+
+    def run(self, subcommand: str, *words: object, code: int = 0, further: str = "") -> dict[str, Any]:
+        self.capsys.readouterr()
+        url = f"{self.application.url}&text=text{further}"
+        assert main(["attach", subcommand, url, *map(str, words), "--json"]) == code, self.capsys.readouterr().err
+        captured = self.capsys.readouterr()
+        self.said = " ".join(captured.err.split())
+        return dict(json.loads(captured.out))
+
+    def served(self) -> Any:
+        return self.application.served()
+
+
+@pytest.fixture(params=["Qdrant", "Milvus"])
+def terminal(request: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
+    make: dict[str, Callable[[], Any]] = {
+        "Qdrant": lambda: QdrantApplication(f"qdrant:{tmp_path / 'data'}", str(tmp_path / "ledger.db")),
+        "Milvus": lambda: MilvusApplication(f"milvus:{tmp_path / 'data.db'}", str(tmp_path / "ledger.db"), "shown"),
+    }
+    application = make[request.param]()
+    yield Terminal(application, capsys)
+    application.close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[..., Path]:
+    def make(side: Any, items: dict[int, str]) -> Path:
+        path = tmp_path / f"{side}.npz"
+        vectors = np.stack([vector(side, text) for text in items.values()])
+        np.savez(path, ids=np.array([str(one) for one in items]), vectors=vectors)
+        return path
+
+    return make
+
+
+def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) -> None:
+    application = terminal.application
+    started = terminal.run("start", *MODELS)
+    assert (started["state"]["phase"], started["items"], started["lacking"]["new"]) == ("attached", ITEMS, ITEMS)
+    assert "current(" in terminal.said and "holdfast attach backfill" in terminal.said
+    terminal.run("start", *MODELS)  # it goes on where it was
+    made = files("new", application.twin)
+    assert terminal.run("backfill", "--vectors", made)["written"] == ITEMS
+    application.write(3, "item 3 in blue", "old")
+    application.delete(4)
+    left = terminal.run("backfill", "--vectors", made)  # no vector of an earlier text
+    assert (left["written"], left["lacking"]["new"], left["items"]) == (0, 1, ITEMS - 1)
+    terminal.run("index")
+    terminal.run("swap", code=2)
+    assert "1 items have no up-to-date vector of the new model" in terminal.said and "'3'" in terminal.said
+    newer = files("new", application.twin)
+    assert terminal.run("backfill", "--vectors", newer, "--made", "2999-01-01T00:00+00:00")["written"] == 1
+    assert terminal.run("swap")["serving"] == "new"
+    assert terminal.served() == expected(application.twin, "new")
+    assert terminal.run("verify", code=0)["problems"] == []
+    terminal.run("detach", code=2)
+    terminal.run("rollback")
+    assert terminal.served() == expected(application.twin, "old")
+    terminal.run("swap", "--writes", "new")
+    assert current(application.url, for_="writes") == current(application.url) != application.first
+    terminal.run("complete")
+    terminal.run("detach")
+    assert terminal.served() == expected(application.twin, "new")
+    kinds = [event["kind"] for event in terminal.run("journal")["journal"]]
+    assert kinds[0] == "attach" and kinds[-1] == "detach"
+
+
+def test_what_is_detached_before_its_end_leaves_no_trace(terminal: Terminal, files: Callable[..., Path]) -> None:
+    application = terminal.application
+    before = application.contents(application.first)
+    terminal.run("start", *MODELS)
+    terminal.run("backfill", "--vectors", files("new", application.twin))
+    added = open_attachment(application.url)
+    target = added.engine.target("new")
+    added.close()
+    assert len(application.contents(target)) == ITEMS
+    terminal.run("detach")
+    assert current(application.url) == application.first and application.contents(application.first) == before
+    again = attach(application.url, old=ModelIdentity("declared:old", 0), new=ModelIdentity("declared:other", 8))
+    assert not list(again.engine.fetch("new", ["1"])) or again.engine.fetch("new", ["1"])[0].vector is None
+    again.detach()
+    again.close()
+
+
+def test_the_alias_is_set_last_and_looked_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    application = QdrantApplication(f"qdrant:{tmp_path / 'data'}", str(tmp_path / "ledger.db"), alias="shown")
+    terminal = Terminal(application, capsys)
+    terminal.run("start", *MODELS)
+    with open_attachment(application.url) as attachment:
+        attachment.backfill(application.source("new", attachment))
+        attachment.index()
+        attachment.swap()
+        assert attachment.engine.aliased("shown") == current(application.url).collection != application.name
+        attachment.engine.set_alias("shown", "old")  # somebody else did
+        [problem] = attachment.verify().problems
+        assert "the alias shown leads to" in problem
+        attachment.swap()  # sets it again
+        assert attachment.verify().passed
+        with pytest.raises(UpgradeStateError, match="serve already"):
+            attachment.swap()
+    application.close()
+
+
+def test_a_version_that_the_application_counts_is_all_that_is_read(tmp_path: Path) -> None:
+    application = MilvusApplication(f"milvus:{tmp_path / 'data.db'}", f"{tmp_path / 'ledger.db'}&version=text")
+    for item in range(3):
+        application.write(item, f"item {item}", "old")
+    with application.attach() as attachment:
+        assert attachment.backfill(application.source("new", attachment)).written == 3
+        row = {"key": 1, "emb": vector("old", "x").tolist(), "text": "item 1", "tags": ["item 1", 1]}
+        application.client.upsert(application.name, [row])  # the version stays
+        assert attachment.status().lacking["new"] == 0
+        application.write(1, "item 1 edited", "old")
+        assert attachment.status().lacking["new"] == 1
+        assert attachment.backfill(application.source("new", attachment)).written == 1
+        assert application.contents(attachment.engine.target("new")) == expected(application.twin, "new")
+    application.close()
+
+
+def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -> None:
+    application = terminal.application
+    old, new = ModelIdentity("declared:old", 0), ModelIdentity("declared:new", 8)
+    taken = "other" if "qdrant" in application.url else application.name
+    for wrong, words in (
+        (application.url.replace("ledger=", "ledgre="), "names no ledger"),
+        (f"{application.url}&vectro=x", "Unknown option"),
+        (f"{application.url}&beside=nothing", "beside=nothing"),
+        (f"{application.url}&vector=none", "vector"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            attach(wrong, old=old, new=new)
+    with pytest.raises(ConfigError, match="dimension 8"):
+        attach(application.url, old=ModelIdentity("declared:old", 9), new=new)
+    with pytest.raises(GalleryError, match="There is no ledger"):
+        open_attachment(application.url.replace("ledger.db", "none.db"))
+    assert not (tmp_path / "none.db").exists()
+    with pytest.raises(GalleryError, match="already"):
+        attach(f"{application.url}&new={taken}", old=old, new=new)
+    with pytest.raises(GalleryError, match="knows no attachment"):
+        current(application.url)
+    attach(application.url, old=old, new=new).close()
+    with pytest.raises(UpgradeStateError, match="attached already"):
+        attach(application.url, old=old, new=ModelIdentity("declared:third", 8))
