@@ -26,10 +26,6 @@ SETS: dict[str, Sequence[str]] = {
         "transformers==4.53.0", "tokenizers==0.21.1", "huggingface_hub==0.33.0", "sentence-transformers==5.1.0",
         "datasets==4.0.0",
     ),
-    "transformers 4.56, sentence-transformers 5.1": (
-        "transformers==4.56.0", "tokenizers==0.22.0", "huggingface_hub==0.34.0", "sentence-transformers==5.1.0",
-        "datasets==4.0.0",
-    ),
 }  # fmt: skip
 TESTS = (
     "tests/models", "tests/export", "tests/integrations", "tests/test_hub.py", "tests/cli/test_embed_texts.py",

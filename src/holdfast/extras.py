@@ -27,6 +27,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "milvus-lite": ("milvus_lite",),
     "api": ("httpx", "tenacity"),
     "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow", "lightning"),
+    "wandb": ("wandb", "lightning"),
     "tsne": ("sklearn",),
     "umap": ("umap",),
     "triplet": ("pytorch_metric_learning",),

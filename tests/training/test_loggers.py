@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.galleries import Gallery
 from holdfast.geometry import Hypersphere
 from holdfast.training.events import EventLog, TrainingStep
-from holdfast.training.loggers import LOGGERS
+from holdfast.training.loggers import LOGGERS, OpenLogger
 
 
 class Recorded:
@@ -37,6 +38,13 @@ def event(epoch: int, step: int) -> TrainingStep:
             "measures": {"share": 0.5}, "learning_rate": 0.1, "images": 8}  # fmt: skip
 
 
+def run(folder: Path, *loggers: OpenLogger) -> None:
+    """Log two epochs of two steps."""
+    with EventLog(folder, every=1, loggers=loggers) as log:
+        for epoch, step in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            log(event(epoch, step))
+
+
 def test_every_logger_is_told_what_the_log_holds(tmp_path: Path) -> None:
     told: list[Recorded] = []
 
@@ -44,9 +52,7 @@ def test_every_logger_is_told_what_the_log_holds(tmp_path: Path) -> None:
         told.append(Recorded(folder))
         return told[-1]
 
-    with EventLog(tmp_path, every=1, loggers=[*LOGGERS.values(), recorded]) as log:
-        for epoch, step in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            log(event(epoch, step))
+    run(tmp_path, LOGGERS["tensorboard"], LOGGERS["csv"], recorded)
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     (own,) = told
     assert own.status == "finished" and own.folder == tmp_path and [step for step, _ in own.steps] == [0, 1, 2, 3]
@@ -57,6 +63,35 @@ def test_every_logger_is_told_what_the_log_holds(tmp_path: Path) -> None:
     assert rows[0].keys() == {"step", "loss", "task", "share", "learning_rate"}
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(one.step, one.value) for one in events.Scalars("loss")] == [(0, 2), (1, 1.75), (2, 1), (3, 0.75)]
+
+
+@pytest.mark.filterwarnings("ignore")  # of packages of others
+def test_a_database_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite://")  # set anew by the library; put back after the test
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, LOGGERS["mlflow"])
+        client = mlflow.MlflowClient(f"sqlite:///{tmp_path / name / 'mlflow.db'}")
+        (found,) = client.search_runs([client.get_experiment_by_name("holdfast").experiment_id])
+        assert (found.info.run_name, found.info.status) == (name, "FINISHED")
+        told = sorted((one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss"))
+        assert told == [(0, 2), (1, 1.75), (2, 1), (3, 0.75)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, LOGGERS["wandb"])
+        assert wandb.run is None  # the next training has a run of its own
+        (written,) = (tmp_path / name / "wandb").glob("offline-run-*/run-*.wandb")
+        begun = time.monotonic()
+        while b"holdfast" not in written.read_bytes():  # by a process of its own
+            assert time.monotonic() - begun < 60
+            time.sleep(0.02)
 
 
 def test_upgrades_are_told_and_nothing_is_printed(

@@ -115,7 +115,8 @@ class Destination(Options):
 
     Args:
         out: Folder for the releases; an interrupted run continues, a finished one is kept.
-        logger: Also write the numbers of training as TensorBoard's event files (tensorboard), or a table (csv).
+        logger: Also write the numbers of training as TensorBoard's event files (tensorboard), a table (csv), a database
+            of MLflow (mlflow) or an offline run of Weights & Biases (wandb).
         tensorboard: The same as --logger tensorboard.
         again: Train anew what other code trained, of holdfast or of your method; what was there is kept beside it, as
             FOLDER.before-1.
@@ -123,7 +124,7 @@ class Destination(Options):
     """
 
     out: Path
-    logger: list[Literal["tensorboard", "csv"]] = field(default_factory=list)
+    logger: list[Literal["tensorboard", "csv", "mlflow", "wandb"]] = field(default_factory=list)
     tensorboard: bool = False
     again: bool = False
     json: bool = False

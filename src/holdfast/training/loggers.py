@@ -42,5 +42,36 @@ def csv(folder: Path) -> Logger:
     return CSVLogger(folder, name="csv")
 
 
-LOGGERS: Mapping[str, OpenLogger] = {"tensorboard": tensorboard, "csv": csv}
+def mlflow(folder: Path) -> Logger:
+    """Write ``mlflow.db`` into the folder, which ``mlflow ui --backend-store-uri sqlite:///…/mlflow.db`` shows.
+
+    Raises:
+        MissingExtraError: MLflow is not installed.
+    """
+    require("The logger mlflow", "mlflow")
+    with needing("The logger mlflow"):
+        from lightning.pytorch.loggers import MLFlowLogger
+    place = f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+    return MLFlowLogger("holdfast", run_name=folder.name, tracking_uri=place)
+
+
+def wandb(folder: Path) -> Logger:
+    """Write ``wandb/offline-run-…`` into the folder, and send nothing; ``wandb sync`` does.
+
+    Raises:
+        MissingExtraError: wandb is not installed.
+    """
+    require("The logger wandb", "wandb")
+    with needing("The logger wandb"):
+        from lightning.pytorch.loggers import WandbLogger
+
+    class OfOneRun(WandbLogger):  # the library's own ends with the process, which may train again
+        def finalize(self, status: str) -> None:
+            super().finalize(status)
+            self.experiment.finish()
+
+    return OfOneRun(folder.name, save_dir=folder, project="holdfast", offline=True, log_model=False)
+
+
+LOGGERS: Mapping[str, OpenLogger] = {"tensorboard": tensorboard, "csv": csv, "mlflow": mlflow, "wandb": wandb}
 """By the names that `holdfast train --logger` takes."""
