@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("-m", dest="marks", default="not slow and not gpu", help="which tests, as pytest is told")
     parser.add_argument("--dearest", type=int, default=30, help="how many of the dearest to name")
     parser.add_argument("--to", type=Path, default=ROOT / "build/test_time", help="where measurements are kept")
+    parser.add_argument("--show", action="store_true", help="run nothing: lay out what is kept")
     parser.add_argument("--label", default="", help="what was measured, for the first line")
     parser.add_argument("--out", type=Path, help="where to write the tables, too")
     parser.add_argument("--only", type=Path, help=argparse.SUPPRESS)
@@ -110,7 +111,7 @@ def main() -> None:
     places = [path for path in sorted((ROOT / "tests").iterdir()) if path.is_dir() and any(path.rglob("test_*.py"))]
     alone = sorted((ROOT / "tests").glob("test_*.py"))
     every = [*(str(path.relative_to(ROOT)) for path in (*places, *alone)), "src/holdfast"]
-    for folder in asked.folders or every:
+    for folder in () if asked.show else asked.folders or every:
         place = asked.to / (folder.strip("/").replace("/", "-") + ".json")
         command = [sys.executable, __file__, folder, "-m", asked.marks, "--only", str(place.resolve())]
         seconds = whole(command)

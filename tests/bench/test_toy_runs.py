@@ -158,15 +158,25 @@ NAMES = [name for name in RECIPES if EVERY[name].track != "features"]
 """Heads over frozen models of texts are run by tests of their own."""
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> TaskCache:
+    """Where all suites keep what they compute: what several tables have in common is trained once."""
+    return TaskCache(tmp_path_factory.mktemp("tasks"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_suite_runs_and_gives_all_rows_and_figures(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_official: Callable[..., Path]
+    name: str,
+    cache: TaskCache,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_official: Callable[..., Path],
 ) -> None:
     whole = EVERY[name]
     suite = toy(whole, monkeypatch)
     root = write_official(tmp_path / "data", landmarks=12, images=4)
-    found = Bench(TaskCache(tmp_path / "cache"), root).run(suite)
+    found = Bench(cache, root).run(suite)
     failures = {run.failure for run in found.rows if run.failure}
     assert not failures
     data = [*whole.test_sets] or [next(iter(suite.data))]
