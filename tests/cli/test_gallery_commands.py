@@ -279,7 +279,6 @@ def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: P
         ),
         (["import", "g", "--texts", "x.csv", "--text-model", "m", "--model", "v1"], "--model v1 with --texts"),
         (["import", "g", "--texts", "x.csv"], "--texts without a model"),
-        (["import", "g", "--texts", "x.csv", "--table", "t"], "--table goes with"),
     ],
 )
 def test_what_does_not_go_with_texts(
