@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -175,6 +176,18 @@ def test_an_upgrade_on_a_real_server(milvus_url: str, tmp_path: Path, postgres_u
     application = MilvusApplication(
         milvus_url.replace("http", "milvus"), ledger.replace("/", "%2F").replace(":", "%3A")
     )
+    try:
+        upgrade(Run(application))
+    finally:
+        application.close()
+
+
+@pytest.mark.live
+@pytest.mark.skipif("HOLDFAST_QDRANT_URL" not in os.environ, reason="HOLDFAST_QDRANT_URL=qdrant://HOST:PORT names none")
+@pytest.mark.parametrize(("further", "alias"), [("", ""), ("&beside=collection", ""), ("", "shown")])
+def test_an_upgrade_on_a_live_server_of_qdrant(further: str, alias: str, tmp_path: Path) -> None:
+    """Collections whose names begin with items_ are made there, and removed."""
+    application = QdrantApplication(os.environ["HOLDFAST_QDRANT_URL"], str(tmp_path / "ledger.db"), further, alias)
     try:
         upgrade(Run(application))
     finally:
