@@ -167,6 +167,32 @@ def test_a_turn_after_writes_mixes_nothing(desk: Desk) -> None:
     assert set(desk.shop.sides().values()) == {other}
 
 
+@pytest.mark.parametrize("kind", ["update", "delete and insert", "no vector"])
+def test_what_is_written_while_vectors_are_made_wins(kind: str, shop: Shop) -> None:
+    statements = {
+        "update": [("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", [written("old", "a")])],
+        "delete and insert": [
+            ("DELETE FROM shop.items WHERE id = 1", []),
+            ("INSERT INTO shop.items (id, title, emb) VALUES (1, 'a', %s)", [written("old", "a")]),
+        ],
+        "no vector": [("UPDATE shop.items SET emb = NULL WHERE id = 1", [])],
+    }
+    shop.fill(3)
+    asked: list[int] = []
+
+    def write() -> None:  # after the texts were read
+        asked.append(1)
+        if len(asked) == 1:
+            for statement, values in statements[kind]:
+                shop.execute(statement, values)
+
+    with shop.attach() as it:
+        done = it.backfill(source(it, told=write), batch=2)
+        row = Desk(shop, it, "old", "old").row(1)
+        assert row == ({"old": None, "new": None} if kind == "no vector" else {"old": "a", "new": "a"})
+        assert done.embedded > done.written and done.lacking == 0
+
+
 def test_vectors_that_must_be_there(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(GOODS.replace("emb vector(8)", "emb vector(8) NOT NULL"))
     shop.fill(3)

@@ -28,7 +28,6 @@ from holdfast.attached.postgres.layout import (
     added_name,
     held,
     layout_of,
-    lock_all,
     outlast_vacuum,
     relation_of,
 )
@@ -308,7 +307,7 @@ class PostgresAttachment:
         """Let the application's queries find the new vectors: two columns change their names in one transaction.
 
         Args:
-            source: Of the new model: rows that were written a moment ago are filled while writers wait.
+            source: Of the new model: rows that were written a moment ago are filled while the table is locked.
             writes: With which model the application writes from then on; as before if left out.
             allow_missing: So many rows may lack a vector, and are not found until they have one.
             attempts: How often to ask for the lock.
@@ -345,16 +344,14 @@ class PostgresAttachment:
             )
         if source is not None:
             check_made(source, entry, side)
-            with self._session.transaction():
-                lacking = lacking_rows(self._session, held(self._session, self.number)[1], side)
-            if lacking:  # beside everybody, so that little is left for the moment in which writers wait
-                self.backfill(source, of=side)
 
         def attempt() -> None:
+            if source is not None:
+                self._catch_up(source, side)
             with self._session.transaction(LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, event)
-                entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
+                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 if source is not None:
                     self._drain(entry, layout, source, side)
                 lacking = lacking_rows(self._session, layout, side)
@@ -363,7 +360,6 @@ class PostgresAttachment:
                     raise self._lacking(kind, side, lacking, ids)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
-                lock_all(self._session, entry, layout.relation)
                 extension = extension_of(self._session)
                 for statement in turn_statements(entry, layout.relation, side, extension, writes):
                     self._session.rows(statement)
@@ -372,11 +368,21 @@ class PostgresAttachment:
         self._session.patiently(attempt, attempts)
         _log.log(INFO, "%s of %s: %s serves", kind, self.address.url, state.fingerprint(side))
 
+    def _catch_up(self, source: VectorSource, side: Side) -> None:
+        """Fill what is lacking beside everybody, so that little is left for the moment of a turn."""
+        with self._session.transaction():
+            lacking = lacking_rows(self._session, held(self._session, self.number)[1], side)
+        if lacking:
+            self.backfill(source, of=side)
+
     def _drain(self, entry: Entry, layout: Columns | Aside, source: VectorSource, side: Side) -> None:
-        """Fill the last rows, while writers wait and readers do not."""
+        """Fill the last rows while nobody else reads or writes the table; what sources read of it is read before."""
         batch = read_batch(self._session, entry, layout, side, DRAINED)
         if batch.keys:
-            write_batch(self._session, entry, layout, side, batch, source.embed(batch.ids))
+            kept = (one.keeping(self._session, layout, batch.ids) for one in (self.texts, self.stored))
+            with next(kept), next(kept):
+                made = source.embed(batch.ids)
+            write_batch(self._session, entry, layout, side, batch, made)
             self._session.rows("SELECT set_config('holdfast.filling', '', true)")
 
     def _lacking(self, kind: str, side: Side, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
@@ -476,19 +482,21 @@ class PostgresAttachment:
         required = bool(entry.record.table.not_null) and not entry.record.aside
         check = quoted(added_name(entry.record.table.vector.name, "check"))
 
+        def refuse_lacking(layout: Columns | Aside) -> None:
+            lacking = lacking_rows(self._session, layout, stays)
+            if lacking > (0 if required else allow_missing):
+                ids = read_batch(self._session, entry, layout, stays, 20).ids
+                raise self._lacking("detach", stays, lacking, ids)
+
         def attempt() -> None:
             with self._session.transaction(LOCK_TIMEOUT):
                 self._session.rows(_GUARD)
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, {"kind": "detach"})
-                entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
-                lacking = lacking_rows(self._session, layout, stays)
-                if lacking > (0 if required else allow_missing):
-                    raise self._lacking("detach", stays, lacking, read_batch(
-                        self._session, entry, layout, stays, 20).ids)  # fmt: skip
+                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+                if entry.state.phase not in ("attached", "filling", "filled"):  # an index counts at once
+                    refuse_lacking(layout)
                 names = names_to_restore(entry) if stays == "new" else []
-                if not entry.record.aside:
-                    lock_all(self._session, entry, layout.relation)
                 for statement in detach_statements(entry, layout.relation, stays):
                     self._session.rows(statement)
                 if not entry.record.aside:
@@ -502,6 +510,8 @@ class PostgresAttachment:
                 self._ledger.step(entry, {"kind": "detach", "stays": stays})
                 self._ledger.remove(self.number)
 
+        with self._session.transaction():
+            refuse_lacking(held(self._session, self.number)[1])
         if required:
             self._session.patiently(lambda: self._check_not_null(stays, check), ATTEMPTS)
         self._session.patiently(attempt, ATTEMPTS)

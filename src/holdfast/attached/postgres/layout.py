@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from holdfast.attached.postgres.session import Session, locked, quoted
+from holdfast.attached.postgres.session import Session, quoted
 from holdfast.attached.state import Side
 from holdfast.errors import GalleryError
 
@@ -178,6 +178,9 @@ class Aside:
 def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Entry, Columns | Aside]:
     """Lock the table of an attachment, and return it as it is while nobody can move columns.
 
+    A lock that shuts others out is asked for at once, never after a weaker one: a transaction that read the table and
+    goes on to write it then passes us by, where else the server would end it for the circle.
+
     Args:
         session: To the database, within a transaction.
         number: Of the attachment.
@@ -203,28 +206,6 @@ def outlast_vacuum(session: Session, oid: int) -> None:
         "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks WHERE relation = %s AND granted "
         "AND mode = 'ShareUpdateExclusiveLock')", [oid],
     )  # fmt: skip
-
-
-def lock_all(session: Session, entry: Entry, relation: str) -> None:
-    """Let nobody read a table that nobody writes any more; within a transaction.
-
-    A transaction that read the table, waits to write it, and would wait for us as we for it, is what the server ends
-    such a circle with. So we ask for less time than the server takes to look, and give way to one that waits already.
-
-    Raises:
-        LockedError: Somebody reads it all the time, or would be ended.
-    """
-    [(circle,)] = session.rows(
-        "SELECT EXISTS (SELECT FROM pg_locks AS waiting JOIN pg_locks AS own USING (pid) WHERE NOT waiting.granted "
-        "AND own.granted AND waiting.relation = %s AND own.relation = %s)", [entry.record.table.oid] * 2,
-    )  # fmt: skip
-    if circle:
-        raise locked()
-    session.rows(
-        "SELECT set_config('lock_timeout', least(400, setting::int / 2) || 'ms', true) FROM pg_settings "
-        "WHERE name = 'deadlock_timeout'"
-    )
-    session.rows(f"LOCK TABLE {relation} IN ACCESS EXCLUSIVE MODE")
 
 
 def layout_of(session: Session, entry: Entry) -> Columns | Aside:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
-from holdfast.attached.postgres.layout import arrays, given, held, key_texts, same_key
+from holdfast.attached.postgres.layout import Layout, arrays, given, held, key_texts, same_key
 from holdfast.attached.postgres.ledger import Entry, Record
 from holdfast.attached.postgres.session import RETRIES, Row, Session, quoted
 from holdfast.attached.state import Side
@@ -55,28 +56,45 @@ class _TableRows:
         entry: The attachment.
     """
 
+    side: Side | None = None
+    """Of which model vectors are read; None where texts are."""
+
     def __init__(self, session: Session, entry: Entry) -> None:
         self._session, self._entry, self._record = session, entry, entry.record
+        self._kept: dict[str, Row] | None = None
 
-    def _select(self, ids: Sequence[str], side: Side | None) -> dict[str, Row]:
-        """Return the text of rows, or their vector of a model, by id."""
-        found = arrays(self._record, [key_of(identifier, self._record) for identifier in ids])
+    @contextmanager
+    def keeping(self, session: Session, layout: Layout, ids: Sequence[str]) -> Iterator[None]:
+        """Know some rows within, as a transaction that locked the table sees them, and ask for no others."""
+        known = bool(self.side or self._record.table.texts)
+        self._kept = self._by_id(self._read(session, layout, ids)) if known else {}
+        try:
+            yield
+        finally:
+            self._kept = None
+
+    def _select(self, ids: Sequence[str]) -> dict[str, Row]:
+        """Return key and text of rows, or vector, by id."""
+        if self._kept is not None:
+            return self._kept
         reach = self._session.reached
-        rows = self._session.patiently(lambda: reach(lambda: self._rows(found, side), RETRIES), 3)
-        return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
+        return self._by_id(self._session.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
 
-    def _rows(self, found: list[list[str]], side: Side | None) -> list[Row]:
-        """Return key and text, or vector, of rows by their keys.
-
-        A swap that fills the last rows waits for this; somebody may wait for the swap, and this for them.
-        """
+    def _rows(self, ids: Sequence[str]) -> list[Row]:
         with self._session.transaction(LOCK_TIMEOUT):
-            _, layout = held(self._session, self._entry.id)
-            wanted = _text(self._record) if side is None else f"vector_send({layout.vector(side)}::vector)"
-            return self._session.rows(
-                f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
-                f"{same_key(self._record, 't', 'd')}", found,
-            )  # fmt: skip
+            return self._read(self._session, held(self._session, self._entry.id)[1], ids)
+
+    def _read(self, session: Session, layout: Layout, ids: Sequence[str]) -> list[Row]:
+        wanted = f"vector_send({layout.vector(self.side)}::vector)" if self.side else _text(self._record)
+        return session.rows(
+            f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
+            f"{same_key(self._record, 't', 'd')}",
+            arrays(self._record, [key_of(identifier, self._record) for identifier in ids]),
+        )
+
+    @staticmethod
+    def _by_id(rows: Sequence[Row]) -> dict[str, Row]:
+        return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
 
 
 def _text(record: Record) -> str:
@@ -99,7 +117,7 @@ class TableTexts(_TableRows):
                 expected="what vectors are made of",
                 to_do="detach, and attach with &text=COLUMN in the URL; or give vectors as files.",
             )
-        found = self._select(ids, None)
+        found = self._select(ids)
         there = [identifier for identifier in ids if identifier in found]
         return there, [str(found[identifier][-1]) for identifier in there]
 
@@ -107,7 +125,7 @@ class TableTexts(_TableRows):
 class TableVectors(_TableRows):
     """The vectors of one model that are in the table, as directions: a `VectorSource`, for adapters and heads."""
 
-    side: Side = "old"
+    side: Side | None = "old"
 
     @property
     def fingerprint(self) -> str:
@@ -121,7 +139,7 @@ class TableVectors(_TableRows):
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return the directions of those of the rows that have a vector other than zero, in the order given."""
-        found = self._select(ids, self.side)
+        found = self._select(ids)
         there = [identifier for identifier in ids if identifier in found]
         vectors = decoded([found[identifier][-1] for identifier in there], self._record.old.dim)
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
