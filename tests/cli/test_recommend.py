@@ -13,6 +13,7 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.cli.adapt import adapt
 from holdfast.cli.parsing import parse
+from holdfast.cli.places import Place
 from holdfast.cli.train import train
 
 
@@ -92,7 +93,7 @@ def test_vectors_of_frozen_models_go_to_adapt(answer, tmp_path: Path) -> None:
     assert found["situation"]["frozen"] and {place["kind"] for place in found["places"]} == {"features"}
     assert (found["situation"]["classes"], found["situation"]["images"]) == (3, 12)
     arguments, _ = parse(adapt, shlex.split(found["next"])[2:], "adapt")
-    assert arguments["models"].new == tmp_path / "new.npz" and arguments["compared"].auto
+    assert arguments["models"].new == Place(str(tmp_path / "new.npz")) and arguments["compared"].auto
 
     np.savez(tmp_path / "bare.npz", ids=np.array([f"i{row}" for row in range(12)]), vectors=vectors)
     found = answer("--embeddings", tmp_path / "bare.npz")
