@@ -66,6 +66,8 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     terminal.run("index")
     terminal.run("swap", code=2)
     assert "1 rows have no up-to-date vector of the new model" in terminal.said and "'3'" in terminal.said
+    terminal.run("swap", "--vectors", files("new", 12), code=2)
+    assert "which were made before" in terminal.said
     made = ["--vectors", files("new", 12), "--made", "2999-01-01T00:00+00:00"]  # as if it was of the later text
     assert terminal.run("backfill", *made)["written"] == 1
     swapped = terminal.run("swap")

@@ -130,6 +130,10 @@ class NewVectors(Options):
             return through_adapter(source, load_adapter(self.adapter))
         return source
 
+    def refuse_files(self) -> None:
+        """Refuse files where rows are to be filled that were written a moment ago."""
+        refuse(bool(self.vectors), "--vectors, which were made before.", "what makes vectors now; or `backfill` first")
+
     def identity(self, name: str | None, dim: int | None, api: Api) -> tuple[ModelIdentity, str | None]:
         """Return the model whose vectors these are, and the fingerprint of the old one where an adapter says it.
 
@@ -357,6 +361,7 @@ def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None
     Examples:
         holdfast attach swap "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
     """
+    source.refuse_files()
     with on.opened() as it:
         it.swap(source.opened(it, "new", api), writes=writes, allow_missing=allow_missing)
         return _tell(it, on, {})
@@ -375,6 +380,7 @@ def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = 
     Examples:
         holdfast attach rollback "postgresql://shop@db/shop?table=shop.items"
     """
+    source.refuse_files()
     with on.opened() as it:
         it.rollback(source.opened(it, "old", api), writes=writes, allow_missing=allow_missing)
         return _tell(it, on, {})
