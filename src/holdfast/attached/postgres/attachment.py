@@ -307,8 +307,8 @@ class PostgresAttachment:
         """Let the application's queries find the new vectors: two columns change their names in one transaction.
 
         Args:
-            source: Of the new model, which reads rows as they are: those that were written a moment ago are filled while
-                the table is locked.
+            source: Of the new model, which reads rows as they are: those of the last moment are filled while the table
+                is locked.
             writes: With which model the application writes from then on; as before if left out.
             allow_missing: So many rows may lack a vector, and are not found until they have one.
             attempts: How often to ask for the lock.
