@@ -1,0 +1,30 @@
+"""A short run of the trials of benchmarks/attached_trials.py, and every planted bug."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from crash.attached import BUGS, trials
+from crash.server import Server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server that may be killed."""
+    made = Server()
+    yield made
+    made.stop()
+
+
+def test_nothing_is_lost_mixed_or_back(server: Server) -> None:
+    tally = trials(server, 40, seed=1)
+    assert tally.violations == [] and tally.killed == 40 and tally.rounds >= 1 and tally.checks >= 8
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(server: Server, bug: str) -> None:
+    assert trials(server, 300, seed=2, bug=bug).violations

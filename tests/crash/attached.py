@@ -1,0 +1,477 @@
+"""Upgrades on somebody's own table that are killed at random, beside an application that writes what it remembers.
+
+A round is one upgrade: an operator's process takes the steps, in a random order of those that are possible, and two
+processes of the application read and write rows, each of its own ids, and log what they are about to write and what
+was acknowledged. SIGKILL ends the operator, an application or every process of the server; whoever died is started
+again and goes on. A watcher reads the whole table in one statement all the time: no answer mixes models, and every
+vector is of the text beside it. After every few kills the applications stop, and the table is compared with what they
+remember: nothing acknowledged is lost, nothing that was deleted is back. A round ends with `detach`, after which the
+schema is that of before, to the letter.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
+from crash.server import PATIENCE, Server
+from holdfast.attached.postgres import attachment as attaching
+from holdfast.attached.postgres import layout, session, triggers
+from holdfast.attached.state import Side
+from holdfast.errors import HoldfastError, StoreError
+
+ROWS = 40
+APPLICATIONS = 2
+KILLS = 25
+"""Of a round."""
+CHECKED = 5
+"""Kills between two looks at everything."""
+VICTIMS = ("operator", "operator", "operator", "application", "backend", "server")
+READ = "SELECT id, title, emb::text FROM shop.items"
+
+
+# The application
+
+
+def application(url: str, log: Path, first: int, seed: int) -> None:
+    """Write and read rows of one's own ids for ever; a lost connection is made anew, and what was in doubt told."""
+    draw, own = random.Random(seed), remembered(log)
+    with log.open("a", buffering=1) as told:
+        connection: psycopg.Connection[Any] | None = None
+        while True:
+            try:
+                if connection is None or connection.closed:
+                    connection = psycopg.connect(url, autocommit=True, connect_timeout=PATIENCE)
+                act(connection, draw, own, told, first)
+            except psycopg.OperationalError as error:  # a server that died
+                if isinstance(error, psycopg.errors.LockNotAvailable):
+                    raise
+                connection = None
+                time.sleep(0.02)
+            except BaseException as error:
+                told.write(json.dumps({"error": repr(error)}) + "\n")
+                raise
+
+
+def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
+    """Do one thing, as ordinary SQL that knows nothing of an upgrade."""
+    kind, alive = draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search"]), own.alive()
+    row = draw.choice(alive) if alive else None
+    title = f"thing {first} {draw.getrandbits(40)}"
+    if kind == "search":
+        connection.execute("SELECT id FROM shop.items ORDER BY emb <=> %s LIMIT 5", [written("old", title)]).fetchall()
+        return
+    if kind == "price" and row is not None:
+        connection.execute("UPDATE shop.items SET price = price + 1 WHERE id = %s", [row])
+        return
+    after: str | None = title
+    values: list[Any] = [row, title, 1, written("old", title)]
+    insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
+    if kind in ("insert", "price") or row is None:
+        row, statement = own.unused(first), insert
+        values[0] = row
+    elif kind == "upsert":
+        statement = f"{insert} ON CONFLICT (id) DO UPDATE SET title = excluded.title, emb = excluded.emb"
+    elif kind == "rename":
+        statement, values = "UPDATE shop.items SET title = %s, emb = %s WHERE id = %s", [title, values[3], row]
+    else:
+        statement, values, after = "DELETE FROM shop.items WHERE id = %s", [row], None
+    told.write(json.dumps({"row": row, "after": after}) + "\n")
+    own.about(row, after)
+    connection.execute(statement, values)
+    told.write(json.dumps({"done": row}) + "\n")
+    own.done(row)
+
+
+@dataclass
+class Memory:
+    """What an application wrote: the title of every row by id, None for a deleted one, and what is in doubt."""
+
+    titles: dict[int, str | None] = field(default_factory=dict)
+    doubt: dict[int, list[str | None]] = field(default_factory=dict)
+
+    def about(self, row: int, after: str | None) -> None:
+        """Say that a row is about to be changed."""
+        self.doubt.setdefault(row, []).append(after)
+
+    def done(self, row: int) -> None:
+        """Say that its last change was acknowledged."""
+        self.titles[row] = self.doubt.pop(row)[-1]
+
+    def possible(self, row: int) -> set[str | None]:
+        """Return what a row may be."""
+        return {self.titles.get(row), *self.doubt.get(row, [])}
+
+    def alive(self) -> list[int]:
+        """Return the rows that are certainly there."""
+        return [row for row, title in self.titles.items() if title is not None and row not in self.doubt]
+
+    def unused(self, first: int) -> int:
+        """Return an id that was never used."""
+        return first + len(self.titles.keys() | self.doubt.keys())
+
+
+def remembered(log: Path) -> Memory:
+    """Return what an application knows from its log, of which the last line may be torn."""
+    memory = Memory()
+    for line in log.read_text().splitlines() if log.exists() else []:
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if "row" in entry:
+                memory.about(entry["row"], entry["after"])
+            elif "done" in entry:
+                memory.done(entry["done"])
+    return memory
+
+
+# The operator
+
+
+def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
+    """Take random steps that are possible, for ever; the last one only goes on to the end."""
+    if bug is not None:
+        BUGS[bug]()
+    draw = random.Random(seed)
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            it = attaching.attach(url, old=OLD, new=NEW)
+        except StoreError:
+            time.sleep(0.02)  # a server that died
+            continue
+        try:
+            with it:
+                while not step(it, draw, log, last):
+                    pass
+            if last:
+                return
+        except HoldfastError:
+            time.sleep(0.01)  # what is not possible yet, and servers that die
+
+
+def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last: bool) -> bool:
+    """Take one step and tell it; say whether it was the last."""
+    sources: dict[Side, Any] = {"new": source(it), "old": source(it, "old")}
+    for side, made in sources.items():
+        it.backfill(made, of=side, batch=draw.choice([3, 8, 64]))
+    phase, steps = it.state.phase, {"swap": lambda: it.swap(sources["new"]), "index": it.index, "detach": it.detach,
+                                    "rollback": lambda: it.rollback(sources["old"])}  # fmt: skip
+    if phase in ("attached", "filling", "filled"):
+        kind = "index"
+    elif phase == "swapped":
+        kind = "rollback"
+    else:
+        kind = "detach" if last else draw.choices(["swap", "index", "detach"], [12, 6, 3])[0]
+    steps[kind]()
+    with log.open("a") as told:
+        told.write(kind + "\n")
+    return kind == "detach"
+
+
+# Planted bugs
+
+
+def missed_trigger() -> None:
+    """Nobody notices that a text was changed."""
+    whole = triggers._triggers
+
+    def without(entry: Any, layout: Any) -> list[str]:
+        return [one for one in whole(entry, layout) if "_source" not in one and "_row" not in one]
+
+    triggers._triggers = without
+
+
+def rename_without_transaction() -> None:
+    """Every renaming is committed by itself."""
+    whole = session.Session.rows
+
+    def apart(self: session.Session, statement: str, values: Any = (), **options: Any) -> Any:
+        found = whole(self, statement, values, **options)
+        if " RENAME COLUMN " in statement:
+            whole(self, "COMMIT")
+            time.sleep(0.02)
+            whole(self, "BEGIN")
+        return found
+
+    session.Session.rows = apart  # type: ignore[method-assign]
+
+
+def stale_row_taken_for_fresh() -> None:
+    """A vector is written whatever happened to the row since its text was read."""
+    whole = layout.Columns.write
+
+    def blind(self: layout.Columns, side: Side) -> str:
+        statement = whole(self, side)
+        changed = statement.replace(f"{self.edited} IS NOT DISTINCT FROM d.edited", "true")
+        assert changed != statement
+        return changed
+
+    layout.Columns.write = blind  # type: ignore[method-assign]
+
+
+def rollback_after_edits() -> None:
+    """A vector of the model that does not serve stays when the text is changed."""
+    whole = triggers._function
+
+    def kept(*arguments: Any) -> str:
+        statement = whole(*arguments)
+        changed = statement.replace("THEN\n                NEW", "AND false THEN\n                NEW", 1)
+        assert changed != statement
+        return changed
+
+    triggers._function = kept
+
+
+BUGS = {one.__name__: one for one in (
+    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits
+)}  # fmt: skip
+
+
+# Rounds
+
+
+@dataclass
+class Tally:
+    """What came of trials: kills by victim, and everything that should not have been."""
+
+    kills: dict[str, int] = field(default_factory=dict)
+    rounds: int = 0
+    checks: int = 0
+    reads: int = 0
+    writes: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def killed(self) -> int:
+        """How many kills there were."""
+        return sum(self.kills.values())
+
+
+class Watcher(threading.Thread):
+    """Reads the whole table in one statement, again and again."""
+
+    def __init__(self, url: str, tally: Tally) -> None:
+        super().__init__(daemon=True)
+        self.url, self.tally, self.ended = url, tally, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            try:
+                with psycopg.connect(self.url, autocommit=True, connect_timeout=PATIENCE) as connection:
+                    while not self.ended.is_set():
+                        self.tally.violations += wrong_vectors(connection.execute(READ).fetchall())
+                        self.tally.reads += 1
+                        time.sleep(0.005)
+            except psycopg.OperationalError:
+                time.sleep(0.02)  # a server that died
+            except psycopg.Error as error:
+                self.tally.violations.append(f"a read failed: {error}")
+                time.sleep(0.02)
+
+
+def wrong_vectors(rows: list[tuple[Any, ...]]) -> list[str]:
+    """Say which vectors are not of the text beside them, or not of the model of the others."""
+    vectors = {row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb in rows if emb}
+    sides = {made_by(values) for _, values in vectors.values()}
+    found = ["one answer holds vectors of both models"] if len(sides) > 1 else []
+    for row, (title, values) in vectors.items():
+        if abs(vector(made_by(values), title) - values).max() > 1e-5:
+            found.append(f"row {row} has a vector of another text than '{title}'")
+    return found
+
+
+class Round:
+    """One upgrade of one table.
+
+    Args:
+        server: Of the database.
+        name: Of the database, which is made.
+        folder: For the applications' logs.
+        tally: Is told.
+        seed: Of everything random.
+        bug: Planted into the operator.
+    """
+
+    def __init__(
+        self, server: Server, name: str, folder: Path, tally: Tally, seed: int, bug: str | None = None
+    ) -> None:
+        self.shop, self.server, self.folder, self.tally, self.bug = Shop(server, name), server, folder, tally, bug
+        self.draw, self.steps_log = random.Random(seed), folder / f"{name}.steps"
+        self.shop.fill(ROWS)
+        self.schema = self.shop.dump()
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["crash.attached"])
+        self.processes: dict[str, Any] = {}
+
+    def logs(self) -> list[Path]:
+        """Return where applications remember what they wrote."""
+        return [self.folder / f"{self.shop.name}-{number}.log" for number in range(APPLICATIONS)]
+
+    def start(self, name: str, *, last: bool = False) -> None:
+        """Start the operator, or the application of a number."""
+        seed = self.draw.getrandbits(32)
+        if name == "operator":
+            arguments: tuple[Any, ...] = (self.shop.url, self.steps_log, seed, last, self.bug)
+            process = self.context.Process(target=operator, args=arguments, daemon=True)
+        else:
+            number = int(name)
+            arguments = (self.shop.database, self.logs()[number], 1_000_000 * (number + 1), seed)
+            process = self.context.Process(target=application, args=arguments, daemon=True)
+        process.start()
+        self.processes[name] = process
+
+    def end(self, name: str) -> None:
+        """Kill one of them."""
+        self.processes[name].kill()
+        self.processes.pop(name).join()
+
+    def run(self, kills: int) -> None:
+        """Kill so often, then go on to the end and compare."""
+        watcher = Watcher(self.shop.database, self.tally)
+        watcher.start()
+        try:
+            for name in ("operator", *map(str, range(APPLICATIONS))):
+                self.start(name)
+            for number in range(kills):
+                self.went_on(self.draw.choice([0, 1, 2, 4]), self.draw.choice([0, 3, 10]))
+                time.sleep(self.draw.choice([0, 0.005, 0.05]) * self.draw.random())
+                self.kill(self.draw.choice(VICTIMS))
+                if number % CHECKED == CHECKED - 1:
+                    self.look()
+                if self.tally.violations:
+                    return
+            self.finish()
+        finally:
+            watcher.ended.set()
+            for name in list(self.processes):
+                self.end(name)
+            watcher.join()
+            self.tally.steps.update(self.steps_log.read_text().split() if self.steps_log.exists() else [])
+            self.tally.writes += sum(self.counted(log, '"done"') for log in self.logs())
+
+    def went_on(self, steps: int, writes: int) -> None:
+        """Wait until so much more was done, however long that takes; not for ever, if nothing is possible."""
+        counts = (
+            steps + self.counted(self.steps_log, "\n"),
+            writes + sum(self.counted(log, '"done"') for log in self.logs()),
+        )
+        until = time.monotonic() + PATIENCE / 4
+        while time.monotonic() < until and not self.tally.violations:
+            if (self.counted(self.steps_log, "\n") >= counts[0]
+                    and sum(self.counted(log, '"done"') for log in self.logs()) >= counts[1]):  # fmt: skip
+                return
+            time.sleep(0.005)
+
+    @staticmethod
+    def counted(log: Path, what: str) -> int:
+        """Return how often something is in a log."""
+        return log.read_text().count(what) if log.exists() else 0
+
+    def kill(self, victim: str) -> None:
+        """Kill somebody, and start them again."""
+        self.tally.kills[victim] = self.tally.kills.get(victim, 0) + 1
+        if victim == "server":
+            self.server.kill()
+            self.server.start()
+        elif victim == "backend":
+            with suppress(psycopg.OperationalError):
+                self.shop.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+                                  "current_database() AND pid <> pg_backend_pid()")  # fmt: skip
+        else:
+            name = victim if victim == "operator" else str(self.draw.randrange(APPLICATIONS))
+            self.end(name)
+            self.start(name)
+        for name, process in list(self.processes.items()):
+            if not process.is_alive():
+                self.tally.violations.append(f"{name} ended by itself, with {process.exitcode}")
+                self.start(name)
+
+    def look(self) -> None:
+        """Stop the applications and compare the table with what they remember."""
+        names = [str(number) for number in range(APPLICATIONS)]
+        for name in names:
+            self.end(name)
+        self.compare()
+        for name in names:
+            self.start(name)
+
+    def compare(self) -> None:
+        """Look for what was lost, is back, or was never written; the applications are stopped."""
+        self.settle()
+        found = dict(self.shop.execute("SELECT id, title FROM shop.items"))
+        for row in range(ROWS):
+            if found.pop(row, None) != f"item {row}":
+                self.tally.violations.append(f"row {row}, which nobody wrote, changed")
+        for log in self.logs():
+            memory = remembered(log)
+            for line in log.read_text().splitlines() if log.exists() else []:
+                if '"error"' in line:
+                    self.tally.violations.append(f"an application failed: {line}")
+            for row in memory.titles.keys() | memory.doubt.keys():
+                if (title := found.pop(row, None)) not in memory.possible(row):
+                    self.tally.violations.append(f"row {row} is {title!r}, not one of {memory.possible(row)}")
+                if row in memory.doubt:  # it is certain now
+                    with log.open("a") as told:
+                        told.write(json.dumps({"row": row, "after": title}) + "\n" + json.dumps({"done": row}) + "\n")
+        self.tally.violations += [f"row {row} was written by nobody" for row in found]
+        self.tally.checks += 1
+
+    def settle(self) -> None:
+        """Wait until statements of killed applications have ended on the server."""
+        until = time.monotonic() + PATIENCE
+        waiting = ("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' "
+                   "AND query LIKE '%%shop.items%%' AND query NOT LIKE '%%emb::text%%' AND pid <> pg_backend_pid() "
+                   "AND application_name = ''")  # fmt: skip
+        while time.monotonic() < until and self.shop.execute(waiting)[0][0]:
+            time.sleep(0.01)
+
+    def finish(self) -> None:
+        """Let the upgrade end with nobody killed any more, and compare all there is."""
+        for number in range(APPLICATIONS):
+            self.end(str(number))
+        self.end("operator")
+        self.compare()
+        self.start("operator", last=True)
+        process = self.processes.pop("operator")
+        process.join(PATIENCE)
+        if process.exitcode != 0:
+            self.tally.violations.append(f"the operator did not come to an end: {process.exitcode}")
+            process.kill()
+            return
+        self.compare()
+        rows = self.shop.execute(READ)
+        self.tally.violations += wrong_vectors(rows)
+        sides = {None if emb is None else made_by(emb) for _, _, emb in rows}
+        if sides != {"old"}:
+            self.tally.violations.append(f"after the detachment rows have vectors of {sides}, not of the old model")
+        if self.shop.dump() != self.schema:
+            self.tally.violations.append("the schema is not that of before")
+        self.tally.rounds += 1
+
+
+def trials(server: Server, kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None) -> Tally:
+    """Kill so often, in as many rounds as it takes; stop at the first violation."""
+    tally, number = Tally(), 0
+    with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
+        while tally.killed < kills and not tally.violations:
+            name = f"trial_{seed}_{number}_{bug or 'plain'}"
+            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug)
+            one.run(min(KILLS, kills - tally.killed))
+            server.start()
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            told(tally)
+            number += 1
+    return tally
