@@ -29,8 +29,8 @@ def told(tally: Tally) -> str:
     steps = ", ".join(f"{count} of {step}" for step, count in sorted(tally.steps.items()))
     return (
         f"{tally.killed} kills ({kills}) in {tally.rounds} whole rounds; steps that came to an end: {steps}; "
-        f"{tally.writes:,} acknowledged writes; {tally.reads:,} reads of the whole table, {tally.checks} comparisons with "
-        f"what the applications remember: {len(tally.violations)} violations"
+        f"{tally.writes:,} acknowledged writes; {tally.reads:,} reads of the whole table, {tally.checks} comparisons "
+        f"with what the applications remember: {len(tally.violations)} violations"
     )
 
 
