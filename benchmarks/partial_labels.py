@@ -129,7 +129,7 @@ def candidates(seed: int, folder: Path, labelled: bool) -> dict[str, Candidate]:
     usual = usual_heads()
     heads = {"p2s, two layers": usual["p2s, two layers"]}
     for weight in WEIGHTS:
-        heads[f"two-step, {weight:g}"] = dataclasses.replace(usual["two-step"], method_options={"weight": weight})
+        heads[f"keep {weight:g}, two-step"] = dataclasses.replace(usual["two-step"], method_options={"weight": weight})
     choice = Choice(ADAPTERS, heads=heads, direction="old_to_new")
     return {one.name.removeprefix("head "): one for one in candidates_of(choice, labelled, folder, seed)}
 

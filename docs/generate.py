@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".txt": "text", ".c": "c"}
-MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_models.md", "bench/*/leaderboard.md")
+MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_models.md", "partial_labels.md",
+            "bench/*/leaderboard.md")  # fmt: skip
 """Whose tables have a row per method."""
 FOLDERS = {"src/holdfast/recipes": "reference/included_suites.md"}
 """Pages that links to a whole folder lead to."""

@@ -37,6 +37,8 @@ ROWS = 40
 APPLICATIONS = 2
 KILLS = 25
 """Of a round."""
+PAUSE = 0.003
+"""Seconds between two things that an application does, so that tables stay small."""
 CHECKED = 5
 """Kills between two looks at everything."""
 VICTIMS = ("operator", "operator", "operator", "application", "backend", "server")
@@ -56,6 +58,7 @@ def application(url: str, log: Path, first: int, seed: int) -> None:
                 if connection is None or connection.closed:
                     connection = psycopg.connect(url, autocommit=True, connect_timeout=PATIENCE)
                 act(connection, draw, own, told, first)
+                time.sleep(PAUSE)
             except psycopg.OperationalError as error:  # a server that died
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     raise
