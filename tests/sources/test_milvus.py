@@ -112,7 +112,7 @@ def test_whole_numbers_as_keys_and_a_sample(lite: tuple[MilvusClient, str]) -> N
     url = f"{lite[1]}#by_number"
     source = open_source(url)
     assert source.similarity("vec") == "cosine" and str(source.schema["key"]) == "int64"
-    assert [one["count"] for one in rows_of(source.fetch(["9", "x", "-1"], ["count"]))] == [3]
+    assert [one["count"] for one in rows_of(source.fetch(["9", "x", "-1", "--1", "9" * 30], ["count"]))] == [3]
     samples = [rows_of(open_source(f"{url}?sample=9&seed={seed}&where=count<30").batches(["count"], 5))
                for seed in (1, 1, 2)]  # fmt: skip
     assert len(samples[0]) == 9 and samples[0] == samples[1] != samples[2]

@@ -46,7 +46,7 @@ def test_ids_are_the_primary_key_and_vectors_the_only_ones(make: Make) -> None:
     embeddings = embeddings_of(source)
     assert sorted(embeddings.ids, key=int) == [str(number) for number in range(1, 51)]
     assert embeddings.vectors[list(embeddings.ids).index("7")].tolist() == [7, 1]
-    assert [batch.num_rows for batch in source.fetch(["3", "x", "9" * 30, "4"], ["sku"])] == [2]
+    assert [batch.num_rows for batch in source.fetch(["3", "x", "9" * 30, "--5", "0_3", "4"], ["sku"])] == [2]
 
 
 @pytest.mark.parametrize(

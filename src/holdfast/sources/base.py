@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Protocol, TypedDict
 
@@ -27,6 +28,7 @@ USUAL = {
     "label": ("label", "labels"),
 }
 """What columns are called where nobody says otherwise, by role; the first one counts that there is."""
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class VectorsRecord(TypedDict, total=False):
@@ -225,6 +227,16 @@ def texts_of_ids(ids: pa.Array) -> pa.Array:
     if metadata_kind(ids.type) not in ("text", "integer"):
         raise DataError(f"Ids are {ids.type}.", expected="texts or whole numbers")
     return ids.cast(pa.large_string())
+
+
+def whole_ids(ids: Iterable[str]) -> list[int]:
+    """Return those of some ids that are whole numbers of 64 bits, written as `texts_of_ids` writes them.
+
+    >>> whole_ids(["17", "-3", "--5", "007", "1_0", "\N{ARABIC-INDIC DIGIT FOUR}", str(2**63)])
+    [17, -3]
+    """
+    found = (int(one) for one in ids if _WHOLE.fullmatch(one))
+    return [one for one in found if -(2**63) <= one < 2**63]
 
 
 def place_of(sample: Sample, identifier: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.errors import DataError, StoreError, reason, refuse, unknown_name
 from holdfast.sources.address import Address
-from holdfast.sources.base import chosen, filter_of, metadata_kind, needed, roles_of, texts_of_ids
+from holdfast.sources.base import chosen, filter_of, metadata_kind, needed, roles_of, texts_of_ids, whole_ids
 from holdfast.stores.filters import And, literal, sql
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
@@ -93,7 +93,7 @@ class LanceTable:
         """Yield the rows of these ids, in any order."""
         [key] = needed(self, roles_of(self), "id")
         text = metadata_kind(self.schema[key]) == "text"
-        values = [one if text else int(one) for one in ids if text or one.lstrip("-").isdecimal()]
+        values: Sequence[str | int] = ids if text else whole_ids(ids)
         for start in range(0, len(values), _IDS_AT_ONCE):
             listed = ", ".join(literal(one) for one in values[start : start + _IDS_AT_ONCE])
             yield from self._scanned(columns, _IDS_AT_ONCE, f"`{key}` IN ({listed})")

@@ -23,7 +23,7 @@ from pymilvus.client.types import LoadState
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.extras import require
 from holdfast.sources.address import Address
-from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids
+from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids, whole_ids
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
 from holdfast.stores.filters import Condition
@@ -163,7 +163,7 @@ class MilvusCollection:
         """Yield the rows of these ids, in any order."""
         [key] = needed(self, roles_of(self), "id")
         texts = self.schema[key] == pa.string()
-        values = [one if texts else int(one) for one in ids if texts or one.lstrip("-").isdecimal()]
+        values: list[Any] = list(ids) if texts else whole_ids(ids)
         with connected(self.address) as client:
             for start in range(0, len(values), PAGE):
                 found = client.query(

@@ -24,7 +24,7 @@ from psycopg.types import TypeInfo
 
 from holdfast.errors import ConfigError, DataError, LastingStoreError, StoreError, reason, refuse
 from holdfast.sources.address import Address
-from holdfast.sources.base import filter_of, metadata_kind, needed, roles_of
+from holdfast.sources.base import filter_of, metadata_kind, needed, roles_of, whole_ids
 from holdfast.stores.postgres.address import read_address
 
 _ARROW = {
@@ -155,7 +155,7 @@ class PostgresTable:
         kind = self._types[key]
         values, cast, column = list(ids), "text", self._selected[key]
         if metadata_kind(self.schema[key]) == "integer":
-            values, cast = [one for one in ids if _is_integer(one)], "int8"
+            values, cast = list(map(str, whole_ids(ids))), "int8"
         elif kind == "uuid":
             values, cast, column = [one for one in ids if _is_uuid(one)], "uuid", sql.Identifier(key)
         named = sql.SQL("WHERE {} = ANY({}::{}[])").format(column, sql.Literal(values), sql.Identifier(cast))
@@ -277,17 +277,10 @@ def _vectors(values: Sequence[Any], numbers: np.dtype[Any]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat), mask=absent)
 
 
-def _is_integer(text: str) -> bool:
-    """Say whether a text is a whole number of 64 bits."""
-    try:
-        return -(2**63) <= int(text) < 2**63
-    except ValueError:
-        return False
-
-
 def _is_uuid(text: str) -> bool:
+    """Say whether a text is a UUID as the server writes it."""
     try:
-        return bool(UUID(text))
+        return str(UUID(text)) == text
     except ValueError:
         return False
 

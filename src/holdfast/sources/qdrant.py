@@ -29,7 +29,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.sources.address import Address
-from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids
+from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids, whole_ids
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
 from holdfast.stores.filters import Condition, Conditions
@@ -153,7 +153,7 @@ class QdrantCollection:
                     yield self._batch(points, columns)
                     continue
                 texts = self.schema[key] == pa.string()
-                values = [one if texts else int(one) for one in some if texts or one.lstrip("-").isdecimal()]
+                values: Sequence[str | int] = some if texts else whole_ids(some)
                 yield from self._scrolled(columns, PAGE, _any_of(self._payload[key], values), ())
 
     def _scrolled(
