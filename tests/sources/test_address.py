@@ -7,6 +7,7 @@ import pytest
 from holdfast.cli.places import Place
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.sources import Roles, Sample, open_source, read_address
+from holdfast.sources.services import collection_of
 
 
 def test_everything_that_a_url_may_say() -> None:
@@ -77,3 +78,15 @@ def test_a_place_is_a_path_or_a_url(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     assert "s3cret" not in f"{place} {place!r}" and "me@host" in str(place)
     with pytest.raises(ConfigError, match="Unknown kind of source 'mongodb'"):
         open_source(Place("mongodb://host/db").address or "")
+
+
+def test_a_url_longer_than_names_of_files() -> None:
+    url = f"parquet:items.parquet?where=title%3D{'a' * 300}"
+    address = Place(url).address
+    assert address is not None and address.place == "items.parquet"
+
+
+@pytest.mark.parametrize("place", ["[::1/items", "host:port/items"])
+def test_places_of_services_that_cannot_be_read(place: str) -> None:
+    with pytest.raises(ConfigError, match="URL of qdrant cannot be read"):
+        collection_of(read_address(f"qdrant://{place}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +54,9 @@ class Place:
 
         scheme = scheme_of(self.given)
         known = scheme is not None and (scheme in SOURCES or "://" in self.given)
-        return read_address(self.given) if known and not Path(self.given).exists() else None
+        with suppress(OSError):  # a URL may be longer than names of files are
+            known = known and not Path(self.given).exists()
+        return read_address(self.given) if known else None
 
     @property
     def path(self) -> Path:

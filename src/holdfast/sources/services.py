@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import ConfigError, refuse
 from holdfast.sources.address import Address
@@ -14,13 +14,23 @@ def collection_of(address: Address) -> str:
     Raises:
         ConfigError: None, or two.
     """
-    below = unquote(urlsplit(address.place).path).strip("/") if "://" in address.place else ""
+    below = unquote(_parts(address).path).strip("/") if "://" in address.place else ""
     refuse(
         bool(below) == bool(address.table),
         f"The URL of {address.scheme} names {'two collections' if below else 'no collection'}.",
         f"{address.scheme}://HOST:PORT/COLLECTION or {address.scheme}:PATH#COLLECTION",
     )
     return below or str(address.table)
+
+
+def _parts(address: Address) -> SplitResult:
+    """Take the place of a service apart, whose port is a number."""
+    try:
+        parts = urlsplit(address.place)
+        parts.port  # noqa: B018 - looked at, which raises
+    except ValueError as error:
+        raise ConfigError(f"The URL of {address.scheme} cannot be read.", expected="HOST:PORT after //") from error
+    return parts
 
 
 def flag(address: Address, name: str, default: bool) -> bool:
@@ -41,11 +51,8 @@ def authority_of(address: Address, port: int, secret: str) -> tuple[str, int]:
     Raises:
         ConfigError: There is no host, or the URL holds a password.
     """
-    try:
-        parts = urlsplit(address.place)
-        host, said = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigError(f"The URL of {address.scheme} cannot be read.", expected="HOST:PORT after //") from error
+    parts = _parts(address)
+    host, said = parts.hostname, parts.port
     refuse(
         "@" in parts.netloc,
         f"The URL of {address.scheme} holds a user or a key.",
