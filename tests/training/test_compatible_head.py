@@ -288,11 +288,13 @@ def alone_experiment(new: EmbeddingSet) -> Experiment:
     return experiment("independent", model=FeatureSpec(frozen=new.fingerprint, width=new.dim, dim=new.dim))
 
 
-def test_another_adapter_beside_a_head_is_refused(frozen: Frozen, tmp_path: Path) -> None:
+def test_no_adapter_or_another_one_beside_a_head_is_refused(frozen: Frozen, tmp_path: Path) -> None:
     old, new = frozen(120, seed=1)
     train_head(old, new, experiment("keep"), tmp_path / "one")
     train_head(old, new, dataclasses.replace(experiment("keep"), seed=1), tmp_path / "two")
     shutil.rmtree(tmp_path / "one" / GALLERY_ADAPTER)
+    with pytest.raises(ReleaseError, match="nothing takes the old gallery to it"):
+        load_head(tmp_path / "one")
     shutil.copytree(tmp_path / "two" / GALLERY_ADAPTER, tmp_path / "one" / GALLERY_ADAPTER)
     with pytest.raises(ReleaseError, match="takes galleries to"):
         load_head(tmp_path / "one")

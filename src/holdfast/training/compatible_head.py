@@ -141,8 +141,8 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
         release: The head, where it is at hand already.
 
     Raises:
-        ReleaseError: There is no release, or it was altered; or the lifted old model or the adapter beside it is not
-            that of the head.
+        ReleaseError: There is no release, or it was altered; or the lifted old model or the adapter beside it is gone,
+            or not that of the head.
     """
     release, place = load_release(folder) if release is None else release, folder / "old-lifted"
     lifted = load_release(place) if (place / "config.json").exists() else None
@@ -155,6 +155,13 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
             to_do="restore it from a copy, or train the head again; galleries are intact.",
         )
     adapter = load_adapter(folder / GALLERY_ADAPTER) if (folder / GALLERY_ADAPTER).exists() else None
+    if adapter is None and build_method(release.record.method, release.record.method_options).stays:
+        raise ReleaseError(
+            f"'{folder / GALLERY_ADAPTER}' is not there; the head stays with its frozen model, and nothing takes the "
+            "old gallery to it.",
+            expected="the folder as training wrote it",
+            to_do="restore it from a copy, or train the head again; galleries are intact.",
+        )
     if adapter is not None and adapter.fitted.target != release.fingerprint:
         raise ReleaseError(
             f"'{folder / GALLERY_ADAPTER}' takes galleries to {adapter.fitted.target}; the head is "
