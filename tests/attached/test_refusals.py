@@ -78,6 +78,8 @@ def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
             shop.attach(new=ModelIdentity("declared:third", 8))
         with shop.attach() as again:
             assert again.number == it.number
+        with pytest.raises(ConfigError, match="no table 'items'"):  # not the one of the same name in another schema
+            shop.attach(shop.at("items"))
 
 
 @pytest.mark.slow

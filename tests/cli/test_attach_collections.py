@@ -155,6 +155,7 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
         (application.url.replace("ledger=", "ledgre="), "names no ledger"),
         (f"{application.url}&vectro=x", "Unknown option"),
         (f"{application.url}&beside=nothing", "beside=nothing"),
+        (application.url.partition("ledger=")[0] + "ledger=postgresql://me:s3cret%40db/l", "ledger holds a password"),
         (f"{application.url}&vector=none", "vector"),
     ):
         with pytest.raises(ConfigError, match=words):

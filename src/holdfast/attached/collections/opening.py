@@ -52,6 +52,8 @@ def _read(url: str) -> _Place:
     said = {name: value for name, value in address.options.items() if name in OPTIONS}
     refuse("ledger" not in said, f"The URL of {address.scheme} names no ledger.",
            "ledger=FILE, an SQLite file of its own; or the URL of a PostgreSQL database")  # fmt: skip
+    refuse(without_secrets(said["ledger"]) != said["ledger"], "The URL of the ledger holds a password.",
+           "none, but PGPASSWORD or ~/.pgpass, since the URL is printed and kept")  # fmt: skip
     beside = said.get("beside", "vector")
     refuse(beside not in ("vector", "collection"), f"beside={beside}.", "vector or collection")
     refuse(address.scheme == "milvus" and "beside" in said, "beside= of Milvus.", "no word of it: a second collection")

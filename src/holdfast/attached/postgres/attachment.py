@@ -159,8 +159,9 @@ def _known(session: Session, address: TableAddress, old: ModelIdentity, new: Mod
     Raises:
         UpgradeStateError: It is of others.
     """
+    here = replace(address, table=address.table if "." in address.table else f"public.{address.table}")
     for entry in Ledger(session).entries():
-        if address.table and _meant(entry, address):
+        if address.table and _meant(entry, here):  # where `inspect` looks for it
             state = entry.state
             if (state.old, state.new) == (old.fingerprint, new.fingerprint):
                 return entry.id
