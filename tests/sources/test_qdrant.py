@@ -27,7 +27,8 @@ def payload(row: int) -> dict[str, Any]:
     rare = {"rare": f"r{row}"} if row == ROWS - 1 else {}
     return {
         "text": f"item {row}", "price": row / 2, "count": row, "tags": ["a", str(row)], "old": "taken",
-        "meta": {"topic": f"t{row % 4}", "deep": {"good": row % 2 == 0}}, "mixed": row if row % 2 else "x", **rare,
+        "meta": {"topic": f"t{row % 4}", "deep": {"good": row % 2 == 0}}, "mixed": row if row % 2 else "x",
+        "max.speed": row, "size": {"in.cm": row}, **rare,
     }  # fmt: skip
 
 
@@ -103,6 +104,7 @@ def test_payloads_become_columns_of_one_type(folder: Path) -> None:
     ("price<3", range(6)), ("count>=37", range(37, 40)), ("meta.topic=t1", range(1, 40, 4)),
     ("meta.topic!=t1", [row for row in range(40) if row % 4 != 1]), ("meta.deep.good=true", range(0, 40, 2)),
     ("rare!=x", [39]), ("price=2.5", [5]), ('tags=["a", "7"]', [7]), ("text>item 8", [9]), (f"id={UUID}", [39]),
+    ("max.speed=7", [7]), ("size.in.cm>=38", [38, 39]),
 ])  # fmt: skip
 def test_conditions_choose_points(folder: Path, where: str, rows: Any) -> None:
     source = open_source(f"qdrant:{folder}#named?vector=old&label=rare&where={where}")
@@ -117,6 +119,7 @@ def test_a_sample_is_the_same_by_its_seed_and_whatever_is_the_id(folder: Path) -
     source = open_source(f"qdrant:{folder}#named?vector=old&id=text&sample=9&where=count<20")
     assert {row["text"] for row in rows_of(source.batches(["text", "old"], 5))} <= {f"item {row}" for row in range(20)}
     assert [row["count"] for row in rows_of(source.fetch(["item 7", "item 99"], ["count"]))] == [7]
+    assert rows_of(source.fetch(["item 7"], ["max.speed", "size.in.cm"])) == [{"max.speed": 7, "size.in.cm": 7}]
 
 
 @pytest.mark.parametrize(("url", "error", "words"), [

@@ -30,7 +30,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.sources.address import Address
 from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids, whole_ids
-from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
+from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, names_without_path, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
 from holdfast.stores.filters import Condition, Conditions
 
@@ -93,6 +93,7 @@ class QdrantCollection:
         own |= {name: pa.list_(pa.float32(), one.size) for name, one in dense.items()}
         own |= dict.fromkeys(others, pa.null())
         values = types_of(payloads) | indexed
+        self._pathless = {name for payload in payloads for name in names_without_path(payload)}
         self._payload = {f"payload.{name}" if name in own else name: name for name in values}
         self.schema: Mapping[str, pa.DataType] = own | {name: values[real] for name, real in self._payload.items()}
         self._refuse_vector(address.roles.vector, others)
@@ -175,12 +176,16 @@ class QdrantCollection:
     def _selected(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return what is to be read of points, as the client is told."""
         payload = [self._payload[name] for name in columns if name in self._payload]
-        plain = all(map(_PLAIN.fullmatch, payload))
+        plain = all(map(self._is_path, payload))
         vectors = [name for name in columns if name in self._vectors]
         return {
             "with_payload": [name.partition(".")[0] for name in payload] if plain and payload else bool(payload),
             "with_vectors": True if vectors == [UNNAMED] else vectors or False,
         }
+
+    def _is_path(self, name: str) -> bool:
+        """Say whether Qdrant finds what has this name by it."""
+        return _PLAIN.fullmatch(name) is not None and name not in self._pathless
 
     def _batch(self, points: Sequence[models.Record], columns: Sequence[str]) -> pa.RecordBatch:
         return batch_of([self._row(point) for point in points], self.schema, columns, self.name)
@@ -203,7 +208,7 @@ class QdrantCollection:
         must: list[Any] = []
         for one in self._where:
             name = self._payload.get(one.column, "")
-            if _PLAIN.fullmatch(name):
+            if self._is_path(name):
                 must += _condition(one, name, self.schema[one.column])
         return models.Filter(must=must) if must else None
 

@@ -37,6 +37,19 @@ def named_values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from named_values(value, f"{prefix}{name}.")
 
 
+def names_without_path(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the names of values below a key with a dot, which a service takes for keys within each other.
+
+    >>> list(names_without_path({"price": 3, "max.speed": 5, "meta": {"x.y": 1}}))
+    ['max.speed', 'meta.x.y']
+    """
+    for name, value in row.items():
+        if "." in name:
+            yield from (one for one, _ in named_values({name: value}, prefix))
+        elif isinstance(value, Mapping):
+            yield from names_without_path(value, f"{prefix}{name}.")
+
+
 def value_at(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a name, dotted for one that is nested; None where there is none.
 
