@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from qdrant_client import models
 
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import vector
@@ -144,6 +145,22 @@ def test_a_version_that_the_application_counts_is_all_that_is_read(tmp_path: Pat
         assert attachment.status().lacking["new"] == 1
         assert attachment.backfill(application.source("new", attachment)).written == 1
         assert application.contents(attachment.engine.target("new")) == expected(application.twin, "new")
+    application.close()
+
+
+def test_points_without_a_vector_lack_none_where_a_version_is_read(tmp_path: Path) -> None:
+    application = QdrantApplication(
+        f"qdrant:{tmp_path / 'data'}", f"{tmp_path / 'ledger.db'}&version=text", "&beside=collection"
+    )
+    application.write(0, "item 0", "old")
+    point = models.PointStruct(id=1, vector={"other": [1.0, 1.0]}, payload={"text": "item 1"})
+    application.client.upsert(application.name, [point])
+    with application.attach() as attachment:
+        assert attachment.backfill(application.source("new", attachment)).written == 1
+        assert attachment.status().lacking == {"old": 0, "new": 0}
+        application.client.delete_vectors(application.name, ["emb"], [0])
+        attachment.backfill(application.source("new", attachment))
+        assert attachment.verify().passed and not application.contents(attachment.engine.target("new"))
     application.close()
 
 

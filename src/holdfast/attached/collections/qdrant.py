@@ -132,11 +132,13 @@ class QdrantEngine:
     # Points
 
     def scan(self, side: Side) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all points of a side; of two vectors of the same points, those that have one."""
+        """Yield ids and digests of all points of a side; where vectors are not compared, of those that have one."""
         if side == "new" and not self.is_there():
             return
         offset: Any = None
-        where = models.Filter(must=[models.HasVectorCondition(has_vector=self._names[side])]) if self._same else None
+        name = self._names[side]
+        unseen = self._same or (self._version is not None and name != UNNAMED)  # whether a point has one
+        where = models.Filter(must=[models.HasVectorCondition(has_vector=name)]) if unseen else None
         what: dict[str, Any] = (
             {"with_payload": [self._version], "with_vectors": False}
             if self._version
@@ -169,7 +171,8 @@ class QdrantEngine:
         own = vectors.pop(name, None)
         vector = None if own is None else np.array(own, np.float32)
         if self._version is not None:
-            digest = digest_of(payload.get(self._version))
+            gone = vector is None and point.vector is not None  # and not only left unread
+            digest = None if gone else digest_of(payload.get(self._version))
             return Row(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
         if self._same:
             vectors.pop(other, None)
