@@ -167,7 +167,8 @@ class _Payload:
         return Path.touch, (self.path,)
 
 
-def test_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["named", "above/named"])
+def test_code_in_a_folder_is_not_run(tmp_path: Path, name: str) -> None:
     client = QdrantClient(path=str(tmp_path / "data"))
     client.create_collection("named", SIZE)
     client.close()
@@ -176,6 +177,18 @@ def test_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
         key = base64.b64encode(pickle.dumps(1, protocol=4)).decode()
         database.execute("INSERT INTO points VALUES (?, ?)", (key, pickle.dumps(_Payload(tmp_path / "run"))))
     database.close()
+    place = tmp_path / "data" / "collection"
+    (place / "named").rename(place / "moved")
+    (place / name).parent.mkdir(exist_ok=True)
+    (place / "moved").rename(place / name)
+    meta = tmp_path / "data" / "meta.json"
+    meta.write_text(meta.read_text().replace('"named"', f'"{name}"'))
     with pytest.raises(DataError, match="something that Qdrant does not write"):
         open_source(f"qdrant:{tmp_path / 'data'}#named")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_whose_list_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text('{"collections"')
+    with pytest.raises(DataError, match=r"meta\.json' cannot be read"):
+        open_source(f"qdrant:{tmp_path}#named")

@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from holdfast.documents import read_json
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.sources.address import Address
 from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids, whole_ids
@@ -325,7 +326,16 @@ class _Points(pickle.Unpickler):
 
 def _refuse_code(path: Path) -> None:
     """Refuse a folder whose points hold something else than points: the client unpickles them, which runs code."""
-    for file in path.glob("collection/*/storage.sqlite"):
+    try:
+        names = list(read_json(path / "meta.json")["collections"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"'{path / 'meta.json'}' cannot be read: {reason(error)}.", expected="a folder of Qdrant"
+        ) from error
+    for name in names:  # the client reads those alone, also one within another: "a/b"
+        file = path / "collection" / name / "storage.sqlite"
+        if not file.is_file():
+            continue
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
             for (point,) in database.execute("SELECT point FROM points"):
                 try:
