@@ -25,6 +25,12 @@ def test_texts_are_compared_as_texts_and_numbers_as_numbers() -> None:
     )
 
 
+@pytest.mark.parametrize("word", ["price=1_0", "price<\N{ARABIC-INDIC DIGIT FOUR}", "price IN (1, 1_0)"])
+def test_what_only_python_reads_as_a_number_is_none(word: str) -> None:
+    with pytest.raises(ConfigError, match="The condition 'price"):
+        read_filter([word], COLUMNS)
+
+
 @pytest.mark.parametrize("word", ["price<<3", "price==3", "label<=>3"])
 def test_a_second_comparison_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="more than one comparison"):

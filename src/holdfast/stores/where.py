@@ -239,7 +239,7 @@ def _value(token: _Token, column: str, comparison: str, columns: Mapping[str, st
         )
     if kind == "text" or (kind == "json" and token.kind == "text"):
         return text
-    for reader in _READERS[kind]:
+    for reader in _READERS[kind] if text.isascii() and "_" not in text else ():  # Python reads 1_0 as 10
         with suppress(ValueError):
             return reader(text)
     return text
