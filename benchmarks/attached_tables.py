@@ -17,8 +17,8 @@ batches, and by COPY into an empty table. Phases count statements by when they b
 100 ms are those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts searches and writes that
 took so long for whatever reason. The longest read of one row says how long a swap kept everybody out.
 
-Writes attached_tables.md. Extrapolated from tries on two busy cores (20,000 of 384 in 76 s, 20 of them rests), it takes
-about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests (3 minutes for
+Writes attached_tables.md. Extrapolated from tries on two busy cores (20,000 of 384 in 76 s, 14 of them rests), it takes
+about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests (140 s for
 each shape).
 """
 
