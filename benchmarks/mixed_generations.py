@@ -18,7 +18,7 @@ from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.ranking.engine import Ranked
 from holdfast.evaluation.ranking.merging import on_the_common_scale
 from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.evaluation.ranking.vector_rows import score_blocks
+from holdfast.evaluation.ranking.scores import score_blocks
 from holdfast.evaluation.retrieval import check_any_relevant
 from holdfast.evaluation.sides import Sides, check_sides, in_order_of, relevant_by_label, vectors_for
 from holdfast.evaluation.upgrade import random_order

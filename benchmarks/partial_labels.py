@@ -221,13 +221,13 @@ def main() -> None:
         " ".join((__doc__ or "").split("\n\n")[2].split()),
         "",
     ]
-    for data in given.sets:
-        sets = embedded(data, given.data, given.work)
-        for case in given.cases:
+    sets_of = {data: embedded(data, given.data, given.work) for data in given.sets}
+    for case in given.cases:
+        for data, sets in sets_of.items():
             runs = [measured(sets, case, seed) for seed in given.seeds]
             known = [references(sets, CASES[case](sets, np.random.default_rng(seed)).others) for seed in given.seeds]
             lines += [
-                f"## {data}: {case}",
+                f"## {case}: {data}",
                 "",
                 "| mAP | cross | others | after backfill | seconds |",
                 "| --- | ---: | ---: | ---: | ---: |",

@@ -340,7 +340,7 @@ def test_the_patch_divides_every_small_image(size: int, patch: int) -> None:
         ),
         ({"centre_crop": 7}, "'centre_crop' of the encoder is 7.*\n.*from 8"),
         ({"centre_crop": "mid"}, "'centre_crop' of the encoder is 'mid'.*\n.*256x128"),
-        ({"projection": "conv"}, "'linear', 'linear-bn', 'mlp' or 'none'"),
+        ({"projection": "conv"}, "'linear', 'linear-bn', 'mlp', 'residual' or 'none'"),
         ({"fit": "stretch"}, "'crop', 'squash', 'crop-bicubic'"),
         ({"mean": (0.1, 0.2)}, r"'mean' of the encoder is \(0.1, 0.2\)\.\nExpected: one value, or 3"),
         ({"std": ()}, "'std' of the encoder is"),

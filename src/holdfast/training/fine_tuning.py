@@ -17,6 +17,8 @@ with importing(__name__):
     import torch
     from torch import Tensor
 
+from holdfast.adapters.local import Local
+from holdfast.adapters.storage import GALLERY_ADAPTER, save_adapter
 from holdfast.data.augment import Augmentation
 from holdfast.data.text_pairs import TextPairs
 from holdfast.data.text_set import TextSet
@@ -164,14 +166,15 @@ def fine_tune(
     network = refuse_untrainable(encoder)
     new = embedded_before(encoder, texts, role, cache=cache)
     before, after = _each_its_own(old, new) if paired_texts else paired(old, new)
+    method, asked = build_method(experiment.method, experiment.method_options), experiment
+    predecessor = after if method.stays else before
     spec = TextSpec(
-        frozen=encoder.fingerprint, width=encoder.dim, dim=old.dim, projection=experiment.model.projection,
+        frozen=encoder.fingerprint, width=encoder.dim, dim=predecessor.all.dim, projection=experiment.model.projection,
         zeta=experiment.model.zeta, place=str(network.folder), max_length=network.max_length,
         truncate_dim=network.truncate_dim, query_prefix=encoder.prefix("query"),
         document_prefix=encoder.prefix("document"),
     )  # fmt: skip
-    method, asked = build_method(experiment.method, experiment.method_options), experiment
-    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, old.space.name)
+    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, predecessor.all.space.name)
     if again:
         set_aside(folder, code_of(experiment))  # with the head that it began with
     first = _start(start, before.embeddings, after.embeddings, asked, folder, on_step)
@@ -185,9 +188,12 @@ def fine_tune(
         "truncate_dim": spec.truncate_dim,
     }  # fmt: skip
     release = train_release(
-        items, experiment, folder, old=frozen_release(before), old_embeddings=before.embeddings,
+        items, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all,
         start=first, frozen_model=frozen, task=task, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
     )  # fmt: skip
+    if method.stays and not (folder / GALLERY_ADAPTER).exists():
+        own = FineTuned(CompatibleHead(release, None), _text_model(folder, release)).embed(_each(texts), role=role)
+        save_adapter(Local("old_to_new").fit(before.all, own), folder / GALLERY_ADAPTER)
     return load_fine_tuned(folder, release)
 
 
@@ -204,12 +210,16 @@ def load_fine_tuned(folder: Path, release: Release | None = None, *, device: tor
         ConfigError: The text model within cannot be opened.
     """
     release = load_release(folder) if release is None else release
-    recorded = dict(release.record.frozen_model or {})
-    place = recorded_place(folder, recorded.pop("model", f"{WITHIN}{TEXT_MODEL}"))
-    encoder = open_text_encoder(place, device=device, **recorded)
+    encoder = _text_model(folder, release, device)
     head = load_head(folder, release)
     embed_features(release, _nothing_of(encoder))  # refuses another text model than the release is over
     return FineTuned(head, encoder)
+
+
+def _text_model(folder: Path, release: Release, device: torch.device | str = "cpu") -> TextEncoder:
+    recorded = dict(release.record.frozen_model or {})
+    place = recorded_place(folder, recorded.pop("model", f"{WITHIN}{TEXT_MODEL}"))
+    return open_text_encoder(place, device=device, **recorded)
 
 
 def refuse_untrainable(encoder: TextEncoder) -> SentenceModel:
@@ -248,7 +258,7 @@ def _start(
         classifier = {} if head.head is None else head.head.state_dict()
         return {**head.encoder.state_dict(), **prefixed(CLASSIFIER, classifier)}
     method = build_method(experiment.method, experiment.method_options)
-    from_map = start == "ridge" and experiment.model.projection == "linear" and method.needs_old
+    from_map = start == "ridge" and experiment.model.projection == "linear" and method.needs_old and not method.stays
     return ridge_start(old, new) if from_map else None
 
 
