@@ -127,7 +127,7 @@ def embedded(data: str, root: Path, work: Path) -> Sets:
 
 def candidates(seed: int, folder: Path, labelled: bool) -> dict[str, Candidate]:
     """Return what is compared, by name."""
-    usual = usual_heads()
+    usual = usual_heads(unlabelled=True)
     heads = {"p2s, two layers": usual["p2s, two layers"]}
     for weight in WEIGHTS:
         heads[f"keep {weight:g}, two-step"] = dataclasses.replace(usual["two-step"], method_options={"weight": weight})

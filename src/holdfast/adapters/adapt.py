@@ -48,25 +48,27 @@ HEAD = "head "  # before the name of its method
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
 
-def usual_heads() -> dict[str, Experiment]:
+def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
     """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
     an adapter takes the old gallery there: it also learns from pairs without a label.
+
+    Args:
+        unlabelled: Whether there are such pairs, without which nobody needs "two-step".
     """
     if not installed("train"):
         return {}
-    return {
+    heads = {
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
-        "two-step": Experiment(
-            method="keep",
-            model=EncoderSpec(projection="residual"),
-            head="normalised",
-            head_options={"temperature": 1 / 6},
-            recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
-        ),
     }
+    if unlabelled:
+        heads["two-step"] = Experiment(
+            method="keep", model=EncoderSpec(projection="residual"), head="normalised",
+            head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+        )  # fmt: skip
+    return heads
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ def adapt(
         SpaceMismatchError: A set is not on the hypersphere.
     """
     unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
-    choice = choice or Choice(suitable_adapters(old, new))
+    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or unseen_pairs))
     direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)

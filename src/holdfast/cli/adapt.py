@@ -240,8 +240,8 @@ class Compared(Options):
     """What is compared: adapters, and heads over the new model.
 
     Args:
-        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s and in two steps; so it
-            is, too, if nothing is named.
+        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and one in two steps
+            where there are pairs without; so it is, too, if nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
@@ -294,8 +294,12 @@ class Compared(Options):
             "none: random changes of images do not go through vectors",
         )
 
-    def choice(self, seed: int) -> Choice:
+    def choice(self, seed: int, *, unlabelled: bool = False) -> Choice:
         """Return what to compare, of any two models; see `suited`.
+
+        Args:
+            seed: Of the heads.
+            unlabelled: Whether there will be pairs without a label.
 
         Raises:
             ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
@@ -322,7 +326,7 @@ class Compared(Options):
             for name, options in named.items()
         }
         if not self.adapter and not self.method:
-            heads, adapters = usual_heads(), fittable_adapters()
+            heads, adapters = usual_heads(unlabelled), fittable_adapters()
         given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
         heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
@@ -454,7 +458,7 @@ def adapt(
                "it only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
     guards = guarded(guard, no_guard)
-    choice = compared.choice(seed)
+    choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
     pair = models.opened(reading, model, api, sets, out)
     api.tell()
     asked = {"unseen_share": unseen_share != UNSEEN_SHARE, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
