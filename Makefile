@@ -13,7 +13,7 @@ demo: $(INSTALLED)
 	$(RUN)/holdfast demo $(ARGS)
 
 test: $(DEVELOPED)
-	$(RUN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # What takes long: galleries killed and failed at many points, several processes, long runs that are resumed.
 test-slow: $(DEVELOPED)
