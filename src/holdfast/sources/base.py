@@ -168,6 +168,29 @@ def check_readable(source: Source, names: Iterable[str]) -> None:
             )
 
 
+def declared_similarity(source: Source, vector: str, found: set[str], known: Mapping[str, str]) -> str | None:
+    """Return how the indexes of a column compare vectors; None where there is none, or they differ.
+
+    Args:
+        source: Whose column.
+        vector: Its name.
+        found: How its indexes compare, in words of the source.
+        known: The similarities that there are spaces for, by these words.
+
+    Raises:
+        DataError: One compares otherwise.
+    """
+    unknown = sorted(found - known.keys())
+    if unknown:
+        raise DataError(
+            f"An index of '{vector}' in {source.name} compares by {unknown[0]}.",
+            expected=f"one of {', '.join(known)}",
+            to_do="say in the URL how the vectors are to be compared, such as similarity=cosine.",
+        )
+    ways = {known[one] for one in found}
+    return ways.pop() if len(ways) == 1 else None
+
+
 def is_vector(type_: pa.DataType) -> bool:
     """Say whether a column of an Arrow type holds lists of numbers."""
     listed = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)

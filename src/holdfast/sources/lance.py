@@ -12,7 +12,16 @@ import pyarrow as pa
 
 from holdfast.errors import DataError, StoreError, reason, refuse, unknown_name
 from holdfast.sources.address import Address
-from holdfast.sources.base import chosen, filter_of, metadata_kind, needed, roles_of, texts_of_ids, whole_ids
+from holdfast.sources.base import (
+    chosen,
+    declared_similarity,
+    filter_of,
+    metadata_kind,
+    needed,
+    roles_of,
+    texts_of_ids,
+    whole_ids,
+)
 from holdfast.stores.filters import And, literal, sql
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
@@ -72,13 +81,7 @@ class LanceTable:
         with self._translated():
             indexes = [one for one in self._table.describe_indices() if vector in one.field_names]
             metrics = {str(one.details["metric_type"]).lower() for one in indexes if "metric_type" in one.details}
-        unknown = metrics - _SIMILARITIES.keys()
-        if unknown:
-            raise DataError(
-                f"The index of '{vector}' in {self.name} compares by {unknown.pop()}.",
-                expected=f"one of {', '.join(_SIMILARITIES)}",
-            )
-        return _SIMILARITIES[metrics.pop()] if len(metrics) == 1 else None
+        return declared_similarity(self, vector, metrics, _SIMILARITIES)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most so many rows, with these columns, of the version that was opened."""

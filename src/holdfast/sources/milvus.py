@@ -23,7 +23,16 @@ from pymilvus.client.types import LoadState
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.extras import require
 from holdfast.sources.address import Address
-from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids, whole_ids
+from holdfast.sources.base import (
+    chosen,
+    declared_similarity,
+    filter_of,
+    kept,
+    needed,
+    roles_of,
+    texts_of_ids,
+    whole_ids,
+)
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
 from holdfast.stores.filters import Condition
@@ -138,13 +147,7 @@ class MilvusCollection:
         with connected(self.address) as client:
             indexes = client.list_indexes(self.collection, field_name=vector)
             metrics = {client.describe_index(self.collection, one).get("metric_type") for one in indexes} - {None}
-        unknown = metrics - _SIMILARITIES.keys()
-        if unknown:
-            raise DataError(
-                f"The index of '{vector}' in {self.name} compares by {unknown.pop()}.",
-                expected=f"one of {', '.join(_SIMILARITIES)}",
-            )
-        return _SIMILARITIES[metrics.pop()] if len(metrics) == 1 else None
+        return declared_similarity(self, vector, metrics, _SIMILARITIES)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most so many rows, with these columns, in the order of the primary key.

@@ -24,7 +24,7 @@ from psycopg.types import TypeInfo
 
 from holdfast.errors import ConfigError, DataError, LastingStoreError, StoreError, reason, refuse
 from holdfast.sources.address import Address
-from holdfast.sources.base import filter_of, metadata_kind, needed, roles_of, whole_ids
+from holdfast.sources.base import declared_similarity, filter_of, metadata_kind, needed, roles_of, whole_ids
 from holdfast.stores.postgres.address import read_address
 
 _ARROW = {
@@ -40,7 +40,11 @@ _MOMENTS = {"timestamp": "", "timestamptz": "Z"}
 _NUMBERS: dict[str, np.dtype[Any]] = {"vector": np.dtype(">f4"), "halfvec": np.dtype(">f2")}
 """Numbers of vectors as the server sends them, after two of 16 bits: the dimension and nothing."""
 _HEAD = 4  # bytes
-_OPERATORS = {"cosine_ops": "cosine", "ip_ops": "inner-product", "l2_ops": "euclidean"}
+_SIMILARITIES = {
+    f"{kind}_{operators}": similarity
+    for kind in ("vector", "halfvec")
+    for operators, similarity in (("cosine_ops", "cosine"), ("ip_ops", "inner-product"), ("l2_ops", "euclidean"))
+}
 _COLUMNS = """
 SELECT attname, typname || CASE WHEN array_ THEN '[]' ELSE '' END, typtype = 'e' AND NOT array_, digits
 FROM (
@@ -130,14 +134,7 @@ class PostgresTable:
         """
         with self._connected() as connection:
             found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()
-        ways = {_OPERATORS.get(operators.partition("_")[2]) for (operators,) in found}
-        if None in ways:
-            raise DataError(
-                f"The index of '{vector}' in {self.name} is one of {found[0][0]}.",
-                expected="one for cosine, inner product or L2",
-                to_do="say in the URL how the vectors are to be compared, such as similarity=cosine.",
-            )
-        return ways.pop() if len(ways) == 1 else None
+        return declared_similarity(self, vector, {str(operators) for (operators,) in found}, _SIMILARITIES)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most so many rows, with these columns, all of one moment."""
