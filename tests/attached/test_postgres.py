@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
-from attached.shop import Shop, source
+from attached.shop import Shop, source, vector, written
 from crash.server import Server
+from holdfast.attached.postgres import attachment
+from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import StoreError, UpgradeStateError
+from holdfast.galleries.sources import CallableVectors
 
 
 def test_all_the_way_and_back(shop: Shop) -> None:
@@ -53,6 +57,72 @@ def test_two_columns_of_one_table(shop: Shop) -> None:
         two.rollback()
         two.detach()
     assert shop.dump() == schema and shop.contents() == rows
+
+
+def test_vectors_of_the_last_moment_are_made_while_others_read_and_write(shop: Shop) -> None:
+    shop.fill(3)
+    wrote: list[int] = []
+
+    def write() -> None:  # while vectors are made of texts that were read before
+        if len(wrote) < 4:
+            wrote.append(1)
+            shop.execute(
+                "SET lock_timeout = '100ms'; "
+                f"UPDATE shop.items SET title = 'a', emb = '{written('old', 'a')}' WHERE id = 1; "
+                f"INSERT INTO shop.items (id, title, emb) VALUES ({10 + len(wrote)}, 'a', '{written('old', 'a')}')"
+            )
+
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute("UPDATE shop.items SET title = 'b' WHERE id = 2")
+        it.swap(source(it, told=write))
+        rows = dict(shop.execute("SELECT id, emb::text FROM shop.items"))
+    texts = {0: "item 0", 1: "a", 2: "b", 11: "a", 12: "a", 13: "a", 14: "a"}
+    assert rows.keys() == texts.keys() and len(wrote) == 4
+    for row, text in texts.items():
+        assert abs(vector("new", text) - [float(part) for part in rows[row].strip("[]").split(",")]).max() < 1e-5
+
+
+def test_an_application_that_writes_faster_than_vectors_are_made(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(3)
+    monkeypatch.setattr(attachment, "ROUNDS", 3)
+
+    def write() -> None:
+        shop.execute("UPDATE shop.items SET emb = emb, title = title || 'a' WHERE id = 1")
+
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        write()
+        with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the new.*: '1'") as refused:
+            it.swap(source(it, told=write))
+        assert "let it pause" in refused.value.to_do and it.state.phase == "indexed"
+        it.swap(source(it, told=lambda: write() if it.state.phase == "indexed" else None), allow_missing=1)
+        assert it.status().lacking["new"] == 0, "filled after the swap"
+
+
+def test_rows_that_a_source_does_not_have_hold_a_swap_up_once(shop: Shop) -> None:
+    shop.fill(3)
+    asked: list[list[str]] = []
+
+    class Some:
+        """Vectors of all rows but one."""
+
+        def __init__(self, whole: CallableVectors) -> None:
+            self.whole, self.fingerprint, self.space = whole, whole.fingerprint, whole.space
+
+        def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+            asked.append(list(ids))
+            return self.whole.embed([one for one in ids if one != "1"])
+
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute("UPDATE shop.items SET title = title || 'a' WHERE id IN (1, 2)")
+        with pytest.raises(UpgradeStateError, match="1 rows have no up-to-date vector of the new model"):
+            it.swap(Some(source(it)))
+        assert asked == [["1", "2"], ["1"]]
 
 
 @pytest.mark.slow

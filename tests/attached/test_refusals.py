@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import psycopg
@@ -14,7 +15,15 @@ from holdfast.attached.base import ModelIdentity
 from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from holdfast.attached.postgres.session import LockedError
 from holdfast.attached.postgres.start import plan
-from holdfast.errors import ConfigError, DataError, GalleryError, HoldfastError, LastingStoreError, UpgradeStateError
+from holdfast.errors import (
+    ConfigError,
+    DataError,
+    GalleryError,
+    HoldfastError,
+    LastingStoreError,
+    StoreError,
+    UpgradeStateError,
+)
 
 TABLES: dict[str, tuple[str, str, type[HoldfastError], str]] = {
     "a view": ("CREATE VIEW shop.other AS SELECT * FROM shop.items", "shop.other", ConfigError, "is a view"),
@@ -80,6 +89,24 @@ def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
             assert again.number == it.number
         with pytest.raises(ConfigError, match="no table 'items'"):  # not the one of the same name in another schema
             shop.attach(shop.at("items"))
+
+
+def test_an_attachment_that_cannot_be_opened_leaves_no_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(self: PostgresAttachment) -> None:
+        raise StoreError("The database fails.")
+
+    shop.attach().close()
+    monkeypatch.setattr(PostgresAttachment, "_entry", lost)
+    kept: list[StoreError] = []  # with its traceback, which holds what was open
+    for opened in (shop.attach, shop.open):
+        with pytest.raises(StoreError, match="The database fails") as refused:
+            opened()
+        kept.append(refused.value)
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast attach'"
+    until = time.monotonic() + 10
+    while shop.execute(ours) != [(0,)] and time.monotonic() < until:
+        time.sleep(0.01)  # until the server sees that they are closed
+    assert shop.execute(ours) == [(0,)] and len(kept) == 2
 
 
 @pytest.mark.slow

@@ -98,6 +98,21 @@ def test_keys_of_any_type(made: str, make_shop: Callable[..., Shop]) -> None:
     assert shop.dump() == schema and shop.contents() == rows
 
 
+def test_indexes_of_partitions_have_their_names_after_the_end(make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop(PARTS)
+    schema = set(shop.dump().splitlines())
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        it.swap(writes="new")
+        it.complete()
+        it.detach()
+    after = set(shop.dump().splitlines())
+    assert not [line for line in after if "holdfast" in line]
+    moved = {line for line in schema ^ after if line.strip(" ,")}
+    assert all(line.split()[0] in ("emb", "shelf") for line in moved), moved  # the vectors are the last column
+
+
 @pytest.mark.parametrize(
     ("index", "order"),
     [

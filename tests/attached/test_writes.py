@@ -119,6 +119,14 @@ def test_a_row_without_names_of_columns(desk: Desk) -> None:
     assert desk.row(5) == expected(desk, "a")
 
 
+def test_an_upsert_without_names_of_columns(desk: Desk) -> None:
+    upsert = "INSERT INTO shop.items VALUES (%s, %s, 1, %s) ON CONFLICT (id) DO UPDATE SET title = excluded.title, " \
+             "emb = excluded.emb"  # fmt: skip
+    desk.send(upsert, 1, "a", desk.vector("a"))
+    desk.send(upsert, 6, "b", desk.vector("b"))
+    assert (desk.row(1), desk.row(6)) == (expected(desk, "a"), expected(desk, "b"))
+
+
 def test_many_rows_by_copy(desk: Desk) -> None:
     with (
         psycopg.connect(desk.shop.database) as connection,

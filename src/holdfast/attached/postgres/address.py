@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from dataclasses import dataclass, replace
+from urllib.parse import quote, urlencode
 
 from holdfast.errors import ConfigError, refuse
+from holdfast.sources.address import Address as SourceAddress
+from holdfast.sources.address import read_address as read_source_address
+from holdfast.sources.address import scheme_of
 from holdfast.stores.postgres.address import Address, read_address
 
 _OWN = ("table", "id", "vector", "text")
@@ -46,28 +49,25 @@ def read_table_address(url: str) -> TableAddress:
     """Read a URL such as ``postgresql://user@host/db?table=shop.items&id=id&vector=emb&text=title``.
 
     Args:
-        url: As libpq reads it, with parameters more: ``table``, ``id`` and ``text`` (several columns with commas
-            between them), and ``vector``.
+        url: Of a table as a source, see `holdfast.sources.address.read_address`; ``id`` and ``text`` may be several
+            columns with commas between them.
 
     Raises:
         ConfigError: It cannot be read. The message does not repeat it, since it may hold a password.
     """
-    known = url.startswith(("postgresql://", "postgresql+", "postgres://", "postgres+"))
+    known = scheme_of(url) == "postgresql" and "://" in url
     refuse(not known, "A place that is no database.", "postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE")
-    place, _, query = url.partition("?")
-    own: dict[str, str] = {}
-    rest = []
-    for part in filter(None, query.split("&")):
-        name, _, value = part.partition("=")
-        if name not in _OWN:
-            rest.append(part)
-            continue
-        refuse(name in own, f"The URL names {name} twice.", f"{name}= once, several columns with commas between")
-        own[name] = unquote(value)
-    columns = {name: tuple(filter(None, own.get(name, "").split(","))) for name in ("id", "text")}
-    address = read_address(f"{place}?{'&'.join(rest)}" if rest else place)
-    unfit = [name for name in (*columns["id"], *columns["text"], own.get("vector", ""), own.get("table", "")) if
-             "%" in name or '"' in name]  # fmt: skip
+    source = read_source_address(url)
+    plain = replace(source, table=None, roles=replace(source.roles, id=None, vector=None, text=None), options={})
+    refuse(plain != SourceAddress(source.scheme, source.place), "The URL of an attached table says more than that.",
+           f"{', '.join(_OWN)}, and what libpq connects with")  # fmt: skip
+    options = dict(source.options)
+    schema, table = options.pop("schema", ""), source.table or ""
+    database = read_address(f"{source.place}?{urlencode(options, quote_via=quote)}" if options else source.place)
+    key, texts = (tuple(filter(None, (said or "").split(","))) for said in (source.roles.id, source.roles.text))
+    vector = source.roles.vector or ""
+    unfit = [name for name in (*key, *texts, vector, table, schema) if "%" in name or '"' in name]
     if unfit:
         raise ConfigError(f"The name {unfit[0]!r}.", expected='names without " and %')
-    return TableAddress(address, own.get("table", ""), columns["id"], own.get("vector", ""), columns["text"])
+    table = f"{schema}.{table}" if schema and table and "." not in table else table
+    return TableAddress(database, table, key, vector, texts)

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
 from holdfast.attached.postgres.address import TableAddress, read_table_address
 from holdfast.attached.postgres.filling import (
+    Batch,
     Filling,
     check_made,
     lacking_rows,
@@ -46,6 +47,7 @@ from holdfast.attached.postgres.statements import (
 from holdfast.attached.postgres.triggers import create_statements, drop_statement
 from holdfast.attached.postgres.verify import queries_of, table_problems
 from holdfast.attached.state import AttachmentState, Event, Side, advance
+from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import GalleryError, StoreError, UpgradeStateError
 from holdfast.galleries.backfill import Backfilled
@@ -56,7 +58,9 @@ _log = logger("attached")
 
 LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
 ATTEMPTS = 40
-DRAINED = 256  # rows that are filled while writers wait
+HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
+LAST = 256  # rows whose vectors are made before the table is locked, and written while it is
+ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
 _GUARD = "SELECT pg_advisory_xact_lock(hashtext('holdfast_attached'))"
 
 
@@ -109,11 +113,10 @@ def attach(
             return entry.id
 
     try:
-        number = session.patiently(begin, ATTEMPTS)
+        return PostgresAttachment(address, session, session.patiently(begin, ATTEMPTS))
     except BaseException:
         session.close()
         raise
-    return PostgresAttachment(address, session, number)
 
 
 def open_attachment(url: str) -> PostgresAttachment:
@@ -308,10 +311,11 @@ class PostgresAttachment:
         """Let the application's queries find the new vectors: two columns change their names in one transaction.
 
         Args:
-            source: Of the new model, which reads rows as they are: those of the last moment are filled while the table
-                is locked.
+            source: Of the new model, which reads rows as they are. Vectors of rows that were written a moment ago are
+                made before the table is locked, and again as long as the application writes further ones.
             writes: With which model the application writes from then on; as before if left out.
-            allow_missing: So many rows may lack a vector, and are not found until they have one.
+            allow_missing: So many rows may lack a vector, and are not found until they have one; those that the source
+                has get theirs at once.
             attempts: How often to ask for the lock.
 
         Raises:
@@ -347,45 +351,65 @@ class PostgresAttachment:
         if source is not None:
             check_made(source, entry, side)
 
-        def attempt() -> None:
+        ready: tuple[Batch, EmbeddingSet | None] = Batch([], []), None
+
+        def attempt() -> tuple[int, Batch]:
+            """Turn if no more rows lack a vector than may, and return how many do, with some of those that hinder."""
+            nonlocal ready
             if source is not None:
-                self._catch_up(source, side)
+                ready = self._ready(source, side, ready)
             with self._session.transaction(LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, event)
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
-                if source is not None:
-                    self._drain(entry, layout, source, side)
+                self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
+                batch, made = ready
+                if made is not None and len(made):
+                    write_batch(self._session, entry, layout, side, batch, made)
+                    self._session.rows("SELECT set_config('holdfast.filling', '', true)")
                 lacking = lacking_rows(self._session, layout, side)
                 if lacking > allow:
-                    ids = read_batch(self._session, entry, layout, side, 20).ids
-                    raise self._lacking(kind, side, lacking, ids)
+                    return lacking, read_batch(self._session, entry, layout, side, LAST)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
                 extension = extension_of(self._session)
                 for statement in turn_statements(entry, layout.relation, side, extension, writes):
                     self._session.rows(statement)
                 self._ledger.step(entry, {**event, "lacking": lacking})
+                return lacking, Batch([], [])
 
-        self._session.patiently(attempt, attempts)
+        before: Batch | None = None
+        for _ in range(ROUNDS):
+            lacking, left = self._session.patiently(attempt, attempts)
+            if source is None or not left.keys or left == before:  # what is as it was, the source does not have
+                break
+            before = left
+        if left.keys:
+            raise self._lacking(kind, side, lacking, left.ids[:20])
         _log.log(INFO, "%s of %s: %s serves", kind, self.address.url, state.fingerprint(side))
-
-    def _catch_up(self, source: VectorSource, side: Side) -> None:
-        """Fill what is lacking beside everybody, so that little is left for the moment of a turn."""
-        with self._session.transaction():
-            lacking = lacking_rows(self._session, held(self._session, self.number)[1], side)
-        if lacking:
+        if source is not None and lacking:
             self.backfill(source, of=side)
 
-    def _drain(self, entry: Entry, layout: Columns | Aside, source: VectorSource, side: Side) -> None:
-        """Fill the last rows while nobody else reads or writes the table; what sources read of it is read before."""
-        batch = read_batch(self._session, entry, layout, side, DRAINED)
-        if batch.keys:
-            kept = (one.keeping(self._session, layout, batch.ids) for one in (self.texts, self.stored))
-            with next(kept), next(kept):
-                made = source.embed(batch.ids)
-            write_batch(self._session, entry, layout, side, batch, made)
-            self._session.rows("SELECT set_config('holdfast.filling', '', true)")
+    def _ready(
+        self, source: VectorSource, side: Side, ready: tuple[Batch, EmbeddingSet | None]
+    ) -> tuple[Batch, EmbeddingSet | None]:
+        """Fill rows until few are left, and return these with their vectors, made while nobody waits.
+
+        Args:
+            source: Of vectors.
+            side: Of which model.
+            ready: What was returned before, which may be so still.
+        """
+        for last in (False, True):
+            with self._session.transaction():
+                entry, layout = held(self._session, self.number)
+                batch = read_batch(self._session, entry, layout, side, LAST)
+            if len(batch.keys) < LAST or last:
+                break
+            self.backfill(source, of=side)
+        if batch == ready[0]:
+            return ready
+        return batch, source.embed(batch.ids) if batch.keys else None
 
     def _lacking(self, kind: str, side: Side, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
         return UpgradeStateError(
@@ -393,7 +417,8 @@ class PostgresAttachment:
             f"{shown(ids, lacking)}.",
             expected="a vector for every row",
             to_do=f"`holdfast attach backfill --of {side}` fills them; or give {kind} the source, which fills the last "
-            f"ones by itself; or allow it: --allow-missing {lacking}. Nothing was changed.",
+            "ones by itself; where the application writes faster than that, let it pause; or allow it: "
+            f"--allow-missing {lacking}. Nothing that serves was changed.",
         )
 
     def _refuse_unbuilt(self, entry: Entry, layout: Columns | Aside) -> None:
@@ -499,7 +524,7 @@ class PostgresAttachment:
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 if entry.state.phase not in ("attached", "filling", "filled"):  # an index counts at once
                     refuse_lacking(layout)
-                names = names_to_restore(entry) if stays == "new" else []
+                names = names_to_restore(self._session, entry) if stays == "new" else []
                 for statement in detach_statements(entry, layout.relation, stays):
                     self._session.rows(statement)
                 if not entry.record.aside:

@@ -166,7 +166,7 @@ def build(session: Session, indexes: list[NewIndex]) -> None:
         if state == "missing" or (state == "invalid" and one.leaf):
             session.alone(one.statements()[0])
         for statement in one.attaching():
-            if not _is_part(session, one):
+            if not session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
                 session.alone(statement)
 
 
@@ -179,10 +179,6 @@ def _state(session: Session, index: NewIndex) -> str:
     if not found:
         return "missing"
     return "built" if found[0][0] else "building" if found[0][1] else "invalid"
-
-
-def _is_part(session: Session, index: NewIndex) -> bool:
-    return bool(session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [index.identifier]))
 
 
 def statuses(session: Session, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.attached.postgres.layout import Layout, arrays, given, held, key_texts, same_key
+from holdfast.attached.postgres.layout import arrays, given, held, key_texts, same_key
 from holdfast.attached.postgres.ledger import Entry, Record
 from holdfast.attached.postgres.session import RETRIES, Row, Session, quoted
 from holdfast.attached.state import Side
@@ -61,36 +60,21 @@ class _TableRows:
 
     def __init__(self, session: Session, entry: Entry) -> None:
         self._session, self._entry, self._record = session, entry, entry.record
-        self._kept: dict[str, Row] | None = None
-
-    @contextmanager
-    def keeping(self, session: Session, layout: Layout, ids: Sequence[str]) -> Iterator[None]:
-        """Know some rows within, as a transaction that locked the table sees them, and ask for no others."""
-        known = bool(self.side or self._record.table.texts)
-        self._kept = self._by_id(self._read(session, layout, ids)) if known else {}
-        try:
-            yield
-        finally:
-            self._kept = None
 
     def _select(self, ids: Sequence[str]) -> dict[str, Row]:
         """Return key and text of rows, or vector, by id."""
-        if self._kept is not None:
-            return self._kept
         reach = self._session.reached
         return self._by_id(self._session.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
 
     def _rows(self, ids: Sequence[str]) -> list[Row]:
         with self._session.transaction(LOCK_TIMEOUT):
-            return self._read(self._session, held(self._session, self._entry.id)[1], ids)
-
-    def _read(self, session: Session, layout: Layout, ids: Sequence[str]) -> list[Row]:
-        wanted = f"vector_send({layout.vector(self.side)}::vector)" if self.side else _text(self._record)
-        return session.rows(
-            f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
-            f"{same_key(self._record, 't', 'd')}",
-            arrays(self._record, [key_of(identifier, self._record) for identifier in ids]),
-        )
+            layout = held(self._session, self._entry.id)[1]
+            wanted = f"vector_send({layout.vector(self.side)}::vector)" if self.side else _text(self._record)
+            return self._session.rows(
+                f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
+                f"{same_key(self._record, 't', 'd')}",
+                arrays(self._record, [key_of(identifier, self._record) for identifier in ids]),
+            )
 
     @staticmethod
     def _by_id(rows: Sequence[Row]) -> dict[str, Row]:

@@ -124,8 +124,8 @@ class Preparation:
         """What to know before."""
         notes = [] if self.aside else [
             "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
-            "session, and INSERT without a list of columns puts the vector into the column of the old model after a "
-            "swap: name columns.",
+            "session; and after complete and detach the vectors are the table's last column, which INSERT without a "
+            "list of columns would take for another: name columns.",
         ]  # fmt: skip
         old, new = self.record.old, self.record.new
         if old.dim != new.dim:

@@ -60,12 +60,24 @@ def left_indexes(session: Session, entry: Entry) -> list[str]:
     ]
 
 
-def names_to_restore(entry: Entry) -> list[tuple[str, str]]:
-    """Return the new indexes in SQL, and the name of the old one in the place of each."""
+def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
+    """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
     if entry.record.aside:
         return []
-    table = entry.record.table
-    return [(quoted(table.schema, added_name(one.name, "new")), quoted(one.name)) for one in table.indexes]
+    table, found = entry.record.table, []
+    for one in table.indexes:
+        after, before = quoted(table.schema, added_name(one.name, "new")), quoted(table.schema, one.name)
+        parts = session.rows(
+            "SELECT nspname, made.relname, was.relname FROM pg_partition_tree(to_regclass(%s)) AS new "
+            "JOIN pg_index AS i ON i.indexrelid = new.relid JOIN pg_class AS made ON made.oid = new.relid "
+            "JOIN pg_namespace ON pg_namespace.oid = made.relnamespace "
+            "JOIN pg_partition_tree(to_regclass(%s)) AS old ON old.level > 0 "
+            "JOIN pg_index AS j ON j.indexrelid = old.relid AND j.indrelid = i.indrelid "
+            "JOIN pg_class AS was ON was.oid = old.relid", [after, before],
+        )  # fmt: skip
+        found += [(after, quoted(one.name))]
+        found += [(quoted(str(schema), str(name)), quoted(str(old))) for schema, name, old in parts]
+    return found
 
 
 def restored_not_null(session: Session, entry: Entry, relation: str) -> str:

@@ -128,10 +128,14 @@ def inspect(session: Session, address: TableAddress) -> Table:
             to_do="name those that it is computed from: &text=COLUMN,COLUMN; nothing was changed.",
         )
     key = tuple(columns[one][0] for one in _key(session, oid, f"{schema}.{name}", address.key))
+    storage = session.rows(
+        "SELECT attstorage FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
+        "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
+    )  # fmt: skip
     table = Table(
         oid, schema, name, partitioned, key, vector, kind, digits, tuple(columns[one][0] for one in address.texts),
         _not_null(session, oid, vector) if not_null else "", _indexes(session, oid, vector),
-        _storage(session, oid, vector),
+        str(storage[0][0]) if storage else "",
     )  # fmt: skip
     return table if digits > 0 else _measured(session, table)
 
@@ -243,14 +247,6 @@ def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, .
     return tuple(
         VectorIndex(str(name), str(definition).partition(" USING ")[2], int(index)) for name, definition, index in found
     )
-
-
-def _storage(session: Session, oid: int, vector: Column) -> str:
-    found = session.rows(
-        "SELECT attstorage FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
-        "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
-    )  # fmt: skip
-    return str(found[0][0]) if found else ""
 
 
 def _measured(session: Session, table: Table) -> Table:

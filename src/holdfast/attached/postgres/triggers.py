@@ -113,20 +113,11 @@ BEGIN
             RETURN NEW;
         END IF;
         {_not_null(layout, f"NEW.{served} IS NULL AND NEW.{hidden} IS NULL")}
-        IF NEW.{served} IS NULL AND NEW.{hidden} IS NULL THEN
-            NEW.{edited} := 0;
-        ELSIF serves THEN
-            IF NEW.{served} IS NULL THEN  -- by a statement that names no columns
-                NEW.{served} := NEW.{hidden};
-            END IF;
-            NEW.{hidden} := NULL;
-            NEW.{edited} := {_NOW};
-        ELSIF NEW.{served} IS NULL THEN
-            NEW.{edited} := {_NOW};
-        ELSE
-            NEW.{hidden} := NULL;
-            NEW.{edited} := {_MOVED};
+        IF NEW.{served} IS NULL THEN  -- by a statement that names no columns, which may be one with ON CONFLICT
+            NEW.{served} := NEW.{hidden};
         END IF;
+        NEW.{hidden} := NULL;
+        NEW.{edited} := CASE WHEN NEW.{served} IS NULL THEN 0 WHEN serves THEN {_NOW} ELSE {_MOVED} END;
         RETURN NEW;
     END IF;
     IF TG_ARGV[0] = 'moved' THEN

@@ -104,7 +104,7 @@ def concern(query: str, entry: Entry) -> str:
         if added_name(table.vector.name, side) in query:
             return f"it names the column {added_name(table.vector.name, side)}, which will be gone"
     if re.search(rf"insert\s+into\s+{relation}\s*(?:values|select|default)", query, re.IGNORECASE):
-        return "it names no columns: after a swap the vector would go into the column of the old model"
+        return "it names no columns: after complete and detach the vector is the last one"
     if re.search(rf"\*\s+from\s+{relation}|returning\s+\*", query, re.IGNORECASE):
         return "it selects *: two columns more than before, and a prepared one fails once when they come and go"
     column = rf'(?<![\w"])"?{re.escape(table.vector.name)}"?(?![\w"])'
