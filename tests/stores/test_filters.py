@@ -28,6 +28,7 @@ from holdfast.stores.filters import (
     checked,
     leaves,
     path_of,
+    sql,
 )
 from holdfast.stores.lance.filters import condition as lance_condition
 from holdfast.stores.memory.filters import mask
@@ -164,7 +165,8 @@ def test_a_missing_value_meets_no_comparison_and_so_meets_the_contrary(stores: l
         ("n NOT BETWEEN 1 AND 3", Not(between("n", 1, 3))),
         ("order NOT IN ('it''s', red)", Not(In("order", ("it's", "red")))),
         ("order = '''; DROP TABLE items; --'", Condition("order", "=", EVIL)),
-        ("order=war and peace", Condition("order", "=", "war and peace")),
+        ("order=war, peace", Condition("order", "=", "war, peace")),
+        ("order='war and peace'", Condition("order", "=", "war and peace")),
         ("order='in quotes'", Condition("order", "=", "in quotes")),
         ("facts.a = red AND facts.\"a b\".\"it's\" <> 3",
          And((Condition("facts.a", "=", "red"), Condition("facts.\"a b\".\"it's\"", "!=", 3)))),
@@ -181,12 +183,19 @@ def test_filters_as_people_type_them(words: str, where: Filter) -> None:
     [
         "n=1 n=2", "n=1 AND", "n IN ()", "n IN (1", "(n=1", "exists(n", "NOT", "n BETWEEN 1", "exists(nothing)",
         "n.a=1", "facts=3", "facts.a<red", "(" * 60 + "n=1" + ")" * 60, "NOT " * 50 + "n=1", "facts..a=1", 'facts."a=1',
-        "n=1;DROP TABLE items", "order < 5", "n = '", 'order IN ("a")', "",
+        "n=1;DROP TABLE items", "order=red AND n", "order=red AND", "order=war and peace", "order=red n=1",
+        "order=red facts.a IN (1)", "order='red' n=1", "order='red", "order=red)", "n='1'", "price<'1'", "sold='true'",
+        "n IN ('1')", "n BETWEEN '1' AND 3", "order < 5", "n = '", 'order IN ("a")', "",
     ],
 )  # fmt: skip
 def test_what_is_no_filter_is_refused(words: str) -> None:
     with pytest.raises(ConfigError):
         read_filter([words], COLUMNS)
+
+
+def test_a_sign_that_the_sql_of_lance_cannot_write_is_refused() -> None:
+    with pytest.raises(ConfigError, match="The column 'a`b'"):
+        sql(Condition("a`b", "=", 1))
 
 
 tokens = [

@@ -105,6 +105,8 @@ def test_generations_that_no_store_can_keep_are_refused(name: str, width: int, c
         ("colour=a<b", Condition("colour", "=", "a<b")),
         ("colour >= it's", Condition("colour", ">=", "it's")),
         ("sold=TRUE", Condition("sold", "=", True)),
+        ("colour='it''s red'", Condition("colour", "=", "it's red")),
+        ("colour=in the price range", Condition("colour", "=", "in the price range")),
     ],
 )
 def test_conditions_are_read_with_the_type_of_their_column(words: str, expected: Condition) -> None:
@@ -113,7 +115,22 @@ def test_conditions_are_read_with_the_type_of_their_column(words: str, expected:
 
 
 @pytest.mark.parametrize(
-    "words", ["price", "shape=round", "pieces=1.5", "price=cheap", "price=nan", "sold=maybe", "=3", ""]
+    "words",
+    [
+        "price",
+        "shape=round",
+        "pieces=1.5",
+        "price=cheap",
+        "price=nan",
+        "sold=maybe",
+        "=3",
+        "",
+        "price='3'",
+        "colour=red AND price",
+        "colour=red or blue",
+        "colour=red price<3",
+        "colour='red",
+    ],
 )
 def test_conditions_that_make_no_sense_are_refused(words: str) -> None:
     with pytest.raises(ConfigError):

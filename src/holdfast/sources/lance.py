@@ -22,7 +22,7 @@ from holdfast.sources.base import (
     texts_of_ids,
     whole_ids,
 )
-from holdfast.stores.filters import And, literal, sql
+from holdfast.stores.filters import And, column_name, literal, sql
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
 _IDS_AT_ONCE = 1024
@@ -99,7 +99,7 @@ class LanceTable:
         values: Sequence[str | int] = ids if text else whole_ids(ids)
         for start in range(0, len(values), _IDS_AT_ONCE):
             listed = ", ".join(literal(one) for one in values[start : start + _IDS_AT_ONCE])
-            yield from self._scanned(columns, _IDS_AT_ONCE, f"`{key}` IN ({listed})")
+            yield from self._scanned(columns, _IDS_AT_ONCE, f"{column_name(key)} IN ({listed})")
 
     def _scanned(self, columns: Sequence[str], rows: int, where: str) -> Iterator[pa.RecordBatch]:
         with self._translated():

@@ -289,7 +289,7 @@ def sql(where: Filter, leaf: Callable[[Leaf], str] | None = None) -> str:
 
 def leaf_sql(leaf: Leaf, prefix: str = "") -> str:
     """Write what looks at one value of a column as SQL; columns are called ``prefix`` and their name."""
-    column = f"`{prefix}{leaf.column}`"
+    column = column_name(prefix + leaf.column)
     match leaf:
         case In(_, values):
             return f"{column} IN ({', '.join(map(literal, values))})" if values else "FALSE"
@@ -297,6 +297,19 @@ def leaf_sql(leaf: Leaf, prefix: str = "") -> str:
             return f"{column} IS NOT NULL"
         case Condition(_, comparison, value):
             return f"{column} {comparison} {literal(value)}"
+
+
+def column_name(name: str) -> str:
+    """Write the name of a column as the SQL of Lance does.
+
+    >>> column_name("max speed")
+    '`max speed`'
+
+    Raises:
+        ConfigError: It holds the one sign that cannot be written there.
+    """
+    refuse("`" in name, f"The column {name!r}.", "a name without ` where rows are compared or asked for by it")
+    return f"`{name}`"
 
 
 def literal(value: Any) -> str:

@@ -11,7 +11,8 @@
     value      = 'a text, in which a quote stands twice', or a word or number without signs and spaces
 
 What is no such filter and begins with a column and a comparison is that one condition, with all that follows as its
-value: ``title=war and peace``.
+value: ``colour=dark red``. It is refused where what follows looks like more of a filter: ``title=war and peace`` has to
+be ``title='war and peace'``. What stands in quotes is a text, and no number.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ from holdfast.stores.filters import (
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<sign><=|>=|!=|<>|==|[=<>(),])|(?P<word>(?:[^\s(),'"<>=!]|"(?:[^"\\]|\\.)*")+))"""
 )
+_TEXT = re.compile(r"'(?:[^']|'')*'")
+_GOES_ON = re.compile(r"(?:^|\s)(?:AND|OR)(?:\s|$)", re.IGNORECASE)
+_FURTHER = re.compile(r"\s([^\s()'\"<>=!.]+)[^\s()'<>=!]*\s*(?:[<>=!]|(?:NOT\s+)?(?:IN\s*\(|BETWEEN\s))", re.IGNORECASE)
 _SAME = {"<>": "!="}
 _ORDERED = ("<", "<=", ">", ">=")
 _DEEPEST = 40
@@ -88,8 +92,8 @@ def _read(word: str, columns: Mapping[str, str]) -> Filter:
     try:
         return _Reader(word, columns).read()
     except _UnreadableError as error:
-        name, sign, _ = _split(word)
-        if sign and name in columns:
+        name, sign, text = _split(word)
+        if sign and name in columns and not _goes_on(text, columns):
             return _condition(word, columns)
         raise ConfigError(
             f"The filter '{word}' cannot be read: {error}.",
@@ -112,9 +116,25 @@ def _condition(word: str, columns: Mapping[str, str]) -> Condition:
     refuse(not sign, f"The condition '{word}'.", _PLAIN)
     twice = text.startswith("=" if sign in ("=", "!=") else tuple("<>=!"))
     refuse(twice, f"The condition '{word}' has more than one comparison.", _PLAIN)
-    found = checked(Condition(name, sign, _value(_Token("word", text), name, sign, columns)), columns)
+    refuse(_goes_on(text, columns), f"The condition '{word}' seems to be several.",
+           f"{_PLAIN}; a text of several words in single quotes: {name}{sign}'TEXT'")  # fmt: skip
+    token = _Token("text", _unquoted(text)) if _TEXT.fullmatch(text) else _Token("word", text)
+    found = checked(Condition(name, sign, _value(token, name, sign, columns)), columns)
     assert isinstance(found, Condition)
     return found
+
+
+def _goes_on(text: str, columns: Mapping[str, str]) -> bool:
+    """Say whether a value looks like one and more of a filter, mistyped."""
+    if _TEXT.fullmatch(text):
+        return False
+    further = any(found[1] in columns for found in _FURTHER.finditer(text))
+    unpaired = text.startswith("'") or text.count("(") != text.count(")")
+    return further or unpaired or bool(_GOES_ON.search(text))
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
 
 
 class _Reader:
@@ -134,7 +154,7 @@ class _Reader:
             end = found.end()
             kind = str(found.lastgroup)
             text = found[kind]
-            self._tokens.append(_Token(kind, text[1:-1].replace("''", "'") if kind == "text" else text))
+            self._tokens.append(_Token(kind, _unquoted(text) if kind == "text" else text))
 
     def read(self) -> Filter:
         found = self._any(_DEEPEST)
@@ -239,6 +259,12 @@ def _value(token: _Token, column: str, comparison: str, columns: Mapping[str, st
         )
     if kind == "text" or (kind == "json" and token.kind == "text"):
         return text
+    if token.kind == "text":
+        raise ConfigError(
+            f"The condition '{column}{comparison}'{text}'' compares with a text, in quotes.",
+            expected=f"a value of the column's type, {kind}",
+            to_do=f"leave the quotes out: {column}{comparison}{text}; nothing was changed.",
+        )
     for reader in _READERS[kind] if text.isascii() and "_" not in text else ():  # Python reads 1_0 as 10
         with suppress(ValueError):
             return reader(text)

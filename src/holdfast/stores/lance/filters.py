@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.stores.filters import Condition, Exists, Filter, In, Leaf, leaf_sql, literal, path_of, sql
+from holdfast.stores.filters import Condition, Exists, Filter, In, Leaf, column_name, leaf_sql, literal, path_of, sql
 from holdfast.stores.lance.rows import PREFIX
 
 
@@ -25,7 +25,7 @@ def _leaf(leaf: Leaf) -> str:
     if not keys:
         return leaf_sql(leaf, PREFIX)
     path = "$" + "".join(f".{json.dumps(key, ensure_ascii=False)}" for key in keys)
-    written = f"json_extract(`{PREFIX}{name}`, {literal(path)})"  # as JSON, texts in quotes
+    written = f"json_extract({column_name(PREFIX + name)}, {literal(path)})"  # as JSON, texts in quotes
     number = f"try_cast({written} AS double)"
     match leaf:
         case Exists():
