@@ -120,6 +120,12 @@ def test_a_sample_is_the_same_by_its_seed_and_whatever_is_the_id(folder: Path) -
     assert {row["text"] for row in rows_of(source.batches(["text", "old"], 5))} <= {f"item {row}" for row in range(20)}
     assert [row["count"] for row in rows_of(source.fetch(["item 7", "item 99"], ["count"]))] == [7]
     assert rows_of(source.fetch(["item 7"], ["max.speed", "size.in.cm"])) == [{"max.speed": 7, "size.in.cm": 7}]
+    for key in ("max.speed", "size.in.cm"):  # a key with a dot, which Qdrant takes for one within another
+        source = open_source(f"qdrant:{folder}#named?vector=old&id={key}")
+        assert sorted(row["text"] for row in rows_of(source.fetch(["7", "38", "99"], ["text"]))) == [
+            "item 38",
+            "item 7",
+        ]
 
 
 @pytest.mark.parametrize(("url", "error", "words"), [

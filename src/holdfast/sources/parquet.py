@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -22,6 +23,7 @@ from holdfast.sources.base import (
     roles_of,
     texts_of_ids,
 )
+from holdfast.sources.rows_by_id import ROWS, RowsById
 
 RECORD = b"holdfast"
 """Key in the metadata of Parquet files under which they say what their vectors are."""
@@ -71,6 +73,8 @@ class ParquetTable:
         for file in opened:
             file.close()
         self._where = filter_of(self)
+        self._copies: dict[tuple[str, ...], RowsById] = {}
+        self._copying = threading.Lock()
 
     def type_name(self, column: str) -> str:
         """Return the type of a column."""
@@ -90,9 +94,15 @@ class ParquetTable:
         yield from self._of_ids(key, chosen(self.address.sample, ids), columns, rows)
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these ids, in the order of the file, of which all rows are read."""
+        """Yield the rows of these ids, in any order, as the files were when these columns were first asked for."""
         [key] = needed(self, roles_of(self), "id")
-        yield from self._of_ids(key, ids, columns, max(1, len(ids)))
+        names = tuple(dict.fromkeys([key, *columns]))
+        with self._copying:
+            if names not in self._copies:
+                schema = pa.schema([(name, self.schema[name]) for name in names])
+                self._copies[names] = RowsById(schema, self._read(names, ROWS), self.name)
+        for batch in self._copies[names].fetch(ids):
+            yield batch.select(list(columns))
 
     def _counting(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield what the conditions leave."""

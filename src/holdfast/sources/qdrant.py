@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
@@ -154,6 +155,12 @@ class QdrantCollection:
                     points = client.retrieve(self.collection, ids=wanted, consistency=_CONSISTENCY, **read)
                     yield self._batch(points, columns)
                     continue
+                if not self._is_path(self._payload[key]):  # Qdrant cannot be asked for it: all points are read
+                    wanted_ids = pa.array(ids, pa.large_string())
+                    for batch in self._scrolled(list(dict.fromkeys([key, *columns])), PAGE, None, ()):
+                        batch = batch.filter(pc.is_in(batch.column(0).cast(pa.large_string()), wanted_ids))
+                        yield batch.select(list(columns))
+                    return
                 texts = self.schema[key] == pa.string()
                 values: Sequence[str | int] = some if texts else whole_ids(some)
                 yield from self._scrolled(columns, PAGE, _any_of(self._payload[key], values), ())
