@@ -14,7 +14,7 @@ from qdrant_client import models
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import vector
 from holdfast.attached.base import ModelIdentity
-from holdfast.attached.collections.opening import attach, current, open_attachment
+from holdfast.attached.collections.opening import attach, current, open_attachment, plan
 from holdfast.cli import main
 from holdfast.errors import ConfigError, GalleryError, UpgradeStateError
 
@@ -145,6 +145,9 @@ def test_a_version_that_the_application_counts_is_all_that_is_read(tmp_path: Pat
         assert attachment.status().lacking["new"] == 1
         assert attachment.backfill(application.source("new", attachment)).written == 1
         assert application.contents(attachment.engine.target("new")) == expected(application.twin, "new")
+        empty = {"key": 1, "emb": None, "text": "item 1"}  # as a server says it; the Lite one keeps zeros
+        engine: Any = attachment.engine
+        assert engine._row(empty).digest is None and engine._row({"key": 1, "text": "item 1"}).digest is not None
     application.close()
 
 
@@ -162,6 +165,26 @@ def test_points_without_a_vector_lack_none_where_a_version_is_read(tmp_path: Pat
         attachment.backfill(application.source("new", attachment))
         assert attachment.verify().passed and not application.contents(attachment.engine.target("new"))
     application.close()
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(terminal: Terminal, tmp_path: Path) -> None:
+    application = terminal.application
+    before = application.contents(application.first)
+    told = terminal.run("start", *MODELS, "--dry-run")
+    assert told["refusals"] == [] and not (tmp_path / "ledger.db").exists()
+    made, noted = told["steps"]["start"]
+    assert made.startswith("make the ") and "of 8 numbers" in made and "ledger.db" in noted
+    terminal.run("start", *MODELS)
+    with open_attachment(application.url) as attachment:
+        for side in ("old", "new"):
+            assert vars(attachment.engine.target(side)) == told[side]
+        assert terminal.run("start", *MODELS, "--dry-run") == told, "of what is attached already it says the same"
+        attachment.detach()
+    assert application.contents(application.first) == before
+    taken = "other" if "qdrant" in application.url else application.name
+    old, new = ModelIdentity("declared:old", 0), ModelIdentity("declared:new", 8)
+    would = plan(f"{application.url}&new={taken}", old=old, new=new)
+    assert "already" in would.refusals[0] and "new=NAME" in would.refusals[0]
 
 
 def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -> None:

@@ -206,7 +206,8 @@ def start(
         aside: Keep new vectors in a table of their own, where the table may not be altered. The application then
             changes its queries; nothing can be swapped.
         fire_triggers: Let filling fire the application's own triggers on updates, instead of keeping them silent.
-        dry_run: Print the SQL of every step and the rights that they take, and change nothing.
+        dry_run: Print the SQL of every step and the rights that they take, and change nothing; of a collection print in
+            words what every step would do.
 
     Examples:
         holdfast attach start "postgresql://shop@db/shop?table=shop.items&text=title" --model v1 --text-model MODEL
@@ -220,10 +221,18 @@ def start(
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
     old = ModelIdentity(mapped or fingerprint(str(model)), 0, model or "")
     if of_collections(on.url):
-        refuse(aside or fire_triggers or dry_run, "--aside, --fire-triggers or --dry-run of a collection.",
-               "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
+        refuse(aside or fire_triggers, "--aside or --fire-triggers of a collection.",
+               "neither: what is added is a collection, or a vector, of its own")  # fmt: skip
         from holdfast.attached.collections import opening
 
+        if dry_run:
+            would = opening.plan(on.url, old=old, new=new)
+            for refusal in would.refusals:
+                console.print(f"Refused: {refusal}")
+            for step, words in would.steps.items():
+                console.print(f"{step}: {'; '.join(words)}.")
+            on.print_json(asdict(would))
+            return int(bool(would.refusals))
         with opening.attach(on.url, old=old, new=new) as collection:
             return _tell(collection, on, {})
     from holdfast.attached.postgres.attachment import attach

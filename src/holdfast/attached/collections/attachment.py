@@ -499,7 +499,7 @@ class _Filling:
             pairs = {one: self._pair(known[one], read[one]) for one in made.ids if read.get(one) is not None}
             ledger.keep(number, pairs)
             self.written += len(pairs)
-        self.missing |= dict.fromkeys(one for one in known if made is None or one not in set(made.ids))
+        self.missing |= dict.fromkeys(sorted(known.keys() - set(() if made is None else made.ids)))
         if self.on_step is not None:
             told: Told = {"done": self.written + len(self.missing), "total": self.total, "embedded": self.embedded,
                           "written": self.written, "missing": len(self.missing), "seconds": self.elapsed}  # fmt: skip

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.attached.base import IndexStatus
 from holdfast.attached.state import Side
+from holdfast.sources.address import Address
 
 AT_ONCE = 256
 """Rows read at a time."""
+_NUMBERED = re.compile(r"_upgrade\d+$")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,35 @@ class Target:
 
     collection: str
     vector: str | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is known of an attachment before its new side has a place.
+
+    Args:
+        collection: That is attached to, no alias.
+        vector: The column of its vectors.
+        alias: What is set after every swap; None for nothing.
+        beside: Where the new vectors are to be, one of `Engine.beside`; the engine's choice when None.
+        new: Name of what is made; one with the number when None.
+        number: Of the attachment.
+    """
+
+    collection: str
+    vector: str
+    alias: str | None
+    beside: str | None
+    new: str | None
+    number: int
+
+    def name_after(self, old: str) -> str:
+        """Return the name of what is made in place of something.
+
+        >>> Wanted("items", "emb", None, None, None, 2).name_after("items_upgrade1")
+        'items_upgrade2'
+        """
+        return self.new or f"{_NUMBERED.sub('', old)}_upgrade{self.number}"
 
 
 @dataclass(frozen=True)
@@ -72,8 +104,25 @@ def _plain(value: Any) -> Any:
 class Engine(Protocol):
     """Rows of two sides in one service; everything that it acknowledges is seen by the next call."""
 
+    beside: ClassVar[Collection[str]]
+    """What the URL may say of where the new vectors are to be; nothing where there is no choice."""
+
     place: str
     """What is attached to, in words."""
+
+    def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None: ...
+
+    @classmethod
+    def resolved(cls, address: Address, name: str) -> str:
+        """Return the collection that a name or an alias leads to."""
+
+    @classmethod
+    def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
+        """Return what holds the old vectors, and what is to hold the new ones.
+
+        Raises:
+            ConfigError: They cannot be where they are wanted.
+        """
 
     def refuse(self) -> None:
         """Refuse what the new side could not be a faithful copy of.

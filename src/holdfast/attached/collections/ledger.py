@@ -169,6 +169,10 @@ class Entry:
 _RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
 
 
+class NoLedgerError(GalleryError):
+    """There is no ledger at a place."""
+
+
 class Ledger:
     """The ledger at a place, which is made where it is not there.
 
@@ -177,19 +181,26 @@ class Ledger:
         make: Whether to make it.
 
     Raises:
-        GalleryError: There is none, or one of another format.
+        NoLedgerError: There is none.
+        GalleryError: It has another format.
         StoreError: It is out of reach.
     """
 
     def __init__(self, place: str, *, make: bool = True) -> None:
         postgres = place.startswith(("postgresql:", "postgres:"))
+        missing = NoLedgerError(
+            f"There is no ledger '{place}'.",
+            expected="the one that was named when the collection was attached",
+            to_do="name it: ledger=FILE in the URL.",
+        )
         if not postgres and not make and not Path(place).is_file():
-            raise GalleryError(
-                f"There is no ledger '{place}'.",
-                expected="the one that was named when the collection was attached",
-                to_do="name it: ledger=FILE in the URL.",
-            )
+            raise missing
         self.database: Database = PostgresDatabase(place) if postgres else SqliteDatabase(Path(place), Disk())
+        if postgres and not make:
+            [(known,)] = self.database.execute("SELECT to_regclass('holdfast_collections_format') IS NOT NULL")
+            if not known:
+                self.database.close()
+                raise missing
         with self.database.transaction():
             for statement in _TABLES:
                 self.database.execute(statement)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from holdfast.attached.base import IndexStatus
-from holdfast.attached.collections.engine import AT_ONCE, Row, Target, digest_of
+from holdfast.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
 from holdfast.attached.state import Side
 from holdfast.errors import GalleryError
 from holdfast.sources.address import Address
@@ -33,6 +34,8 @@ class MilvusEngine:
         GalleryError: Something of the collection cannot be kept in another one.
     """
 
+    beside: ClassVar[Collection[str]] = ()
+
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
         self.place = f"collection '{old.collection}' of Milvus at {address.name}"
@@ -43,6 +46,21 @@ class MilvusEngine:
             self._described = describe(self._client, old.collection)
         self._key = next(one for one in self._described["fields"] if one.get("is_primary"))
         self._texts = self._key["type"] == DataType.VARCHAR
+        nullable = any(one["name"] == self._vector and one.get("nullable") for one in self._described["fields"])
+        self._compared = ["*"] if version is None else [version, *([self._vector] if nullable else [])]
+
+    @classmethod
+    def resolved(cls, address: Address, name: str) -> str:
+        """Return the collection that a name or an alias leads to."""
+        with connected(address) as client:
+            there = name in client.list_collections()
+            return name if there else str(client.describe_alias(name)["collection_name"])
+
+    @classmethod
+    def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
+        """Return the collection with its vector, and another one with a vector of the same name."""
+        old = Target(wanted.collection, wanted.vector)
+        return old, replace(old, collection=wanted.name_after(old.collection))
 
     def refuse(self) -> None:
         """Refuse a collection of which the new side could not be a faithful copy.
@@ -159,11 +177,10 @@ class MilvusEngine:
         """Yield ids and digests of all rows of a side."""
         if side == "new" and not self.is_there():
             return
-        fields = [self._version] if self._version else ["*"]
         with translated(self._address):
             iterator = self._client.query_iterator(
                 self._targets[side].collection, batch_size=AT_ONCE, filter="",
-                output_fields=[self._key["name"], *fields], **_STRONG,
+                output_fields=[self._key["name"], *self._compared], **_STRONG,
             )  # fmt: skip
         try:
             while True:
@@ -194,7 +211,8 @@ class MilvusEngine:
         own = found.get(self._vector)
         vector, key = None if own is None else np.array(own, np.float32), str(rest[self._key["name"]])
         if self._version is not None:
-            return Row(key, vector, rest, digest_of(rest.get(self._version)), rest)
+            gone = vector is None and self._vector in found  # and not only left unread
+            return Row(key, vector, rest, None if gone else digest_of(rest.get(self._version)), rest)
         return Row(key, vector, rest, None if vector is None else digest_of(rest, vector), rest)
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,23 @@ from urllib.parse import urlsplit
 
 from holdfast.attached.base import ModelIdentity
 from holdfast.attached.collections.attachment import CollectionAttachment
-from holdfast.attached.collections.engine import Engine, Target
-from holdfast.attached.collections.ledger import Entry, Ledger, Record
-from holdfast.errors import ConfigError, GalleryError, UpgradeStateError, refuse, unknown_name, without_secrets
-from holdfast.extras import needing
+from holdfast.attached.collections.engine import Engine, Target, Wanted
+from holdfast.attached.collections.ledger import Entry, Ledger, NoLedgerError, Record
+from holdfast.errors import ConfigError, GalleryError, UpgradeStateError, refuse, without_secrets
+from holdfast.registry import Registry
 from holdfast.sources.address import Address, read_address
 
-ENGINES = ("qdrant", "milvus")
+ENGINES: Registry[type[Engine]] = Registry(
+    "engine of collections",
+    "engines",
+    {
+        "qdrant": "holdfast.attached.collections.qdrant:QdrantEngine",
+        "milvus": "holdfast.attached.collections.milvus:MilvusEngine",
+    },
+    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "sides", "scan")),
+    expected="a class that is a holdfast.attached.collections.engine.Engine",
+)
+"""What upgrades collections, by the scheme of their URLs."""
 OPTIONS = ("ledger", "alias", "new", "version", "beside")
 """What the URL of an attached collection may say besides what that of a source may.
 
@@ -24,7 +35,6 @@ OPTIONS = ("ledger", "alias", "new", "version", "beside")
 swap; ``new`` names the collection or the vector that is made; ``version`` names what the application changes with every
 write; ``beside`` is "vector" or "collection", in Qdrant.
 """
-_NUMBERED = re.compile(r"_upgrade\d+$")
 
 
 @dataclass(frozen=True)
@@ -48,18 +58,112 @@ class _Place:
 def _read(url: str) -> _Place:
     address = read_address(url)
     if address.scheme not in ENGINES:
-        raise unknown_name("engine of collections", address.scheme, ENGINES)
+        raise ENGINES.unknown(address.scheme)
     said = {name: value for name, value in address.options.items() if name in OPTIONS}
     refuse("ledger" not in said, f"The URL of {address.scheme} names no ledger.",
            "ledger=FILE, an SQLite file of its own; or the URL of a PostgreSQL database")  # fmt: skip
     refuse(without_secrets(said["ledger"]) != said["ledger"], "The URL of the ledger holds a password.",
            "none, but PGPASSWORD or ~/.pgpass, since the URL is printed and kept")  # fmt: skip
-    beside = said.get("beside", "vector")
-    refuse(beside not in ("vector", "collection"), f"beside={beside}.", "vector or collection")
-    refuse(address.scheme == "milvus" and "beside" in said, "beside= of Milvus.", "no word of it: a second collection")
     options = {name: value for name, value in address.options.items() if name not in OPTIONS}
-    address = replace(address, options=options)
-    return _Place(address, said)
+    return _Place(replace(address, options=options), said)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What attaching would do; nothing was changed.
+
+    Args:
+        place: What would be attached to, in words.
+        old: Where the old vectors are.
+        new: Where the new ones would be.
+        refusals: What rules it out, in words; empty where nothing does.
+        steps: What every step would do, in words.
+    """
+
+    place: str
+    old: Target
+    new: Target
+    refusals: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+
+
+class _Preparation:
+    """What is known of a collection before it is attached.
+
+    Args:
+        place: Of it.
+        old: The model whose vectors are there; a dimension of 0 is taken from them.
+        new: The model that is to take over.
+    """
+
+    def __init__(self, place: _Place, old: ModelIdentity, new: ModelIdentity) -> None:
+        from holdfast.sources import open_source
+
+        self.place, self.new, self.kind = place, new, ENGINES[place.address.scheme]
+        beside = place.said.get("beside")
+        refuse(beside is not None and beside not in self.kind.beside, f"beside={beside}.",
+               " or ".join(self.kind.beside) or "no word of it: it is always a second collection")  # fmt: skip
+        source: Any = open_source(place.address)
+        self.name = source.name
+        vectors = [name for name, type_ in source.schema.items() if getattr(type_, "list_size", 0)]
+        vector = place.address.roles.vector or (vectors[0] if len(vectors) == 1 else None)
+        if vector is None or vector not in vectors:
+            raise ConfigError(
+                f"The vector {vector!r} of {source.name}.",
+                expected=f"vector=NAME of {', '.join(vectors) or 'which there are none'}",
+            )
+        source.similarity(vector)
+        dim = int(source.schema[vector].list_size)
+        if old.dim and old.dim != dim:
+            raise ConfigError(
+                f"The vectors in {source.name} have the dimension {dim}, those of {old.fingerprint} {old.dim}.",
+                expected="the model that made the vectors which are there",
+                to_do="name that model, or another vector; nothing was changed.",
+            )
+        self.old, self.vector = replace(old, dim=dim), vector
+        self.collection = self.kind.resolved(place.address, source.collection)
+        aliased = source.collection if source.collection != self.collection else None
+        self.alias = place.said.get("alias") or aliased
+
+    def known(self, ledger: Ledger) -> Entry | None:
+        """Return the attachment of these two models that is there.
+
+        Raises:
+            UpgradeStateError: The collection is attached already, for other models.
+        """
+        here = [one for one in ledger.entries() if not one.detached and one.record.source == self.place.source
+                and one.record.old_target.collection == self.collection]  # fmt: skip
+        entry = here[0] if here else None
+        if entry is not None and (entry.state.old, entry.state.new) != (self.old.fingerprint, self.new.fingerprint):
+            raise UpgradeStateError(
+                f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
+                expected="one upgrade of a collection at a time",
+                to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
+            )
+        return entry
+
+    def record(self, number: int) -> Record:
+        """Return what an attachment would be made of."""
+        said = self.place.said
+        wanted = Wanted(self.collection, self.vector, self.alias, said.get("beside"), said.get("new"), number)
+        targets = self.kind.sides(self.place.address, wanted)
+        further = (said.get("version"), self.place.address.roles.text)
+        return Record(self.place.source, self.old, self.new, *targets, self.alias, *further)
+
+    def refuse(self, record: Record) -> None:
+        """Refuse what cannot be copied, and names that are taken.
+
+        Raises:
+            GalleryError: Something rules the collection out.
+        """
+        with closing(_engine(self.place.address, record)) as engine:
+            engine.refuse()
+            if engine.is_there():
+                raise GalleryError(
+                    f"There is a {record.new_target.vector or ''} {record.new_target.collection} already.",
+                    expected="a name that is free for the new vectors",
+                    to_do="name another one: new=NAME in the URL; nothing was changed.",
+                )
 
 
 def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAttachment:
@@ -79,52 +183,14 @@ def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAtt
         StoreError: The service is out of reach, or refuses.
     """
     place = _read(url)
-    from holdfast.sources import open_source
-
-    source: Any = open_source(place.address)
-    vectors = [name for name, type_ in source.schema.items() if getattr(type_, "list_size", 0)]
-    vector = place.address.roles.vector or (vectors[0] if len(vectors) == 1 else None)
-    if vector is None or vector not in vectors:
-        raise ConfigError(
-            f"The vector {vector!r} of {source.name}.",
-            expected=f"vector=NAME of {', '.join(vectors) or 'which there are none'}",
-        )
-    source.similarity(vector)
-    dim = int(source.schema[vector].list_size)
-    if old.dim and old.dim != dim:
-        raise ConfigError(
-            f"The vectors in {source.name} have the dimension {dim}, those of {old.fingerprint} {old.dim}.",
-            expected="the model that made the vectors which are there",
-            to_do="name that model, or another vector; nothing was changed.",
-        )
+    it = _Preparation(place, old, new)
     ledger = Ledger(place.ledger)
     try:
         with ledger.database.transaction():
-            collection, alias = _resolved(place, source.collection)
-            here = [one for one in ledger.entries() if not one.detached and one.record.source == place.source
-                    and one.record.old_target.collection == collection]  # fmt: skip
-            known = here[0] if here else None
-            if known is not None and (known.state.old, known.state.new) != (old.fingerprint, new.fingerprint):
-                raise UpgradeStateError(
-                    f"{source.name} is attached already: from {known.state.old} to {known.state.new}, "
-                    f"{known.state.phase}.",
-                    expected="one upgrade of a collection at a time",
-                    to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
-                )
+            known = it.known(ledger)
             if known is None:
-                number = len(ledger.entries()) + 1
-                record = _record(place, replace(old, dim=dim), new, collection, vector, alias, number)
-                engine = _engine(place.address, record)
-                try:
-                    engine.refuse()
-                    if engine.is_there():
-                        raise GalleryError(
-                            f"There is a {record.new_target.vector or ''} {record.new_target.collection} already.",
-                            expected="a name that is free for the new vectors",
-                            to_do="name another one: new=NAME in the URL; nothing was changed.",
-                        )
-                finally:
-                    engine.close()
+                record = it.record(len(ledger.entries()) + 1)
+                it.refuse(record)
                 known = ledger.add(record, {"kind": "attach", "old": old.fingerprint, "new": new.fingerprint})
         attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
     except BaseException:
@@ -138,60 +204,43 @@ def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAtt
     return attachment
 
 
-def _resolved(place: _Place, name: str) -> tuple[str, str | None]:
-    """Return the collection that a name or an alias leads to, and the alias to be set."""
-    module = _module(place.address.scheme)
-    with module.connected(place.address) as client:
-        if place.address.scheme == "qdrant":
-            aliases = {one.alias_name: one.collection_name for one in client.get_aliases().aliases}
-        else:
-            there = name in client.list_collections()
-            aliases = {} if there else {name: str(client.describe_alias(name)["collection_name"])}
-    return aliases.get(name, name), place.said.get("alias") or (name if name in aliases else None)
-
-
-def _record(
-    place: _Place, old: ModelIdentity, new: ModelIdentity, collection: str, vector: str, alias: str | None, number: int
-) -> Record:
-    """Return what an attachment would be made of."""
-    name, further = place.said.get("new"), (place.said.get("version"), place.address.roles.text)
-    old_target = Target(collection, vector)
-    if place.address.scheme == "qdrant":
-        from holdfast.attached.collections.qdrant import adds_vectors
-        from holdfast.sources.qdrant import UNNAMED, connected
-
-        if vector == UNNAMED:
-            old_target = Target(collection)
-        with connected(place.address) as client:
-            added = old_target.vector is not None and alias is None and adds_vectors(client)
-        if added and place.said.get("beside") != "collection":
-            made = name or f"{_NUMBERED.sub('', vector)}_upgrade{number}"
-            return Record(place.source, old, new, old_target, Target(collection, made), None, *further)
-        refuse(place.said.get("beside") == "vector", "beside=vector.",
-               "a vector that has a name, no alias, and Qdrant 1.18 or later")  # fmt: skip
-    new_target = replace(old_target, collection=name or f"{_NUMBERED.sub('', collection)}_upgrade{number}")
-    return Record(place.source, old, new, old_target, new_target, alias, *further)
-
-
-def _module(scheme: str) -> Any:
-    with needing(f"An attachment to {scheme}"):
-        if scheme == "qdrant":
-            import holdfast.sources.qdrant as module
-        else:
-            import holdfast.sources.milvus as module  # type: ignore[no-redef]
-    return module
+def plan(url: str, *, old: ModelIdentity, new: ModelIdentity) -> Plan:
+    """Return what attaching would do, in words; nothing is changed, and no ledger made. See `attach`."""
+    place = _read(url)
+    it = _Preparation(place, old, new)
+    known, number = None, 1
+    with suppress(NoLedgerError), closing(Ledger(place.ledger, make=False)) as ledger:
+        known, number = it.known(ledger), len(ledger.entries()) + 1
+    record = it.record(number) if known is None else known.record
+    refusals: list[str] = []
+    if known is None:
+        try:
+            it.refuse(record)
+        except GalleryError as error:
+            refusals.append(f"{error.given} {error.to_do}")
+    before, after, dim = record.old_target, record.new_target, new.dim
+    if after.collection == before.collection:
+        made = f"vector '{after.vector}' of {dim} numbers beside '{before.vector}' of the same points"
+        gone = f"vector '{after.vector}'"
+    else:
+        made = f"collection '{after.collection}' with vectors of {dim} numbers, fields, settings and indexes as those "
+        made += f"of '{before.collection}'"
+        gone = f"collection '{after.collection}'"
+    moved = [f"set the alias '{record.alias}' to '{{}}'"] * bool(record.alias)
+    steps = {
+        "start": (f"make the {made}", f"note the attachment in the ledger '{place.ledger}'"),
+        "backfill": ("read both sides, and write what the new one lacks",),
+        "index": ("let the service index the new vectors",),
+        "swap": ("move the pointer in the ledger", *(one.format(after.collection) for one in moved)),
+        "rollback": ("move the pointer back", *(one.format(before.collection) for one in moved)),
+        "detach": (f"remove the {gone}; or nothing after `complete`: the old side is its owner's to remove",),
+    }
+    return Plan(it.name, before, after, tuple(refusals), steps)
 
 
 def _engine(address: Address, record: Record) -> Engine:
-    arguments = (address, record.old_target, record.new_target, record.new.dim, record.version)
-    with needing(f"An attachment to {address.scheme}"):
-        if address.scheme == "qdrant":
-            from holdfast.attached.collections.qdrant import QdrantEngine
-
-            return QdrantEngine(*arguments)
-        from holdfast.attached.collections.milvus import MilvusEngine
-
-        return MilvusEngine(*arguments)
+    kind = ENGINES[address.scheme]
+    return kind(address, record.old_target, record.new_target, record.new.dim, record.version)
 
 
 def open_attachment(url: str) -> CollectionAttachment:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from qdrant_client import QdrantClient, models
 
 from holdfast.attached.base import IndexStatus
-from holdfast.attached.collections.engine import AT_ONCE, Row, Target, digest_of
+from holdfast.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
 from holdfast.attached.state import Side
-from holdfast.errors import DataError
+from holdfast.errors import DataError, refuse
 from holdfast.sources.address import Address
 from holdfast.sources.qdrant import UNNAMED, connected, point_id, translated, vectors_of
 
@@ -38,6 +39,8 @@ class QdrantEngine:
         version: A key of the payload that the application changes with every write; None to compare points as a whole.
     """
 
+    beside: ClassVar[Collection[str]] = ("vector", "collection")
+
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
         self.place = f"collection '{old.collection}' of Qdrant at {address.name}"
@@ -45,6 +48,25 @@ class QdrantEngine:
         self._names = {side: one.vector or UNNAMED for side, one in self._targets.items()}
         self._open = ExitStack()
         self._client: QdrantClient = self._open.enter_context(connected(address))
+
+    @classmethod
+    def resolved(cls, address: Address, name: str) -> str:
+        """Return the collection that a name or an alias leads to."""
+        with connected(address) as client:
+            aliases = {one.alias_name: one.collection_name for one in client.get_aliases().aliases}
+        return aliases.get(name, name)
+
+    @classmethod
+    def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
+        """Return the collection and its vector, and another vector of it where one can be added, or a collection."""
+        old = Target(wanted.collection, None if wanted.vector == UNNAMED else wanted.vector)
+        with connected(address) as client:
+            added = old.vector is not None and wanted.alias is None and adds_vectors(client)
+        if old.vector is not None and added and wanted.beside != "collection":
+            return old, replace(old, vector=wanted.name_after(old.vector))
+        refuse(wanted.beside == "vector", "beside=vector.",
+               "a vector that has a name, no alias, and Qdrant 1.18 or later")  # fmt: skip
+        return old, replace(old, collection=wanted.name_after(old.collection))
 
     def refuse(self) -> None:
         """Refuse nothing: everything that a point holds can be copied."""
