@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-all check no-torchvision docs bench clean
+.PHONY: demo test test-slow test-optional test-all check no-torchvision docs bench clean
 
 demo: $(INSTALLED)
 	$(RUN)/holdfast demo $(ARGS)
@@ -18,6 +18,12 @@ test: $(DEVELOPED)
 # What takes long: galleries killed and failed at many points, several processes, long runs that are resumed.
 test-slow: $(DEVELOPED)
 	$(RUN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu" $(ARGS)
+
+# What needs packages that nothing else here does, in an environment of its own.
+test-optional:
+	$(PYTHON) -m venv build/optional
+	build/optional/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,wandb]'
+	build/optional/bin/python -m pytest -m optional tests/training $(ARGS)
 
 test-all: test test-slow
 

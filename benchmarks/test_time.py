@@ -95,7 +95,9 @@ def tables(records: list[dict], dearest: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*", help="which folders; all of them, and the doctests, if left out")
-    parser.add_argument("-m", dest="marks", default="not slow and not gpu", help="which tests, as pytest is told")
+    parser.add_argument(
+        "-m", dest="marks", default="not slow and not gpu and not optional", help="which tests, as pytest is told"
+    )
     parser.add_argument("--dearest", type=int, default=30, help="how many of the dearest to name")
     parser.add_argument("--to", type=Path, default=ROOT / "build/test_time", help="where measurements are kept")
     parser.add_argument("--show", action="store_true", help="run nothing: lay out what is kept")

@@ -65,9 +65,11 @@ def test_every_logger_is_told_what_the_log_holds(tmp_path: Path) -> None:
     assert [(one.step, one.value) for one in events.Scalars("loss")] == [(0, 2), (1, 1.75), (2, 1), (3, 0.75)]
 
 
+@pytest.mark.optional
 @pytest.mark.filterwarnings("ignore")  # of packages of others
 def test_a_database_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow")
+    import mlflow
+
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite://")  # set anew by the library; put back after the test
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
@@ -79,9 +81,11 @@ def test_a_database_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert told == [(0, 2), (1, 1.75), (2, 1), (3, 0.75)]
 
 
+@pytest.mark.optional
 @pytest.mark.filterwarnings("ignore")
 def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
+    import wandb
+
     monkeypatch.setenv("WANDB_SILENT", "true")
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
