@@ -177,7 +177,7 @@ def test_methods_of_two_spaces_are_not_compared_in_one_run() -> None:
 
 def test_frozen_models_and_items_without_labels_go_to_adapt() -> None:
     heads = places({"texts": {"p2s": steady(0.1)}}, kind="features", scenario="seen")
-    frozen = look_up(Situation(frozen=True), heads, embeddings=Path("new.npz"))
+    frozen = look_up(Situation(frozen=True), heads, embeddings="new.npz")
     assert "adapt --old OLD --new new.npz" in frozen.next and frozen.places
     texts = look_up(Situation(frozen=True), heads, data="texts.csv")
     assert "--texts texts.csv" in texts.next

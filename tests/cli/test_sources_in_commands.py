@@ -194,6 +194,19 @@ def test_texts_of_a_table_are_embedded(
     assert run("gallery", "doctor", gallery, "--vectors", file)["healthy"]
 
 
+@pytest.mark.parametrize("kind", ["postgresql", "lance", "parquet"])
+def test_items_of_a_table_are_shown_and_counted(
+    kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    sides = ["--old", shop[kind] + "old", "--new", shop[kind] + "new", "--texts", shop[kind] + "old"]
+    run("evaluate", *sides, "--resamples", 60, "--out", tmp_path / "told")
+    page = (tmp_path / "told" / "report.html").read_text()
+    assert " of kind 3" in page and "<small>title</small> " in page
+    found = run("recommend", "--embeddings", shop[kind] + "old")
+    assert (found["situation"]["images"], found["situation"]["classes"]) == (ITEMS, CLASSES)
+    assert found["situation"]["frozen"]
+
+
 def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     new, photos = made / "runs" / "bct", made / "photos"
     embedded = storage.load(made / "embedded" / "bct" / "embeddings.safetensors")
@@ -204,6 +217,11 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     run("gallery", "prepare", gallery, "--release", new)
     run("gallery", "swap", gallery, "--force", "a test")
     data = f"lance:{tmp_path / 'db'}#photos?image=photo"
+    run("embed", "images", data, "--release", new, "--out", tmp_path / "e")
+    [file] = (tmp_path / "e").rglob("*.safetensors")
+    same = storage.load(file)
+    assert list(same.ids) == list(embedded.ids) and same.labels is None
+    np.testing.assert_array_equal(same.vectors, embedded.vectors)
     done = run("gallery", "backfill", gallery, "--release", new, "--data", data)
     assert (done["written"], done["lacking"]) == (len(embedded), 0)
     assert run("gallery", "doctor", gallery, "--vectors", made / "embedded" / "bct")["healthy"]

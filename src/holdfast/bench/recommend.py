@@ -334,7 +334,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def look_up(
-    situation: Situation, places: Iterable[Place], *, data: str | None = None, embeddings: Path | None = None
+    situation: Situation, places: Iterable[Place], *, data: str | None = None, embeddings: str | None = None
 ) -> Answer:
     """Return the rows of the places that are most like a user's data.
 
@@ -445,13 +445,13 @@ def _old_models(situation: Situation, places: Sequence[Place]) -> Iterator[str]:
             )
 
 
-def _command(situation: Situation, places: Sequence[Place], data: str | None, embeddings: Path | None) -> str:
+def _command(situation: Situation, places: Sequence[Place], data: str | None, embeddings: str | None) -> str:
     """Return what compares on the user's own data what the rows speak for."""
     if situation.frozen or not situation.labelled:
         if data is not None:
             sides = ["--texts", data, "--old-text-model", "OLD", "--text-model", "NEW"]
         else:
-            sides = ["--old", "OLD", "--new", str(embeddings or "NEW")]
+            sides = ["--old", "OLD", "--new", embeddings or "NEW"]
         return shlex.join(["holdfast", "adapt", *sides, "--out", "adapted", "--auto"])
     scenario = situation.scenario or "extended-class"
     words = ["holdfast", "train", "--data", data or "DATA", "--scenario", scenario, "--method"]

@@ -168,8 +168,8 @@ def images(
     """Embed images with releases.
 
     Args:
-        data: A data set by name, a folder with one sub-folder of images per class, or a folder of images without
-            classes.
+        data: A data set by name, a folder with one sub-folder of images per class, a folder of images without classes,
+            or the URL of a table or collection with a column of their paths (image=COLUMN).
         release: Folders of releases; or models by name: hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model`
             takes them.
         destination: Where embeddings go.

@@ -245,7 +245,7 @@ def evaluate(
         {given_new.name: new},
         output.out,
         title=f"Can {given_new.name} search the gallery of {given_old.name}?",
-        data=described(old, shown.data, protocol.units),
+        data=described(old, shown.data and str(Place(shown.data)), protocol.units),
         models={"old": model_of(old.gallery), given_new.name: model_of(new.gallery), **link},
         pictures=Pictures(images),
         seed=judging.seed,

@@ -139,21 +139,27 @@ class DataSets(Options):
     data_options: dict[str, Any] = field(default_factory=dict)
 
     def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
-        """Open a data set of images by name or path, showing that it is being read.
+        """Open a data set of images by name, path or URL, showing that it is being read.
 
         Args:
-            data: Its name or path.
+            data: Its name or path; or the URL of a table or collection with a column of paths.
             encoder: Reads them as this one wants its images, where the options do not say otherwise.
             exactly: Whatever the options say.
         """
         from holdfast.data.datasets import load_dataset, option_names
 
-        options = self.data_options
+        options, address = self.data_options, Place(data).address
         if encoder is not None:
             wanted = {"image_size": encoder.image_size, "channels": encoder.channels, "fit": encoder.fit}
-            accepted = option_names(data)
+            accepted = wanted if address is not None else option_names(data)
             of_encoder = {name: value for name, value in wanted.items() if name in accepted}
             options = {**options, **of_encoder} if exactly else {**of_encoder, **options}
+        if address is not None:
+            from holdfast.sources import open_source
+            from holdfast.sources.images import images_of
+
+            with console.status(f"reading {Place(data)}"):
+                return images_of(open_source(address), **bound(images_of, options, f"images of {Place(data)}"))
         with console.status(f"reading {data}"):
             return load_dataset(data, data_root(self.data_root), **options)
 
@@ -531,8 +537,8 @@ class Shown(Options):
     Args:
         data: The data set or folder that was embedded, to show example images in the report.
         texts: What the items are, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
-            of ids and further columns (text, title, price, ...), a .txt file of texts, or texts by name (clinc150).
-            Further columns of files of embeddings are shown as they are.
+            of ids and further columns (text, title, price, ...), a .txt file of texts, texts by name (clinc150), or
+            the URL of a table or collection. Further columns of files of embeddings are shown as they are.
     """
 
     data: str | None = None
@@ -546,4 +552,10 @@ class Shown(Options):
         """Return what finds texts and metadata of the items of these embeddings."""
         from holdfast.data.item_facts import facts_of
 
-        return facts_of(self.texts, data_root(sets.data_root), list(embeddings))
+        address = None if self.texts is None else Place(self.texts).address
+        if address is None:
+            return facts_of(self.texts, data_root(sets.data_root), list(embeddings))
+        from holdfast.sources import open_source
+        from holdfast.sources.reading import SourceFacts
+
+        return facts_of(None, None, list(embeddings), SourceFacts(open_source(address)))

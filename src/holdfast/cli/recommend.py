@@ -32,8 +32,8 @@ class Known(Options):
     Args:
         data: The training data, to be counted: a data set by name, a folder with one sub-folder of images per class,
             or a file of texts.
-        embeddings: Instead, items by a frozen model: what `holdfast embed` wrote, or a .safetensors, .npz, .npy or
-            .parquet file.
+        embeddings: Instead, items by a frozen model: what `holdfast embed` wrote; a .safetensors, .npz, .npy or
+            .parquet file; or the URL of a table or collection.
         classes: Instead, how many classes the new model is to learn.
         images: How many images there are of them.
         old_classes: How many classes the old model learnt, if known.
@@ -46,7 +46,7 @@ class Known(Options):
     """
 
     data: str | None = None
-    embeddings: Path | None = None
+    embeddings: Embeddings | None = None
     classes: int | None = None
     images: int | None = None
     old_classes: int | None = None
@@ -83,7 +83,7 @@ class Known(Options):
             labelled=not self.unlabelled,
         )
         if self.embeddings is not None:
-            return _over_frozen_models(asked, Reading(cast=True).part(Embeddings(str(self.embeddings))))
+            return _over_frozen_models(asked, Reading(cast=True).part(self.embeddings))
         if self.data is None:
             return asked
         if is_texts(self.data):
@@ -134,7 +134,8 @@ def recommend(
     from holdfast.bench.recommend import look_up, read_places
 
     situation = known.situation(sets)
-    answer = look_up(situation, read_places(evidence), data=known.data, embeddings=known.embeddings)
+    embeddings = None if known.embeddings is None else str(known.embeddings)
+    answer = look_up(situation, read_places(evidence), data=known.data, embeddings=embeddings)
     not_counted = dict(_not_counted(evidence, situation))
     if json:
         print_json({**answer.to_dict(), "not_counted": not_counted})

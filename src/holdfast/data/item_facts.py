@@ -21,7 +21,12 @@ LONGEST = 300  # characters of a value
 _TABLES = tuple(suffix for suffix in FILE_READERS if suffix != ".txt")
 
 
-def facts_of(data: str | None, root: Path | None, sets: Sequence[EmbeddingSet] = ()) -> FactsOf:
+def facts_of(
+    data: str | None,
+    root: Path | None,
+    sets: Sequence[EmbeddingSet] = (),
+    elsewhere: Callable[[str], Mapping[str, Any]] = lambda identifier: {},
+) -> FactsOf:
     """Return what looks up an item: its row in a table, and its columns in sets of embeddings.
 
     Args:
@@ -29,6 +34,7 @@ def facts_of(data: str | None, root: Path | None, sets: Sequence[EmbeddingSet] =
             no table.
         root: Folder that holds the folders of the named data sets.
         sets: Further columns of the items; of an item in several of them those of the first.
+        elsewhere: Looks up what is known of an item besides, which counts first.
 
     Raises:
         ConfigError: There is no such data set.
@@ -43,7 +49,8 @@ def facts_of(data: str | None, root: Path | None, sets: Sequence[EmbeddingSet] =
             row = int(ids.find([identifier])[0])
             if row >= 0:
                 found = {name: text for name, values in columns.items() if (text := _shown(values[row]))} | found
-        return found
+        told = {name: text for name, value in elsewhere(identifier).items() if (text := _shown(value))}
+        return told | found | told
 
     return look_up
 

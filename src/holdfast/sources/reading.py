@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -154,8 +154,28 @@ def texts_of(source: Source) -> TextSet:
     """
     from holdfast.data.text_set import TextSet
 
+    return TextSet(*labelled_column(source, _text_columns(source, roles_of(source)), "text"))
+
+
+def labelled_column(
+    source: Source, columns: list[str], what: str
+) -> tuple[StringArray, NDArray[np.int64] | None, tuple[str, ...], StringArray]:
+    """Read a column of texts whole, with ids and with labels where there are any.
+
+    Args:
+        source: Where they are.
+        columns: Of the ids, and of the texts.
+        what: One of them in words, for messages.
+
+    Returns:
+        Texts (N), the row of each one's class (N,) or None, the names of the classes, and ids (N).
+
+    Raises:
+        DataError: Something is missing, or of another type.
+        StoreError: The source is out of reach.
+    """
     roles = roles_of(source)
-    names = _text_columns(source, roles) + ([] if roles.label is None else [roles.label])
+    names = columns + ([] if roles.label is None else [roles.label])
     check_readable(source, names)
     parts: list[list[pa.Array]] = [[], [], []]
     for batch in source.batches(names, _TEXTS_AT_ONCE):
@@ -169,10 +189,10 @@ def texts_of(source: Source) -> TextSet:
                 )
             parts[place].append(texts_of_ids(column) if place == 0 else column.cast(pa.large_string()))
     if not sum(map(len, parts[0])):
-        raise DataError(f"{source.name} has no rows.", expected="at least one text", to_do="look at its conditions.")
+        raise DataError(f"{source.name} has no rows.", expected=f"at least one {what}", to_do="look at its conditions.")
     ids, texts, labels = (StringArray.from_arrow(pa.chunked_array(part, pa.large_string())) for part in parts)
     numbers, classes = labels.classes() if roles.label is not None else (None, ())
-    return TextSet(texts, numbers, tuple(classes), ids)
+    return texts, numbers, tuple(classes), ids
 
 
 class SourceTexts:
@@ -220,6 +240,29 @@ class SourceImages:
 
         known, paths = _found(self.source, ids, self._columns)
         return known, FileImages(list(map(Path, paths)), self.shape, fit=self.fit).read(np.arange(len(paths)))
+
+
+class SourceFacts:
+    """What the columns of a source say of an item, for whoever looks at it.
+
+    Args:
+        source: Where they are.
+
+    Raises:
+        ConfigError: There is no column of ids.
+    """
+
+    def __init__(self, source: Source) -> None:
+        [self._key] = needed(source, roles_of(source), "id")
+        self.source = source
+        self._columns = [name for name, type_ in source.schema.items() if metadata_kind(type_) is not None]
+
+    def __call__(self, identifier: str) -> dict[str, Any]:
+        """Return texts, numbers and truth values of an item by column; nothing of an unknown one."""
+        for batch in self.source.fetch([identifier], list(dict.fromkeys([self._key, *self._columns]))):
+            for row in batch.to_pylist():
+                return {name: value for name, value in row.items() if name != self._key}
+        return {}
 
 
 def _found(source: Source, ids: Sequence[str], columns: Sequence[str]) -> tuple[list[str], list[str]]:
