@@ -25,7 +25,7 @@ def test_a_table_its_columns_and_its_schema() -> None:
         ("postgresql://db/shop?table=a&id=b&id=c", "id= 2 times"),
         ("postgresql://db/shop?table=a&where=price<3", "says more"),
         ("postgresql://db/shop?table=a&label=kind", "says more"),
-        ("postgresql://db/shop?table=a&id=b%22", 'The name \'b"\''),
+        ("postgresql://db/shop?table=a&id=b%22", "The name 'b\"'"),
         ("postgresql://db/shop?table=a&tabel=b", "cannot be read"),
     ],
 )
