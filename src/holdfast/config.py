@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -64,6 +65,11 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, obj
     >>> list(known_options(run))
     ['seed', 'extra']
     """
+    return dict(_known_options(target, prefix))
+
+
+@lru_cache(512)
+def _known_options(target: Callable[..., Any], prefix: str) -> dict[str, object]:
     hints = get_type_hints(target if not inspect.isclass(target) else target.__init__)
     if inspect.isclass(target) and (dataclasses.is_dataclass(target) or issubclass(target, BaseModel)):
         hints = get_type_hints(target)
@@ -71,14 +77,14 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, obj
     for name in inspect.signature(target).parameters:
         kind = hints.get(name, Any)
         if inspect.isclass(kind) and issubclass(kind, Options):
-            options |= known_options(kind, prefix)
+            options |= _known_options(kind, prefix)
             continue
         if kind in (Settings, Typed):
             continue
         options[prefix + name] = kind
         for group in (kind, *optional_groups(kind)):
             if inspect.isclass(group) and (dataclasses.is_dataclass(group) or issubclass(group, BaseModel)):
-                options |= known_options(group, f"{prefix}{name}.")
+                options |= _known_options(group, f"{prefix}{name}.")
     return options
 
 

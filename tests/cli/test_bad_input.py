@@ -104,7 +104,7 @@ def test_a_wrong_setting_of_a_group_is_answered_with_one_that_works(
     assert f"`holdfast train` was given {name} {value}. Expected: {expected} Next:" in said
     typed = shlex.split(said.partition("such as the usual one, `")[2].partition("`")[0])
     assert typed[0] == name
-    arguments, _ = parse(train, ["--data", "a", "--out", "b", *typed], "train")
+    arguments = parse(train, ["--data", "a", "--out", "b", *typed], "train")
     assert getattr(arguments["training"].recipe.augmentation, option.partition(".")[0].replace("-", "_")) in (
         RandAugment(),
         ResizedCrop(),

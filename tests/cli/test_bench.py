@@ -184,11 +184,11 @@ def test_a_damaged_clock_is_named(content: str, tmp_path: Path) -> None:
 def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
     for words in (["--seeds", *seeds], [f"--seeds={seeds[0]}", *seeds[1:]]):
         words = ["a,b.yaml", *words, "--out", "x,y"]
-        arguments, _ = parse(bench, words, "bench")
+        arguments = parse(bench, words, "bench")
         assert arguments["steps"].seeds == [0, 1, 2]
         assert (arguments["suite"], arguments["steps"].out) == ("a,b.yaml", Path("x,y"))
         assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the board shows
-    spaced, _ = parse(bench, ["--device", "cuda:0", "cuda:1", "--seeds", "3"], "bench")
+    spaced = parse(bench, ["--device", "cuda:0", "cuda:1", "--seeds", "3"], "bench")
     assert spaced["steps"].device == ["cuda:0", "cuda:1"] and spaced["steps"].seeds == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):
         parse(bench, ["--seeds", ","], "bench")

@@ -114,10 +114,10 @@ def test_groups_of_settings_that_may_be_left_out(
     Path("run.yaml").write_text(
         "recipe: {augmentation: {resized_crop: {}, rand_augment: {magnitude: 3}, auto_augment: null}}\n"
     )
-    arguments, text = parse(train, ["--data", "glyphs", "--out", "x", *words], "train")
+    arguments = parse(train, ["--data", "glyphs", "--out", "x", *words], "train")
     assert arguments["training"].recipe.augmentation == Augmentation(resized_crop=crop, rand_augment=drawn)
-    Path("again.yaml").write_text(text)
-    assert parse(train, ["--config", "again.yaml"], "train")[0]["training"] == arguments["training"]
+    Path("again.yaml").write_text(arguments["settings"])
+    assert parse(train, ["--config", "again.yaml"], "train")["training"] == arguments["training"]
 
 
 def test_one_new_model_over_an_old_release(capsys, made: Path, tmp_path) -> None:

@@ -53,7 +53,7 @@ def test_it_shows_what_was_measured_and_what_to_type(answer, capsys, mine: Path)
     assert (place["data"], place["seeds"], place["facts"]["classes"]) == ("exotic", [0, 1, 2], 7)
     assert [row["label"] for row in place["rows"]] == ["l2", "lce", "bct"]
     assert place["rows"][1]["p_comp"]["mean"] == pytest.approx(30.01) and found["not_counted"] == {}
-    arguments, _ = parse(train, shlex.split(found["next"])[2:], "train")
+    arguments = parse(train, shlex.split(found["next"])[2:], "train")
     assert arguments["method"] == ["lce", "bct"] and arguments["training"].method_options == {"lce": {"weight": 3}}
     assert arguments["predecessor"].scenario == "both"
 
@@ -92,7 +92,7 @@ def test_vectors_of_frozen_models_go_to_adapt(answer, tmp_path: Path) -> None:
     found = answer("--embeddings", tmp_path / "new.npz")
     assert found["situation"]["frozen"] and {place["kind"] for place in found["places"]} == {"features"}
     assert (found["situation"]["classes"], found["situation"]["images"]) == (3, 12)
-    arguments, _ = parse(adapt, shlex.split(found["next"])[2:], "adapt")
+    arguments = parse(adapt, shlex.split(found["next"])[2:], "adapt")
     assert arguments["models"].new == Place(str(tmp_path / "new.npz")) and arguments["compared"].auto
 
     np.savez(tmp_path / "bare.npz", ids=np.array([f"i{row}" for row in range(12)]), vectors=vectors)
@@ -105,7 +105,7 @@ def test_texts_and_items_without_labels_go_to_adapt(answer, tmp_path: Path) -> N
     (tmp_path / "texts.csv").write_text("text,label\none,a\ntwo,a\nthree,b\n")
     found = answer("--data", tmp_path / "texts.csv")
     assert (found["situation"]["classes"], found["situation"]["images"]) == (2, 3)
-    assert parse(adapt, shlex.split(found["next"])[2:], "adapt")[0]["models"].texts == str(tmp_path / "texts.csv")
+    assert parse(adapt, shlex.split(found["next"])[2:], "adapt")["models"].texts == str(tmp_path / "texts.csv")
     assert all(answer(word)["next"].startswith("holdfast adapt") for word in ("--unlabelled", "--frozen"))
 
 

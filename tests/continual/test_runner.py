@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,33 +197,52 @@ def test_what_was_not_written_yet_is_done_again_and_nothing_else(lost, setting, 
     assert not (place / "cache").exists()
 
 
-KILLED = """
-import sys
-sys.path[:0] = [{tests!r}]
+LIVES = """
+import os, sys
+sys.path[:0] = [{folder!r}, {tests!r}]
+from crash.processes import import_noted, note_modules
 from test_runner import *
-print("ready", flush=True)
-run_sessions(three_sessions(), {{"cvs": replace(small(), method="cvs")}}, Path({out!r}))
-print("done", flush=True)
+
+def live(out):
+    child = os.fork()
+    if not child:
+        run_sessions(three_sessions(), {{"cvs": replace(small(), method="cvs")}}, out)
+        note_modules(out)
+        os._exit(0)
+    return child
+
+def ended(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+whole = Path({whole!r})
+assert ended(live(whole)) == 0
+import_noted(whole)  # which all lives share
+for out in sys.stdin:
+    child = live(Path(out.strip()))
+    print(child, flush=True)
+    print(ended(child), flush=True)
 """
 
 
 @pytest.mark.slow
 def test_killed_at_random_it_ends_with_the_same_numbers(finished, setting, base, tmp_path) -> None:
-    code = KILLED.format(tests=str(Path(__file__).parent), out=str(tmp_path))
-    generator, kills, said = np.random.default_rng(0), 0, ""
-    for life in range(40):  # the first ones too short to finish on any machine, later ones long enough
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        time.sleep(generator.uniform(0.1, 0.3 + 0.2 * life))
-        process.send_signal(signal.SIGKILL)
-        said = process.communicate()[0]
-        if "done" in said:
-            break
-        kills += 1
-    assert "done" in said and kills >= 2
-    records = run_sessions(setting, {"cvs": replace(base, method="cvs")}, tmp_path)
+    folder, out = Path(__file__).parent, tmp_path / "killed"
+    program = LIVES.format(folder=str(folder), tests=str(folder.parent), whole=str(tmp_path / "whole"))
+    words = [sys.executable, "-W", "ignore", "-c", program]
+    generator, ended = np.random.default_rng(0), list[int]()
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        for life in range(40):  # the first ones too short to finish on any machine, later ones long enough
+            print(out, file=parent.stdin, flush=True)
+            child = int(parent.stdout.readline())
+            time.sleep(generator.uniform(0.1, 0.3 + 0.2 * life))
+            with suppress(ProcessLookupError):  # it came to its end
+                os.kill(child, signal.SIGKILL)
+            ended.append(int(parent.stdout.readline()))
+            if ended[-1] != -signal.SIGKILL:
+                break
+    assert ended[-1] == 0 and len(ended) >= 3, "killed twice at least"
+    records = run_sessions(setting, {"cvs": replace(base, method="cvs")}, out)
     assert comparable(records["cvs"]) == comparable(finished[1]["cvs"])
 
 

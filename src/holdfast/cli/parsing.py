@@ -154,12 +154,11 @@ def _became_url(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigE
 
 def run(function: Callable[..., int], words: Sequence[str], command: str) -> int:
     """Call a command with what the words say, see `parse`, and return its exit code."""
-    arguments, _ = parse(function, words, command)
-    return function(**arguments)
+    return function(**parse(function, words, command))
 
 
-def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> tuple[dict[str, Any], str]:
-    """Return the arguments for ``function`` and the same as YAML text, every default resolved.
+def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> dict[str, Any]:
+    """Return the arguments for ``function``, every default resolved.
 
     Flags need no value (``--json``), lists take several words (``--release a b``), dashes and underscores in names are
     the same, and ``--config FILE`` reads settings that later words override.
@@ -194,11 +193,13 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the parser's own next version
             namespace = parser.parse_args(simple)
-            for name, value in settings:
-                if name not in known or get_origin(known[name]) is dict:
-                    _put(namespace, name, value, known)
+            within = [one for one in settings if one[0] not in known or get_origin(known[one[0]]) is dict]
+            for name, value in within:
+                _put(namespace, name, value, known)
             del namespace["config"]
-            text: str = parser.dump(namespace)
+            text: str = parser.dump(namespace) if Settings in told.values() else ""
+            if within and not text:
+                parser.validate(namespace)
             arguments = vars(parser.instantiate(namespace))
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
@@ -211,7 +212,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> t
             **{option: arguments.pop(option) for option in known_options(group) if "." not in option}
         )
     of_kind = {Settings: Settings(without_secrets(text)), Typed: typed}
-    return arguments | {name: of_kind[kind] for name, kind in told.items()}, text
+    return arguments | {name: of_kind[kind] for name, kind in told.items()}
 
 
 @cache  # programs and tests that call `main` again wait for it once

@@ -66,8 +66,7 @@ def main(words: list[str]) -> int:
         )
     name, rest = FORMER.get(words[0], words[0]), [_ALIASES.get(word, word) for word in words[1:]]
     try:
-        arguments, _ = parse(_function(name), rest, f"gallery {name}")
-        return _function(name)(**arguments)
+        return _function(name)(**parse(_function(name), rest, f"gallery {name}"))
     except HoldfastError as error:
         parts = (error.given, error.expected, _next_step(name, error))
         raise type(error)(*parts) from None
