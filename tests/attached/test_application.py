@@ -72,7 +72,7 @@ class Application(threading.Thread):
             connection.execute(DELETE, [row])
             self.own[row] = None
 
-    def went_on(self, actions: int = 60) -> None:
+    def went_on(self, actions: int = 30) -> None:
         """Wait until it has done so much more."""
         until = self.done + actions
         while self.done < until and self.is_alive():

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.storage import from_parquet
-from holdfast.errors import DataError, HoldfastError
+from holdfast.errors import ConfigError, DataError, HoldfastError
 from holdfast.sources import open_source
 from holdfast.sources.base import roles_of
 from holdfast.sources.reading import SourceTexts, embeddings_of, texts_of
@@ -75,7 +75,10 @@ def test_conditions_and_samples(write: Any) -> None:
         return sorted(found)
 
     assert ids("&where=price<1") == ["i000", "i001", "i002", "i003"]
-    assert ids("&where=price>=14&where=kind=k2") == ["i056", "i059"]
+    assert ids("&where=price>=14&where=kind=k2") == ids("&where=price>=14&where=kind='k2'") == ["i056", "i059"]
+    for wrong in ("price>='14'", "kind=k2 AND price", "kind=k2 price<3"):
+        with pytest.raises(ConfigError, match="The condition"):
+            open_source(f"{url}&where={wrong}")
     assert ids("&where=title!=&where=price<2") == [f"i00{number}" for number in range(1, 7)]
     assert ids("&sample=5&seed=3&where=price<15") == SAMPLE
     assert ids("&sample=5&seed=3") == ids("&seed=3&sample=5") != ids("&sample=5")

@@ -193,6 +193,16 @@ def test_what_is_no_filter_is_refused(words: str) -> None:
         read_filter([words], COLUMNS)
 
 
+@pytest.mark.parametrize(
+    "words", ["order='red'", "order IN ('red', 'null')", "n=3", "facts.a='3' OR facts.a=3", "sold=true"]
+)
+def test_what_stands_in_quotes_is_the_same_to_every_store(stores: list[Store], words: str) -> None:
+    where = read_filter([words], COLUMNS)
+    assert where is not None
+    expected = [name for name, metadata in zip(IDS, ITEMS, strict=True) if met(where, metadata)]
+    assert expected and [found(store, where) for store in stores] == [expected] * len(stores)
+
+
 def test_a_sign_that_the_sql_of_lance_cannot_write_is_refused() -> None:
     with pytest.raises(ConfigError, match="The column 'a`b'"):
         sql(Condition("a`b", "=", 1))
