@@ -65,11 +65,12 @@ def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, obj
     >>> list(known_options(run))
     ['seed', 'extra']
     """
-    return dict(_known_options(target, prefix))
+    found: Any = _known_options  # what is asked for has a hash, whatever its annotations say
+    return dict(found(target, prefix))
 
 
 @lru_cache(512)
-def _known_options(target: Callable[..., Any], prefix: str) -> dict[str, object]:
+def _known_options(target: Any, prefix: str) -> dict[str, object]:
     hints = get_type_hints(target if not inspect.isclass(target) else target.__init__)
     if inspect.isclass(target) and (dataclasses.is_dataclass(target) or issubclass(target, BaseModel)):
         hints = get_type_hints(target)
@@ -77,14 +78,14 @@ def _known_options(target: Callable[..., Any], prefix: str) -> dict[str, object]
     for name in inspect.signature(target).parameters:
         kind = hints.get(name, Any)
         if inspect.isclass(kind) and issubclass(kind, Options):
-            options |= _known_options(kind, prefix)
+            options |= known_options(kind, prefix)
             continue
         if kind in (Settings, Typed):
             continue
         options[prefix + name] = kind
         for group in (kind, *optional_groups(kind)):
             if inspect.isclass(group) and (dataclasses.is_dataclass(group) or issubclass(group, BaseModel)):
-                options |= _known_options(group, f"{prefix}{name}.")
+                options |= known_options(group, f"{prefix}{name}.")
     return options
 
 

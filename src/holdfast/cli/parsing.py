@@ -200,7 +200,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> d
             text: str = parser.dump(namespace) if Settings in told.values() else ""
             if within and not text:
                 parser.validate(namespace)
-            arguments = vars(parser.instantiate(namespace))
+            arguments: dict[str, Any] = vars(parser.instantiate(namespace))
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
             raise
