@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet, storage
+from holdfast.evaluation.results import EvaluationResults
 from holdfast.geometry import Hypersphere
 
 ITEMS, DIM = 40, 8
@@ -278,3 +279,13 @@ def test_no_query_of_one_set_finds_itself(
     right = LABELS[first] == LABELS if "gldv2" in protocol else (first == np.arange(ITEMS) + 5)[:30]
     assert found["self_old"]["recall@1"] == pytest.approx(right.mean())
     assert found["protocol"]["leave_one_out"] is True
+
+
+def test_mixed_galleries_are_measured_where_somebody_asks(files: Path, tmp_path: Path) -> None:
+    words = ["evaluate", "--old", files / "old.npz", "--new", files / "new.npz", *QUICK, "--out", tmp_path]
+    main([*map(str, words), "--mixing", "--tolerance", "0.02"])
+    found = EvaluationResults.load(tmp_path).only().mixing
+    assert found is not None
+    assert {(one.queries, one.tolerated) for one in found.meetings} == {("new", 0.0), ("old", 0.02)}
+    main([*map(str, words)])
+    assert EvaluationResults.load(tmp_path).only().mixing is None

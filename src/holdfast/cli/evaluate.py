@@ -193,6 +193,8 @@ def evaluate(
     metrics: list[str] = [],  # noqa: B006 - read only
     gate: Literal["interval", "point"] = "interval",
     curve: Literal["auto", "yes", "no"] = "auto",
+    mixing: bool = False,
+    tolerance: float = 0.01,
 ) -> int:
     """Measure whether new queries can search the old gallery.
 
@@ -212,6 +214,9 @@ def evaluate(
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
+        mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
+            stand beside old ones (`holdfast attach start --same-column`).
+        tolerance: What old queries may lose on them.
 
     Examples:
         holdfast evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
@@ -236,7 +241,8 @@ def evaluate(
     facts = shown.facts(sets, [*old, *new])
     images = shown.images(sets)
     cross = None if adapter is None else _cross_sides(adapter, old, new)
-    evaluation = _measured((old, new, third), protocol, cross, classes, judging, metrics, gate, curve)
+    mixed = tolerance if mixing else None
+    evaluation = _measured((old, new, third), protocol, cross, classes, judging, metrics, gate, curve, mixed)
     output.write_settings(settings)
     link = {} if adapter is None else {ADAPTER: _record_of(adapter)}
     results = write_evidence(
@@ -294,6 +300,7 @@ def _measured(
     metrics: Sequence[str],
     gate: Literal["interval", "point"],
     curve: Literal["auto", "yes", "no"],
+    mixing: float | None,
 ) -> Evaluation:
     from holdfast.evaluation.evaluate import evaluate as measure
 
@@ -310,6 +317,7 @@ def _measured(
             metrics=metrics or None,
             old_classes=classes,
             curve=curve == "yes" or (curve == "auto" and small),
+            mixing=mixing,
             guards=judging.guards,
             device=judging.placed,
             gate_metric=judging.gate_metric,

@@ -25,6 +25,7 @@ from holdfast.evaluation.compatibility import (
     verdict,
 )
 from holdfast.evaluation.intervals import Draws, Resampled, clusters_of, p_values
+from holdfast.evaluation.mixing import measure_mixing
 from holdfast.evaluation.protocols.base import Protocol
 from holdfast.evaluation.protocols.by_label import ByLabel
 from holdfast.evaluation.results import GAIN, Evaluation, Gate, PerQuery, ProtocolRecord, System
@@ -57,6 +58,7 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     curve: bool = True,
+    mixing: float | None = None,
     old_classes: Sequence[str] | None = None,
     device: str | None = None,
 ) -> Evaluation:
@@ -94,11 +96,14 @@ def evaluate(
             alone, mapped and re-embedded items lie in the new model's space and the curve is that of the mixture.
             Where it maps queries, every query is asked in two spaces, whose scores are on two scales: it is not
             measured; `ranking.merging` makes one list of two results.
+        mixing: What old queries may lose where vectors of both models stand in one gallery, as a fraction; that is
+            measured then, see `measure_mixing`. Not measured when left out.
         old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
         device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
 
     Raises:
-        ConfigError: An unknown metric or option, or half an independent model.
+        ConfigError: An unknown metric or option, or half an independent model; or mixing where nothing says what is
+            right, or a map or a head links the models.
         DataError: Fingerprints or labels contradict each other, or a side is empty.
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
         SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
@@ -124,6 +129,11 @@ def evaluate(
         "mapped": models.mapped(),
         "agreement": agreement,
     }
+    refuse(
+        mixing is not None and (blind or not protocol.judges),
+        "Mixed galleries cannot be judged: nothing here says what is right.",
+        "labels in any of the sets, or a ground truth",
+    )
     if blind:
         refuse(
             bool(guards) or resample == "classes",
@@ -141,6 +151,11 @@ def evaluate(
     deciding = values["cross"][gate_metric]
     draws = draws.counting(deciding, resample)
     judgement = _judgement(values, names, gate, gate_metric, guarded, draws)
+    mixed = None
+    if mixing is not None:
+        mixed = measure_mixing(
+            models, protocol, names, gate_metric, guards=guarded, draws=draws, tolerance=mixing, device=device
+        )
     change = None
     if classes is not None:
         changes = class_change(values["self_old"][gate_metric], deciding, classes)
@@ -154,6 +169,7 @@ def evaluate(
         **{**judgement, "verdict": judgement["verdict"] if protocol.judges else "unlabelled"},
         class_change=change,
         upgrade_curve=_curve(models, protocol, gate_metric, seed) if has_curve else None,
+        mixing=mixed,
     )
 
 

@@ -15,6 +15,7 @@ from holdfast.evaluation.agreement import Agreement
 from holdfast.evaluation.class_change import ClassChangeSummary
 from holdfast.evaluation.compatibility import Variant, Verdict, clearly_worse
 from holdfast.evaluation.intervals import Drawn, Draws, groups_drawn
+from holdfast.evaluation.mixing import Mixing
 from holdfast.evaluation.uncertainty import Uncertainty
 from holdfast.evaluation.upgrade import UpgradeCurves
 from holdfast.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
@@ -165,6 +166,7 @@ class Evaluation(Part):
         class_change: How each class fares in the cross-test, by the gate metric.
         upgrade_curve: Quality while the gallery is re-embedded. None where a map or a head made the queries of the
             cross-test.
+        mixing: Queries of both models on galleries that hold vectors of both; None where it was not measured.
         per_query: One value per query, by system and metric, in the order of the old queries; never written.
     """
 
@@ -197,6 +199,7 @@ class Evaluation(Part):
     positive_flip_rate: Values | None = None
     class_change: ClassChangeSummary | None = None
     upgrade_curve: UpgradeCurves | None
+    mixing: Mixing | None = None
     per_query: dict[str, dict[str, NDArray[np.float64]]] = Field(default_factory=dict, exclude=True, repr=False)
 
     def __eq__(self, other: object) -> bool:

@@ -49,6 +49,7 @@ from holdfast.reports.words import (
     TERMS,
     Finding,
     metric_note,
+    places,
     short_verdict,
     spoken_verdict,
     worse_places,
@@ -233,7 +234,7 @@ def _no_better(record: Evaluation) -> bool:
 
 
 def _notes(record: Evaluation) -> list[str]:
-    notes = [*_guard_notes(record), *_mapped_notes(record), *_class_notes(record)]
+    notes = [*_guard_notes(record), *_mapped_notes(record), *_class_notes(record), *_mixing_notes(record)]
     told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
     if told:
         notes.append(told)
@@ -262,6 +263,38 @@ def _guard_notes(record: Evaluation) -> list[str]:
         f"{interval(record.gain_interval(metric), sign=True)}."
         for metric, said in told
     ]
+
+
+def _mixing_notes(record: Evaluation) -> list[str]:
+    """Say whether vectors of both models may stand in one gallery, where that was measured."""
+    if record.mixing is None:
+        return []
+    if record.mixing.passed:
+        return ["Vectors of both models may stand in one gallery, whichever of the two queries it."]
+    failed = listed([one.words for one in record.mixing.meetings if not one.passed])
+    return [f"Vectors of both models may not stand in one gallery: that does not hold of {failed}."]
+
+
+def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
+    """Return columns and rows of what was measured on galleries that hold vectors of both models; empty if nothing.
+
+    Minus signs are hyphens unless ``typeset``.
+    """
+    mixing = record.mixing
+    if mixing is None:
+        return [], []
+    columns = [f"queries and gallery ({metric_name(mixing.metric)})", "score", "− today", "may lose", "verdict"]
+    rows = [
+        [
+            one.words,
+            score(one.score),
+            f"{signed(one.difference)} {interval(one.interval, sign=True)}".strip(),
+            score(one.tolerated),
+            f"{one.verdict}: clearly worse {listed(places(one.worse))}" if one.worse else one.verdict,
+        ]
+        for one in mixing.meetings
+    ]
+    return (columns, rows) if typeset else ([*map(plain_text, columns)], [[*map(plain_text, row)] for row in rows])
 
 
 def _class_notes(record: Evaluation) -> list[str]:
@@ -569,6 +602,7 @@ def render_report(
         },
         placed=placed,
         summary=summary_rows(results, typeset=True),
+        mixed={name: mixing_rows(record, typeset=True) for name, record in evaluations.items() if record.mixing},
         fingerprints=_fingerprints(evaluations),
         examples=shown,
         opened=_opened(shown, evaluations),
@@ -728,4 +762,5 @@ def to_markdown(results: EvaluationResults) -> str:
     scored = {name: record for name, record in evaluations.items() if record.self_old}
     metrics = {f"{name}, in every metric": metric_rows(record) for name, record in scored.items()}
     summary = {f"In {metric_name(results.first.gate_metric)}": summary_rows(results)} if scored else {}
-    return markdown_of(results.title, findings, summary | metrics)
+    mixed = {f"{name}, mixed with the old model": mixing_rows(one) for name, one in evaluations.items() if one.mixing}
+    return markdown_of(results.title, findings, summary | metrics | mixed)

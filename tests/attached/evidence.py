@@ -1,0 +1,42 @@
+"""Evaluations of two models whose vectors may be mixed, and of two that may not."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.results import Evaluation
+from holdfast.geometry import Euclidean, Hypersphere, Space
+
+ITEMS, CLASSES = 96, 6
+
+
+def items(name: str, noise: float, space: Space, *, turned: bool = False) -> EmbeddingSet:
+    """Return items in classes, less sure of them the more noise, in a space of the model's own if it is turned."""
+    draw = np.random.default_rng(0 if name == "old" else 1)
+    labels = np.arange(ITEMS) % CLASSES
+    vectors = np.eye(space.dim)[labels] + noise * draw.normal(size=(ITEMS, space.dim))
+    if turned:
+        vectors = vectors @ np.linalg.qr(draw.normal(size=(space.dim, space.dim)))[0]
+    return EmbeddingSet(
+        ids=StringArray.of(f"i{row}" for row in range(ITEMS)),
+        vectors=vectors.astype(np.float32),
+        fingerprint=f"declared:{name}",
+        space=space,
+        labels=labels,
+        class_names=StringArray.of(f"c{label}" for label in range(CLASSES)),
+    )
+
+
+@cache
+def evaluation(
+    *, compatible: bool = True, dim: int = 8, new: str = "new", euclidean: bool = False, mixing: bool = True
+) -> Evaluation:
+    """Return what is known of the new model against "old", which it is compatible with, or not."""
+    space = Euclidean(dim) if euclidean else Hypersphere(dim)
+    old, made = items("old", 0.5, space), items(new, 0.25, space, turned=not compatible)
+    return evaluate(old, old, made, made, exclude_same_id=True, curve=False, resamples=200,
+                    mixing=0.01 if mixing else None)  # fmt: skip
